@@ -1,0 +1,1 @@
+"""The manager thread: subscription, assignment, flow control."""

@@ -1,0 +1,1 @@
+"""Typed settings and the client configurations made from them."""

@@ -1,0 +1,1 @@
+"""The Kafka adapter: the only importer of confluent_kafka."""

@@ -1,0 +1,1 @@
+"""Operations: command line, metrics, tools."""

@@ -1,0 +1,1 @@
+"""Marks, deltas and fulls: how state is written and restored."""

@@ -1,0 +1,1 @@
+"""One partition: its lifecycle, mailbox, transactions and handler."""
