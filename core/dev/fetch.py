@@ -1,0 +1,98 @@
+"""Fetch the broker with the Ivy that PySpark carries. Runs once per machine and broker version."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from holdfast.dev.errors import JarsUnavailable
+from holdfast.dev.java import find_java
+
+PYSPARK = "4.0.5"
+PYSPARK_SHA256 = "a0d44b0e7faf0458ad83b7aa664e7ed8b96beed8a55d66ce3b0dfac2309dfca6"
+WANTED = ("ivy-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "slf4j-api-")
+
+# kafka-tools-api holds the interfaces of the console tools; newer releases name it without publishing it.
+IVY = """<ivy-module version="2.0">
+  <info organisation="holdfast" module="broker"/>
+  <configurations><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev={version} conf="default->master,runtime">
+      <exclude org="org.apache.kafka" module="kafka-tools-api"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def resolve(version: str, target: Path, work: Path, report: Callable[[str], None]) -> None:
+    """Put the jars of Kafka `version` into `target`/libs and PySpark's log4j into `target`/logging.
+
+    `work` is scratch space that the caller removes. Raises `JarsUnavailable`.
+    """
+    java = find_java()  # before any download: nobody likes to wait for an error
+    logging = target / "logging"
+    logging.mkdir()
+    _collect_from_pyspark(logging, work, report)
+    ivy = next(logging.glob("ivy-*.jar"))
+    ivy = ivy.rename(work / ivy.name)
+    report(f"fetching the jars of Kafka {version} (45 MB)")
+    module = work / "ivy.xml"
+    module.write_text(IVY.format(version=quoteattr(version)), encoding="utf-8")
+    command = [java, f"-Divy.default.ivy.user.dir={work}/ivy", "-jar", str(ivy), "-ivy", str(module)]
+    command += ["-cache", f"{work}/cache", "-types", "jar", "bundle"]
+    command += ["-retrieve", f"{target}/libs/[artifact]-[revision].[ext]"]
+    _run(command, f"Kafka {version}")
+    if not list((target / "libs").glob("kafka_2.13-*.jar")):
+        raise JarsUnavailable(f"there is no Kafka {version} to be had: name another with --kafka-version")
+
+
+def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], None]) -> None:
+    installed = importlib.util.find_spec("pyspark")
+    folder = Path(installed.origin).parent / "jars" if installed and installed.origin else None
+    if folder and folder.is_dir():
+        for jar in folder.glob("*.jar"):
+            if jar.name.startswith(WANTED):
+                shutil.copyfile(jar, target / jar.name)
+    else:
+        _extract(_download_pyspark(work, report), target)
+
+
+def _download_pyspark(work: Path, report: Callable[[str], None]) -> Path:
+    """The archive is fetched, not installed: five of its jars are needed, and building it costs a minute."""
+    if importlib.util.find_spec("pip") is None:
+        raise JarsUnavailable("the broker's jars are fetched with PySpark's Ivy: pip install 'holdfast[dev]'")
+    report(f"fetching PySpark {PYSPARK} for the Ivy inside it (434 MB, once)")
+    pinned = work / "pyspark.txt"
+    pinned.write_text(f"pyspark=={PYSPARK} --hash=sha256:{PYSPARK_SHA256}\n", encoding="ascii")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "pyspark"]
+    command += ["--require-hashes", "--no-build-isolation", "--dest", str(work), "--requirement", str(pinned)]
+    _run(command, f"PySpark {PYSPARK}")
+    return next(work.glob("pyspark-*.tar.gz"))
+
+
+def _extract(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name)
+            if name.parent.name == "jars" and name.name.startswith(WANTED):
+                source = tar.extractfile(member)
+                if source is None:
+                    continue
+                with (target / name.name).open("wb") as sink:
+                    shutil.copyfileobj(source, sink)
+
+
+def _run(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        told = [line for line in lines if "ERROR" in line or "not found" in line or "refused" in line]
+        reason = (told or lines or ["no word why"])[-1][:200]
+        raise JarsUnavailable(f"cannot fetch {what}; is there a network? ({reason})")

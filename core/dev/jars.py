@@ -1,0 +1,106 @@
+"""The broker's jars: resolved once by the Ivy inside PySpark, kept in a cache outside the tree, checked by checksum.
+
+Layout of the cache (`$XDG_CACHE_HOME/holdfast` or `~/.cache/holdfast`), complete or absent, never half done:
+
+    kafka-4.4.0/logging/*.jar   PySpark's log4j, ahead on the class path (Kafka's own packages bring no binding)
+    kafka-4.4.0/libs/*.jar      the broker and what it needs
+    kafka-4.4.0/SHA256SUMS      every jar above
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from holdfast.dev.errors import JarsDamaged
+from holdfast.dev.fetch import resolve
+
+DEFAULT_VERSION = "4.4.0"
+Report = Callable[[str], None]
+
+
+def cache_root() -> Path:
+    """Return the folder that outlives environments and clones."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
+    return Path(base) / "holdfast"
+
+
+def class_path(version: str = DEFAULT_VERSION, *, report: Report = lambda _: None) -> str:
+    """Return the class path of broker `version`, fetching the jars on first use.
+
+    Blocks for a download of about 480 MB the first time (PySpark's archive), 0.1 s after that.
+    Raises `JarsUnavailable` without a network, `JarsDamaged` when a checksum differs.
+    """
+    home = cache_root() / f"kafka-{version}"
+    if not home.exists():
+        with _lock(cache_root()):
+            if not home.exists():
+                _install(version, home, report)
+    _verify(home)
+    return f"{home}/logging/*:{home}/libs/*"
+
+
+def _install(version: str, home: Path, report: Report) -> None:
+    work = Path(tempfile.mkdtemp(prefix=f".kafka-{version}-", dir=home.parent))
+    try:
+        ready = work / "ready"
+        ready.mkdir()
+        resolve(version, ready, work, report)
+        sums = {name: _sha256(ready / name) for name in _jars(ready)}
+        _compare(shipped_sums(version), {Path(name).name: value for name, value in sums.items()}, home)
+        lines = [f"{value}  {name}\n" for name, value in sums.items()]
+        (ready / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
+        ready.rename(home)
+    finally:
+        shutil.rmtree(work)
+
+
+def shipped_sums(version: str) -> dict[str, str]:
+    """Return jar name -> sha256 as shipped with holdfast; empty for a version that nobody has pinned yet."""
+    listing = resources.files("holdfast") / "deploy" / "kafka" / f"jars-{version}.sha256"
+    return _parse_sums(listing.read_text(encoding="ascii")) if listing.is_file() else {}
+
+
+def _verify(home: Path) -> None:
+    listing = home / "SHA256SUMS"
+    if not listing.is_file():
+        raise JarsDamaged(f"{home} is not complete; remove it and repeat: rm -r {home}")
+    _compare(_parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _jars(home)}, home)
+
+
+def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> None:
+    """Every expected jar must be there, unchanged."""
+    for name, value in expected.items():
+        if actual.get(name) != value:
+            state = "is missing" if name not in actual else "has another checksum than recorded"
+            raise JarsDamaged(f"{name} {state}; remove the cached broker and repeat: rm -rf {home}")
+
+
+def _parse_sums(text: str) -> dict[str, str]:
+    rows = (line.split() for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: value for value, name in rows}
+
+
+def _jars(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*.jar"))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _lock(root: Path) -> Iterator[None]:
+    """One process fetches, the others wait and find it done."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
