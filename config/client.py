@@ -1,0 +1,182 @@
+"""Settings -> the configuration of each Kafka client. Pure: plain dictionaries, no client is made here.
+
+The Kafka adapter adds the callbacks (logger, stats_cb, error_cb, on_delivery of the full producer).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from holdfast.config.errors import Problem, SettingsError
+from holdfast.config.settings import Settings
+
+ClientConfig = dict[str, str | int | float | bool]
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+# What librdkafka adds to fetch.max.bytes for its own bookkeeping before it compares with receive.message.max.bytes.
+_FETCH_OVERHEAD: Final = 512
+_READER_FETCH: Final = 8_000_000
+
+
+def consumer(settings: Settings, group_id: str) -> ClientConfig:
+    """The one live consumer of a process: a member of the service's group; it commits nothing by itself."""
+    flow, group = settings.flow, settings.group
+    config = _common(settings) | {
+        "group.id": group_id,
+        "statistics.interval.ms": _ms(settings.kafka.statistics_interval),
+        "max.poll.interval.ms": _ms(group.max_poll_interval),
+        "queued.min.messages": flow.prefetch_records,
+        "queued.max.messages.kbytes": _kbytes(flow.prefetch_bytes),
+        "enable.partition.eof": False,
+        **_reading("read_committed"),
+        **_membership(settings),
+    }
+    config |= settings.kafka.extra.for_clients("consumer")
+    _fit_fetch(config)
+    return config
+
+
+def producer(settings: Settings, transactional_id: str) -> ClientConfig:
+    """The transactional producer of one partition. Raises SettingsError for an empty id: it would not be transactional."""
+    if not transactional_id:
+        raise SettingsError(Problem(key="transactional.id", cause="is empty: outputs would not be transactional"))
+    commit = settings.commit
+    return (
+        _common(settings)
+        | _writing(settings)
+        | {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": _ms(commit.transaction_timeout),
+            "statistics.interval.ms": _ms(settings.kafka.statistics_interval),
+            # The coordinator answers CONCURRENT_TRANSACTIONS until the last commit's markers are written. The default
+            # wait of 100 ms before asking again would set the commit rate; the small maximum bounds the growth in an outage.
+            "retry.backoff.ms": 2,
+            "retry.backoff.max.ms": 200,
+            # Room for the outputs and the increment of one transaction, so that the handler does not wait for acknowledgements.
+            "queue.buffering.max.messages": max(100_000, 4 * commit.max_records),
+        }
+        | settings.kafka.extra.for_clients("producer")
+    )
+
+
+def full_producer(settings: Settings) -> ClientConfig:
+    """The second producer of a partition, for fulls: idempotent, not transactional; every message is acknowledged."""
+    return (
+        _common(settings)
+        | _writing(settings)
+        | {"retry.backoff.ms": 20, "retry.backoff.max.ms": 1000, "queue.buffering.max.messages": 100_000}
+        # A chunk is compressed already; a second pass costs time and gains nothing.
+        | settings.kafka.extra.for_clients("producer")
+        | {"compression.type": "none"}
+    )
+
+
+def reader(settings: Settings, group: str, *, isolation: Isolation = "read_committed") -> ClientConfig:
+    """A consumer for restores, verifiers and tools: assign() only, commits nothing, never a member of the service's group.
+
+    `group` is the service's group id; the reader gets one of its own that a prefixed ACL still covers. Fetch settings of
+    `kafka.extra` are for live reading and do not apply here.
+    """
+    config = _common(settings) | {
+        "group.id": f"{group}.reader",
+        "group.protocol": "classic",
+        "enable.partition.eof": True,
+        "check.crcs": True,
+        # An end-of-partition answer is held back by fetch.wait.max.ms: half a second for each topic by default.
+        "fetch.wait.max.ms": 10,
+        "fetch.message.max.bytes": _READER_FETCH,
+        "fetch.max.bytes": 64_000_000,
+        "queued.min.messages": 1_000_000,
+        "queued.max.messages.kbytes": _kbytes(settings.restore.queue_bytes),
+        **_reading(isolation),
+    }
+    _fit_fetch(config)
+    return config
+
+
+def admin(settings: Settings) -> ClientConfig:
+    """An AdminClient; keep a reference to it until its futures are done."""
+    return _common(settings)
+
+
+def _common(settings: Settings) -> ClientConfig:
+    kafka, security = settings.kafka, settings.kafka.security
+    config: ClientConfig = {
+        "bootstrap.servers": ",".join(server.strip() for server in kafka.bootstrap_servers.split(",")),
+        "client.id": kafka.client_id or settings.service.identity,
+        "socket.timeout.ms": _ms(kafka.socket_timeout),
+        "socket.connection.setup.timeout.ms": _ms(kafka.connection_timeout),
+        "socket.keepalive.enable": True,
+        # The default of 10 s would be added to every outage.
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+        # On a producer the default is true: it would create a misspelt topic.
+        "allow.auto.create.topics": False,
+        "security.protocol": security.protocol,
+    }
+    optional = {
+        "client.rack": kafka.rack,
+        "sasl.mechanism": security.sasl_mechanism,
+        "sasl.username": security.sasl_username,
+        "sasl.password": security.sasl_password.reveal(),
+        "ssl.ca.location": security.ssl_ca_location,
+        "ssl.certificate.location": security.ssl_certificate_location,
+        "ssl.key.location": security.ssl_key_location,
+        "ssl.key.password": security.ssl_key_password.reveal(),
+    }
+    config.update({key: value for key, value in optional.items() if value})
+    return config | kafka.extra.for_clients("every")
+
+
+def _reading(isolation: Isolation) -> ClientConfig:
+    return {
+        "isolation.level": isolation,
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # A full queue postpones the next fetch by this much; the default of 1 s makes gaps of 1 s.
+        "fetch.queue.backoff.ms": 5,
+        "fetch.error.backoff.ms": 100,
+    }
+
+
+def _membership(settings: Settings) -> ClientConfig:
+    group = settings.group
+    config: ClientConfig = {"group.protocol": group.protocol}
+    if group.instance_id:
+        config["group.instance.id"] = group.instance_id
+    if group.protocol == "classic":
+        # The consumer protocol has its assignor and its session times on the broker; the client refuses these keys there.
+        config["partition.assignment.strategy"] = "cooperative-sticky"
+        config["session.timeout.ms"] = _ms(group.session_seconds)
+        config["heartbeat.interval.ms"] = _ms(group.heartbeat_seconds)
+    return config
+
+
+def _writing(settings: Settings) -> ClientConfig:
+    output = settings.output
+    return {
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "linger.ms": output.linger * 1000,
+        "compression.type": output.compression,
+        "message.max.bytes": settings.kafka.message_max_bytes,
+        "message.timeout.ms": _ms(settings.commit.timeout),
+        "queue.buffering.max.kbytes": _kbytes(output.queue_bytes),
+    }
+
+
+def _fit_fetch(config: ClientConfig) -> None:
+    """librdkafka refuses a fetch limit below the size asked for one partition."""
+    wanted = int(config.get("fetch.message.max.bytes", 0))
+    config["fetch.max.bytes"] = max(int(config.get("fetch.max.bytes", 52_428_800)), wanted)
+    config["receive.message.max.bytes"] = max(100_000_000, int(config["fetch.max.bytes"]) + _FETCH_OVERHEAD)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _kbytes(size: int) -> int:
+    return max(1, size // 1024)

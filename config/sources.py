@@ -1,0 +1,179 @@
+"""Where settings are written, read into one shape: dotted key -> raw value and its origin. No pydantic, no checks of values."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.config.errors import Problem, SettingsError
+from holdfast.config.extra import key_from_environment
+from holdfast.config.options import Option, options_of
+from holdfast.config.settings import sections
+
+PREFIX: Final = "HOLDFAST_"
+EXTRA: Final = "kafka.extra"
+# Variables of our scripts, tests and tools; they are no settings of a service.
+RESERVED: Final = ("HOLDFAST_CONFIG", "HOLDFAST_DEV_", "HOLDFAST_TEST_", "HOLDFAST_BENCH_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A value as it was written, and where."""
+
+    raw: object
+    origin: str
+
+
+Layer = dict[str, Given]
+
+
+def known_options() -> dict[str, Option]:
+    """Every setting by its dotted key, without `kafka.extra`."""
+    return {
+        f"{name}.{entry.name}": option for name, section in sections().items() for entry, option in options_of(section)
+    }
+
+
+def read_overrides(overrides: Mapping[str, str]) -> Layer:
+    """The command line's `key=value` pairs."""
+    return {key: Given(raw=value, origin="command line") for key, value in overrides.items()}
+
+
+def read_environment(env: Mapping[str, str]) -> Layer:
+    """Every HOLDFAST_ variable: HOLDFAST_COMMIT__INTERVAL is commit.interval."""
+    return {
+        _key_of_variable(name): Given(raw=value, origin=f"environment variable {name}")
+        for name, value in env.items()
+        if name.startswith(PREFIX) and not name.startswith(RESERVED)
+    }
+
+
+def read_secrets(directory: Path) -> Layer:
+    """One file per setting, named like the variable (any case, HOLDFAST_ optional) or like the dotted key.
+
+    Files of others may lie there too; a file counts as ours when its name begins with holdfast_ or with a section's name.
+    Raises SettingsError when the directory cannot be read.
+    """
+    layer: Layer = {}
+    for file in sorted(_listing(directory)):
+        key = _key_of_file(file.name)
+        if key is not None:
+            layer[key] = Given(raw=_content(file).rstrip("\r\n"), origin=f"file {file}")
+    return layer
+
+
+def read_toml(path: Path) -> Layer:
+    """A TOML file. Raises SettingsError naming the file, and the line where there is one, when it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
+    except FileNotFoundError:
+        raise SettingsError(Problem(key="--config", cause=f"there is no file {path}")) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as failed:
+        raise SettingsError(Problem(key="--config", origin=str(path), cause=f"cannot be read: {failed}")) from failed
+    lines = _line_numbers(text)
+    return {
+        key: Given(raw=raw, origin=f"{path}:{lines[key]}" if key in lines else str(path))
+        for key, raw in _flatten(document, "")
+    }
+
+
+def unknown_keys(layer: Layer, options: Mapping[str, Option]) -> list[Problem]:
+    """One problem for each key that no setting has, with the nearest one that exists."""
+    return [
+        Problem(key=key, origin=given.origin, cause=f"unknown setting{_did_you_mean(key, options)}")
+        for key, given in layer.items()
+        if not is_known(key, options)
+    ]
+
+
+def is_known(key: str, options: Mapping[str, Option]) -> bool:
+    """Whether some setting, or a librdkafka one of `kafka.extra`, has this key."""
+    return key in options or key.startswith(f"{EXTRA}.")
+
+
+def _did_you_mean(key: str, options: Mapping[str, Option]) -> str:
+    close = get_close_matches(key, options, n=1, cutoff=0.6)
+    if not close:
+        same_name = [known for known in options if known.rpartition(".")[2] == key.rpartition(".")[2]]
+        close = same_name[:1]
+    if close:
+        return f"; did you mean {close[0]}?"
+    section = key.partition(".")[0]
+    inside = [known.partition(".")[2] for known in options if known.startswith(f"{section}.")]
+    if inside:
+        return f"; {section} has {', '.join(inside)}"
+    return f"; the sections are {', '.join(dict.fromkeys(known.partition('.')[0] for known in options))}"
+
+
+def _key_of_variable(name: str) -> str:
+    path = name.removeprefix(PREFIX)
+    extra = "KAFKA__EXTRA__"
+    if path.startswith(extra):
+        return f"{EXTRA}.{key_from_environment(path.removeprefix(extra))}"
+    return path.lower().replace("__", ".")
+
+
+def _key_of_file(name: str) -> str | None:
+    if name.startswith("."):
+        return None
+    upper = name.upper()
+    if upper.startswith(PREFIX):
+        return _key_of_variable(upper)
+    first = name.lower().replace("__", ".").partition(".")
+    if not first[1] or first[0] not in sections():
+        return None
+    return name if name.startswith(f"{EXTRA}.") else _key_of_variable(PREFIX + upper) if "__" in name else name.lower()
+
+
+def _listing(directory: Path) -> list[Path]:
+    try:
+        return [entry for entry in directory.iterdir() if entry.is_file()]
+    except OSError as failed:
+        cause = f"cannot be read: {failed.strerror}"
+        raise SettingsError(Problem(key="--secrets", origin=str(directory), cause=cause)) from failed
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failed:
+        # The error's text is left out: it could quote the secret.
+        cause = "cannot be read as UTF-8 text by this user"
+        raise SettingsError(Problem(key="--secrets", origin=str(file), cause=cause)) from failed
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and value:
+            # `fetch.wait.max.ms = 50` without quotes is four nested tables in TOML; it means the same key here.
+            yield from _flatten(value, f"{key}.")
+        elif not isinstance(value, dict):
+            yield key, value
+
+
+_TABLE: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY: Final = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """Where each key stands; a key written in an inline table gets no line."""
+    lines: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _TABLE.match(line):
+            table = _plain(header[1]) + "."
+        elif key := _KEY.match(line):
+            lines.setdefault(table + _plain(key[1]), number)
+    return lines
+
+
+def _plain(dotted: str) -> str:
+    return re.sub(r"\s*\.\s*", ".", dotted).replace('"', "").replace("'", "")
+
