@@ -24,32 +24,40 @@ def _times(settings: Settings) -> Iterator[Problem]:
     commit, kafka, snapshot = settings.commit, settings.kafka, settings.snapshot
     if commit.timeout >= commit.transaction_timeout:
         yield _must(
-            "commit.timeout", commit.timeout, f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+            "commit.timeout",
+            commit.timeout,
+            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
             "else the broker aborts first and the commit looks like a fence",
-        )  # fmt: skip
+        )
     if commit.slow >= commit.timeout:
         yield _must(
-            "commit.slow", commit.slow, f"less than commit.timeout ({shown(commit.timeout)})",
+            "commit.slow",
+            commit.slow,
+            f"less than commit.timeout ({shown(commit.timeout)})",
             "else a repeated commit request is never noticed",
-        )  # fmt: skip
+        )
     if commit.interval * 3 > commit.transaction_timeout:
         yield _must(
-            "commit.interval", commit.interval,
+            "commit.interval",
+            commit.interval,
             f"at most a third of commit.transaction_timeout ({shown(commit.transaction_timeout)})",
             "else transactions time out in normal work",
-        )  # fmt: skip
+        )
     if kafka.socket_timeout >= commit.transaction_timeout:
         yield _must(
-            "kafka.socket_timeout", kafka.socket_timeout,
+            "kafka.socket_timeout",
+            kafka.socket_timeout,
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
             "else one lost request outlasts the transaction",
-        )  # fmt: skip
+        )
     interval = snapshot.delta_interval
     if not isinstance(interval, str) and interval < commit.interval:
         yield _must(
-            "snapshot.delta_interval", interval, f"'commit', 'off' or at least commit.interval ({shown(commit.interval)})",
+            "snapshot.delta_interval",
+            interval,
+            f"'commit', 'off' or at least commit.interval ({shown(commit.interval)})",
             "a delta is part of a commit",
-        )  # fmt: skip
+        )
 
 
 def _group(settings: Settings) -> Iterator[Problem]:
@@ -59,15 +67,18 @@ def _group(settings: Settings) -> Iterator[Problem]:
         return
     if group.heartbeat_seconds * 3 > group.session_seconds:
         yield _must(
-            "group.heartbeat_interval", group.heartbeat_seconds,
+            "group.heartbeat_interval",
+            group.heartbeat_seconds,
             f"at most a third of group.session_timeout ({shown(group.session_seconds)})",
             "else one late heartbeat ends the session",
-        )  # fmt: skip
+        )
     if group.session_seconds > group.max_poll_interval:
         yield _must(
-            "group.session_timeout", group.session_seconds,
-            f"at most group.max_poll_interval ({shown(group.max_poll_interval)})", "the client refuses it",
-        )  # fmt: skip
+            "group.session_timeout",
+            group.session_seconds,
+            f"at most group.max_poll_interval ({shown(group.max_poll_interval)})",
+            "the client refuses it",
+        )
     yield from _drain(settings)
 
 
@@ -75,20 +86,24 @@ def _drain(settings: Settings) -> Iterator[Problem]:
     group = settings.group
     if group.drain_seconds > 0.5 * group.max_poll_interval:
         yield _must(
-            "group.drain_budget", group.drain_seconds,
+            "group.drain_budget",
+            group.drain_seconds,
             f"at most half of group.max_poll_interval ({shown(group.max_poll_interval)})",
             "the manager does not poll while it waits for drains",
-        )  # fmt: skip
+        )
 
 
 def _broker_side_times(settings: Settings) -> Iterator[Problem]:
-    for name, key in (("session_timeout", "session.timeout.ms"), ("heartbeat_interval", "heartbeat.interval.ms")):
+    for name, key in (
+        ("session_timeout", "session.timeout.ms"),
+        ("heartbeat_interval", "heartbeat.interval.ms"),
+    ):
         value = getattr(settings.group, name)
         if value != "auto":
             cause = (
-                f"must stay 'auto' with group.protocol = 'consumer': that protocol takes it from the broker "
-                f"(group.consumer.{key}) or the group: kafka-configs.sh --alter --entity-type groups --entity-name GROUP "
-                f"--add-config consumer.{key}={round(value * 1000)}"
+                "must stay 'auto' with group.protocol = 'consumer': that protocol takes it from the broker "
+                f"(group.consumer.{key}) or the group: kafka-configs.sh --alter --entity-type groups "
+                f"--entity-name GROUP --add-config consumer.{key}={round(value * 1000)}"
             )
             yield Problem(key=f"group.{name}", value=shown(value), cause=cause)
     yield from _drain(settings)
@@ -102,8 +117,8 @@ def _sizes(settings: Settings) -> Iterator[Problem]:
         yield Problem(
             key="snapshot.chunk_bytes",
             value=str(snapshot.chunk_bytes),
-            cause=f"must be at most nine tenths of kafka.message_max_bytes ({kafka.message_max_bytes}): a chunk that does "
-            "not compress must still fit into a message",
+            cause=f"must be at most nine tenths of kafka.message_max_bytes ({kafka.message_max_bytes}): a "
+            "chunk that does not compress must still fit into a message",
         )
     if settings.output.queue_bytes < 2 * kafka.message_max_bytes:
         yield Problem(
@@ -118,27 +133,41 @@ def _security(settings: Settings) -> Iterator[Problem]:
     production = settings.service.mode == "production"
     logs_in = security.protocol.startswith("sasl_")
     if logs_in != bool(security.sasl_mechanism):
-        cause = f"belongs with kafka.security.protocol sasl_plaintext or sasl_ssl, which is {security.protocol!r}"
+        cause = (
+            f"belongs with kafka.security.protocol sasl_plaintext or sasl_ssl, which is {security.protocol!r}"
+        )
         yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
     if security.sasl_mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") and not (
         security.sasl_username and security.sasl_password
     ):
-        cause = f"{security.sasl_mechanism} needs kafka.security.sasl_username and kafka.security.sasl_password"
+        cause = (
+            f"{security.sasl_mechanism} needs kafka.security.sasl_username and kafka.security.sasl_password"
+        )
         yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
     if production and security.protocol == "sasl_plaintext" and security.sasl_mechanism == "PLAIN":
-        cause = "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = 'development'"
+        cause = (
+            "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = "
+            "'development'"
+        )
         yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
     if not production:
         return
     if extra.get("enable.ssl.certificate.verification") == "false":
-        cause = "a broker that is not verified may be anybody; trust your CA with kafka.security.ssl_ca_location instead"
+        cause = (
+            "a broker that is not verified may be anybody; trust your CA with "
+            "kafka.security.ssl_ca_location instead"
+        )
         yield Problem(key="kafka.extra.enable.ssl.certificate.verification", value="'false'", cause=cause)
     if extra.get("ssl.endpoint.identification.algorithm") == "none":
-        cause = "any certificate of the CA could then pose as the broker; only with service.mode = 'development'"
+        cause = (
+            "any certificate of the CA could then pose as the broker; only with service.mode = 'development'"
+        )
         yield Problem(key="kafka.extra.ssl.endpoint.identification.algorithm", value="'none'", cause=cause)
     for key in extra:
         if ALLOWED[key].development_only:
-            yield Problem(key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'")
+            yield Problem(
+                key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'"
+            )
 
 
 def _must(key: str, value: float, bound: str, why: str) -> Problem:

@@ -13,7 +13,8 @@ from holdfast.config.settings import Settings
 ClientConfig = dict[str, str | int | float | bool]
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-# What librdkafka adds to fetch.max.bytes for its own bookkeeping before it compares with receive.message.max.bytes.
+# What librdkafka adds to fetch.max.bytes for its own bookkeeping before it compares with
+# receive.message.max.bytes.
 _FETCH_OVERHEAD: Final = 512
 _READER_FETCH: Final = 8_000_000
 
@@ -37,9 +38,11 @@ def consumer(settings: Settings, group_id: str) -> ClientConfig:
 
 
 def producer(settings: Settings, transactional_id: str) -> ClientConfig:
-    """The transactional producer of one partition. Raises SettingsError for an empty id: it would not be transactional."""
+    """The transactional producer of one partition. Raises SettingsError for an empty id."""
     if not transactional_id:
-        raise SettingsError(Problem(key="transactional.id", cause="is empty: outputs would not be transactional"))
+        raise SettingsError(
+            Problem(key="transactional.id", cause="is empty: outputs would not be transactional")
+        )
     commit = settings.commit
     return (
         _common(settings)
@@ -48,11 +51,13 @@ def producer(settings: Settings, transactional_id: str) -> ClientConfig:
             "transactional.id": transactional_id,
             "transaction.timeout.ms": _ms(commit.transaction_timeout),
             "statistics.interval.ms": _ms(settings.kafka.statistics_interval),
-            # The coordinator answers CONCURRENT_TRANSACTIONS until the last commit's markers are written. The default
-            # wait of 100 ms before asking again would set the commit rate; the small maximum bounds the growth in an outage.
+            # The coordinator answers CONCURRENT_TRANSACTIONS until the last commit's markers are written. The
+            # default wait of 100 ms before asking again would set the commit rate; the small maximum bounds
+            # the growth in an outage.
             "retry.backoff.ms": 2,
             "retry.backoff.max.ms": 200,
-            # Room for the outputs and the increment of one transaction, so that the handler does not wait for acknowledgements.
+            # Room for the outputs and the increment of one transaction, so that the handler does not wait for
+            # acknowledgements.
             "queue.buffering.max.messages": max(100_000, 4 * commit.max_records),
         }
         | settings.kafka.extra.for_clients("producer")
@@ -60,7 +65,7 @@ def producer(settings: Settings, transactional_id: str) -> ClientConfig:
 
 
 def full_producer(settings: Settings) -> ClientConfig:
-    """The second producer of a partition, for fulls: idempotent, not transactional; every message is acknowledged."""
+    """The second producer of a partition, for fulls: idempotent, not transactional, with acknowledgements."""
     return (
         _common(settings)
         | _writing(settings)
@@ -72,17 +77,18 @@ def full_producer(settings: Settings) -> ClientConfig:
 
 
 def reader(settings: Settings, group: str, *, isolation: Isolation = "read_committed") -> ClientConfig:
-    """A consumer for restores, verifiers and tools: assign() only, commits nothing, never a member of the service's group.
+    """A consumer for restores, verifiers and tools: assign() only, commits nothing, joins no group.
 
-    `group` is the service's group id; the reader gets one of its own that a prefixed ACL still covers. Fetch settings of
-    `kafka.extra` are for live reading and do not apply here.
+    `group` is the service's group id; the reader gets one of its own that a prefixed ACL still covers. Fetch
+    settings of `kafka.extra` are for live reading and do not apply here.
     """
     config = _common(settings) | {
         "group.id": f"{group}.reader",
         "group.protocol": "classic",
         "enable.partition.eof": True,
         "check.crcs": True,
-        # An end-of-partition answer is held back by fetch.wait.max.ms: half a second for each topic by default.
+        # An end-of-partition answer is held back by fetch.wait.max.ms: half a second for each topic by
+        # default.
         "fetch.wait.max.ms": 10,
         "fetch.message.max.bytes": _READER_FETCH,
         "fetch.max.bytes": 64_000_000,
@@ -146,7 +152,8 @@ def _membership(settings: Settings) -> ClientConfig:
     if group.instance_id:
         config["group.instance.id"] = group.instance_id
     if group.protocol == "classic":
-        # The consumer protocol has its assignor and its session times on the broker; the client refuses these keys there.
+        # The consumer protocol has its assignor and its session times on the broker; the client refuses these
+        # keys there.
         config["partition.assignment.strategy"] = "cooperative-sticky"
         config["session.timeout.ms"] = _ms(group.session_seconds)
         config["heartbeat.interval.ms"] = _ms(group.heartbeat_seconds)

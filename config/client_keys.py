@@ -1,7 +1,7 @@
-"""librdkafka's own settings: which ones `kafka.extra` may pass, and why the others are refused.
+"""librdkafka's own settings that `kafka.extra` may pass, their clients and legal values.
 
-Names, clients and ranges are those of librdkafka 2.16. What is in no table here is refused: a key that nobody has
-thought about may break a promise.
+Names and ranges are those of librdkafka 2.16. What is in no table, here or in locked_keys, is refused too:
+a key that nobody has thought about may break a promise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Client = Literal["every", "consumer", "producer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientKey:
-    """One key of the allow-list: the clients it goes to and its legal values (a range, some words, or any text)."""
+    """One key of the allow-list: the clients it goes to, and its legal values (range, words or any text)."""
 
     client: Client
     low: int = 0
@@ -135,75 +135,4 @@ ALLOWED: Final[dict[str, ClientKey]] = {
     "retry.backoff.max.ms": _number("producer", 1, 300_000),
     "retry.backoff.ms": _number("producer", 1, 300_000),
     "sticky.partitioning.linger.ms": _number("producer", 0, 900_000),
-}
-
-LOCKED: Final[dict[str, str]] = {
-    "isolation.level": "is read_committed: anything else hands aborted transactions to the handler",
-    "enable.auto.commit": "is false: offsets are committed inside the transaction, with the outputs, or not at all",
-    "enable.auto.offset.store": "is false: a stored offset could be committed outside the transaction",
-    "enable.idempotence": "is true: transactions need it, and without it a retry writes a record twice",
-    "acks": "is all: a record that one broker holds is lost with that broker, after it was called committed",
-    "retries": "is unlimited within the deadlines: giving up early fails a transaction that would have committed",
-    "max.in.flight.requests.per.connection": "is the client's limit for idempotence: more could reorder records of a key",
-    "transactional.id": "is <namespace><service>.<input>.<partition>: only a static id lets a new owner fence the old one",
-    "transaction.timeout.ms": "is set by commit.transaction_timeout",
-    "auto.offset.reset": "is error: a position that the broker no longer has must stop the partition, not move it",
-    "allow.auto.create.topics": "is false: a misspelt topic must be an error, not a new topic; use `holdfast topics create`",
-    "partition.assignment.strategy": "is cooperative-sticky: an eager one takes every partition away at each rebalance",
-    "partitioner": "is murmur2_random: keys must land where Java producers put them; an Output takes its own partitioner",
-    "plugin.library.paths": "is refused: it loads foreign code into the process",
-    "ssl.engine.location": "is refused: it loads foreign code into the process",
-    "ssl.providers": "is refused: it loads foreign code into the process",
-    "sasl.kerberos.kinit.cmd": "is refused: it runs a shell command; keep the ticket fresh outside, with k5start",
-    "enable.sasl.oauthbearer.unsecure.jwt": "is refused: unsigned tokens authenticate nobody",
-    "enable.gapless.guarantee": "is refused: it stops the producer where a transaction would abort and be redone",
-    "enable.partition.eof": "is set where a restore needs to see the end of a topic, and off for live reading",
-    "delivery.report.only.error": "is refused: the commit reports failures; a full needs every acknowledgement",
-    "group.id": "is <namespace><service>; use service.namespace to run two environments side by side",
-    "offset.store.method": "is refused: offsets belong to the transaction",
-    "auto.commit.interval.ms": "is refused: offsets are committed inside the transaction",
-    "queuing.strategy": "is refused: last-in-first-out reorders the records of a key",
-    "message.timeout.ms": "is commit.timeout: a message that is later than that fails the commit anyway",
-    "group.instance.id": "has a setting of its own: group.instance_id",
-    "group.protocol": "has a setting of its own: group.protocol",
-    "session.timeout.ms": "has a setting of its own: group.session_timeout",
-    "heartbeat.interval.ms": "has a setting of its own: group.heartbeat_interval",
-    "max.poll.interval.ms": "has a setting of its own: group.max_poll_interval",
-    "bootstrap.servers": "has a setting of its own: kafka.bootstrap_servers",
-    "client.id": "has a setting of its own: kafka.client_id",
-    "client.rack": "has a setting of its own: kafka.rack",
-    "socket.timeout.ms": "has a setting of its own: kafka.socket_timeout",
-    "socket.connection.setup.timeout.ms": "has a setting of its own: kafka.connection_timeout",
-    "statistics.interval.ms": "has a setting of its own: kafka.statistics_interval",
-    "message.max.bytes": "has a setting of its own: kafka.message_max_bytes",
-    "receive.message.max.bytes": "follows from fetch.max.bytes",
-    "queued.min.messages": "has a setting of its own: flow.prefetch_records",
-    "queued.max.messages.kbytes": "has a setting of its own: flow.prefetch_bytes",
-    "queue.buffering.max.kbytes": "has a setting of its own: output.queue_bytes",
-    "linger.ms": "has a setting of its own: output.linger",
-    "compression.type": "has a setting of its own: output.compression",
-    "security.protocol": "has a setting of its own: kafka.security.protocol",
-    "sasl.mechanism": "has a setting of its own: kafka.security.sasl_mechanism",
-    "sasl.username": "has a setting of its own: kafka.security.sasl_username",
-    "sasl.password": "has a setting of its own: kafka.security.sasl_password",
-    "ssl.ca.location": "has a setting of its own: kafka.security.ssl_ca_location",
-    "ssl.certificate.location": "has a setting of its own: kafka.security.ssl_certificate_location",
-    "ssl.key.location": "has a setting of its own: kafka.security.ssl_key_location",
-    "ssl.key.password": "has a setting of its own: kafka.security.ssl_key_password",
-}
-
-# librdkafka knows several keys by two names; a lock that holds for one name only is no lock.
-ALIASES: Final[dict[str, str]] = {
-    "auto.commit.enable": "enable.auto.commit",
-    "compression.codec": "compression.type",
-    "delivery.timeout.ms": "message.timeout.ms",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "message.send.max.retries": "retries",
-    "metadata.broker.list": "bootstrap.servers",
-    "queue.buffering.max.ms": "linger.ms",
-    "request.required.acks": "acks",
-    "sasl.mechanisms": "sasl.mechanism",
-    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
-    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
 }

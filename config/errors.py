@@ -10,7 +10,7 @@ from holdfast.errors import StartError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One wrong setting: its dotted key, where it was written, what is wrong (secrets redacted), and what would be right."""
+    """One wrong setting: its dotted key, what is wrong or allowed, its origin, its value (redacted)."""
 
     key: str
     cause: str
@@ -24,7 +24,7 @@ class Problem:
 
 
 class SettingsError(StartError):
-    """One or more settings are wrong; nothing was started. `problems` holds them, the text has one line for each."""
+    """Some settings are wrong; nothing was started. `problems` holds them, the text has a line for each."""
 
     def __init__(self, problems: Problem | Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)

@@ -1,4 +1,4 @@
-"""The librdkafka settings of `[kafka.extra]`: an immutable mapping that holds allowed keys only and hides its secrets."""
+"""The librdkafka settings of `[kafka.extra]`: immutable, allowed keys only, secrets hidden."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from holdfast.config.client_keys import ALIASES, ALLOWED, LOCKED, Client
+from holdfast.config.client_keys import ALLOWED, Client
 from holdfast.config.errors import Problem, SettingsError
+from holdfast.config.locked_keys import ALIASES, LOCKED, OWNED
 from holdfast.config.secret import REDACTED
 
 
 class Extra(Mapping[str, str]):
-    """librdkafka key -> text, checked against the allow-list. Raises SettingsError for every key that may not pass."""
+    """librdkafka key -> text, checked. Raises SettingsError with every key that may not pass."""
 
     __slots__ = ("_items",)
 
@@ -61,6 +62,8 @@ def problem_of(key: str, value: str) -> Problem | None:
     alias = f" (another name of {name})" if name != key else ""
     if name in LOCKED:
         return Problem(key=dotted, cause=f"{key}{alias} cannot be set here: it {LOCKED[name]}")
+    if name in OWNED:
+        return Problem(key=dotted, cause=f"{key}{alias} has a setting of its own: {OWNED[name]}")
     allowed = ALLOWED.get(name)
     if allowed is None:
         return Problem(key=dotted, cause=f"not on the allow-list of librdkafka settings{_suggestion(key)}")
@@ -73,7 +76,7 @@ def problem_of(key: str, value: str) -> Problem | None:
 def key_from_environment(name: str) -> str:
     """The librdkafka key of an environment name: FETCH_WAIT_MAX_MS is fetch.wait.max.ms."""
     wanted = name.lower().replace("__", "_")
-    for key in (*ALLOWED, *LOCKED, *ALIASES):
+    for key in (*ALLOWED, *LOCKED, *OWNED, *ALIASES):
         if key.replace(".", "_") == wanted:
             return key
     return wanted.replace("_", ".")

@@ -1,4 +1,4 @@
-"""The edge: command line, environment, secrets directory and TOML file become one Settings. pydantic is used here only."""
+"""The edge: command line, environment, secrets directory and TOML file become Settings, by pydantic."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, cre
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
+from holdfast.config.connection import SecuritySettings
 from holdfast.config.errors import Problem, SettingsError
 from holdfast.config.options import Option, options_of
 from holdfast.config.secret import REDACTED
-from holdfast.config.settings import SecuritySettings, Settings, sections
+from holdfast.config.settings import Settings, sections
 from holdfast.config.sources import (
     EXTRA,
     Layer,
@@ -38,8 +39,8 @@ def load(
 ) -> Settings:
     """Read the settings: command line (`overrides`) > environment > secrets directory > TOML file > defaults.
 
-    `overrides` maps dotted keys to text; `env` is the process's by default. Raises SettingsError with every unknown key and
-    bad value found, each with its origin and what is allowed; secrets are redacted in it.
+    `overrides` maps dotted keys to text; `env` is the process's by default. Raises SettingsError with every
+    unknown key and bad value found, each with its origin and what is allowed; secrets are redacted in it.
     """
     layers = [
         read_overrides(overrides or {}),
@@ -88,7 +89,7 @@ def _merge(layers: Sequence[Layer]) -> BaseModel:
 
 @cache
 def _edge_model() -> type[BaseSettings]:
-    """The tree of settings as a pydantic model, made from the declarations; a key that is not given stays unset."""
+    """The tree of settings as a pydantic model, made from the declarations; what is not given stays unset."""
     tree = sections()
     security = _section_model("security", tree.pop("kafka.security"))
     parts: dict[str, Any] = {}
@@ -102,7 +103,8 @@ def _edge_model() -> type[BaseSettings]:
 
 def _section_model(name: str, section: type[Any], **nested: Any) -> type[BaseModel]:
     declared: dict[str, Any] = {
-        entry.name: (Annotated[Any, PlainValidator(option.parse)], None) for entry, option in options_of(section)
+        entry.name: (Annotated[Any, PlainValidator(option.parse)], None)
+        for entry, option in options_of(section)
     }
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
     return create_model(f"{name.title()}Edge", __config__=config, **declared, **nested)
@@ -144,7 +146,11 @@ def _with_origin(problem: Problem, layers: Iterable[Layer]) -> Problem:
 def _nested(layer: Layer) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, given in layer.items():
-        path = ["kafka", "extra", key.removeprefix(f"{EXTRA}.")] if key.startswith(f"{EXTRA}.") else key.split(".")
+        path = (
+            ["kafka", "extra", key.removeprefix(f"{EXTRA}.")]
+            if key.startswith(f"{EXTRA}.")
+            else key.split(".")
+        )
         branch = tree
         for part in path[:-1]:
             branch = branch.setdefault(part, {})

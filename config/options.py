@@ -1,6 +1,7 @@
 """How one setting is declared: its default, meaning, unit and limits, once, beside the field.
 
-The same declaration checks values given in Python, reads text from the environment or a file, and prints the documentation.
+The same declaration checks values given in Python, reads text from the environment or a file, and prints the
+documentation.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OFF: Final = frozenset({"off", "false", "no", "0"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One setting. `low` and `high` are inclusive, in seconds, bytes or a count; `words` are allowed instead of a number."""
+    """One setting. `low` and `high` are inclusive, in the unit of `kind`; `words` may stand for a number."""
 
     kind: Kind
     doc: str
@@ -46,7 +47,9 @@ class Option:
         words = " or ".join(repr(word) for word in self.words)
         if self.kind in ("seconds", "bytes", "count"):
             form = {"seconds": DURATION_FORMS, "bytes": SIZE_FORMS, "count": "a whole number"}[self.kind]
-            return ", or ".join(part for part in (f"{form}, {self.limits}" if self.limits else form, words) if part)
+            return ", or ".join(
+                part for part in (f"{form}, {self.limits}" if self.limits else form, words) if part
+            )
         if self.kind == "flag":
             return "true or false (also on, off, yes, no)"
         return words or (f"text that matches {self.pattern}" if self.pattern else "text")
@@ -72,7 +75,7 @@ class Option:
         return f"{value:_}"
 
     def parse(self, raw: object) -> object:
-        """Turn what a file or the environment holds into the value. Raises ValueError with what is allowed."""
+        """Turn what a file or the environment holds into the value. Raises ValueError: what is allowed."""
         if isinstance(raw, str) and self.kind not in ("text", "secret") and raw.strip() not in self.words:
             raw = self._parse_text(raw.strip())
         elif isinstance(raw, str) and self.kind != "secret":
@@ -82,7 +85,7 @@ class Option:
         return self.check(raw)
 
     def check(self, value: object) -> object:
-        """The value, normalised (an int given as seconds becomes a float). Raises ValueError with what is allowed."""
+        """The value, normalised: seconds are floats. Raises ValueError: what is allowed."""
         if self.words and isinstance(value, str) and value in self.words:
             return value
         if self.kind == "secret" and isinstance(value, (str, Secret)):
@@ -92,7 +95,7 @@ class Option:
         if self.kind == "text" and isinstance(value, str) and self._legal_text(value):
             return value
         if self.kind in ("seconds", "bytes", "count") and self._legal_number(value):
-            return float(cast(float, value)) if self.kind == "seconds" else value
+            return float(cast("float", value)) if self.kind == "seconds" else value
         raise ValueError(self.allowed)
 
     def _parse_text(self, text: str) -> object:
@@ -122,7 +125,9 @@ def _declare(default: T, option: Option) -> T:
     return field(default=default, metadata={_METADATA_KEY: option})
 
 
-def seconds(default: T, doc: str, *, low: float = 0, high: float = float("inf"), words: tuple[str, ...] = ()) -> T:
+def seconds(
+    default: T, doc: str, *, low: float = 0, high: float = float("inf"), words: tuple[str, ...] = ()
+) -> T:
     """A duration in seconds, or one of `words`."""
     return _declare(default, Option(kind="seconds", doc=doc, low=low, high=high, words=words))
 
@@ -158,7 +163,7 @@ def secret(doc: str) -> Secret:
 
 
 def options_of(section: Any) -> Iterator[tuple[Field[Any], Option]]:
-    """The declared settings of a section (class or instance), in their order; nested sections are left out."""
+    """The declared settings of a section (class or instance), in order, without nested sections."""
     for entry in fields(section):
         option = entry.metadata.get(_METADATA_KEY)
         if option is not None:

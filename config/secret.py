@@ -8,7 +8,7 @@ REDACTED: Final = "<redacted>"
 
 
 class Secret:
-    """A password or key. `reveal()` is the only way to its text: repr, str and format all show `<redacted>`."""
+    """A password or key. `reveal()` is the only way to its text; repr, str and format show `<redacted>`."""
 
     __slots__ = ("_text",)
 
@@ -34,4 +34,6 @@ class Secret:
     __str__ = __repr__
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a Secret is not pickled: hand the settings' origin to the other process, not the secret")
+        raise TypeError(
+            "a Secret is not pickled: hand the settings' origin to the other process, not the secret"
+        )

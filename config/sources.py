@@ -1,4 +1,4 @@
-"""Where settings are written, read into one shape: dotted key -> raw value and its origin. No pydantic, no checks of values."""
+"""Where settings are written, read into one shape: dotted key -> raw value and its origin."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ Layer = dict[str, Given]
 def known_options() -> dict[str, Option]:
     """Every setting by its dotted key, without `kafka.extra`."""
     return {
-        f"{name}.{entry.name}": option for name, section in sections().items() for entry, option in options_of(section)
+        f"{name}.{entry.name}": option
+        for name, section in sections().items()
+        for entry, option in options_of(section)
     }
 
 
@@ -56,7 +58,7 @@ def read_environment(env: Mapping[str, str]) -> Layer:
 def read_secrets(directory: Path) -> Layer:
     """One file per setting, named like the variable (any case, HOLDFAST_ optional) or like the dotted key.
 
-    Files of others may lie there too; a file counts as ours when its name begins with holdfast_ or with a section's name.
+    Files of others may lie there too; one is ours when its name begins with holdfast_ or a section's name.
     Raises SettingsError when the directory cannot be read.
     """
     layer: Layer = {}
@@ -68,14 +70,16 @@ def read_secrets(directory: Path) -> Layer:
 
 
 def read_toml(path: Path) -> Layer:
-    """A TOML file. Raises SettingsError naming the file, and the line where there is one, when it cannot be read."""
+    """A TOML file. Raises SettingsError naming the file, and the line if known, when it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
     except FileNotFoundError:
         raise SettingsError(Problem(key="--config", cause=f"there is no file {path}")) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as failed:
-        raise SettingsError(Problem(key="--config", origin=str(path), cause=f"cannot be read: {failed}")) from failed
+        raise SettingsError(
+            Problem(key="--config", origin=str(path), cause=f"cannot be read: {failed}")
+        ) from failed
     lines = _line_numbers(text)
     return {
         key: Given(raw=raw, origin=f"{path}:{lines[key]}" if key in lines else str(path))
@@ -128,7 +132,13 @@ def _key_of_file(name: str) -> str | None:
     first = name.lower().replace("__", ".").partition(".")
     if not first[1] or first[0] not in sections():
         return None
-    return name if name.startswith(f"{EXTRA}.") else _key_of_variable(PREFIX + upper) if "__" in name else name.lower()
+    return (
+        name
+        if name.startswith(f"{EXTRA}.")
+        else _key_of_variable(PREFIX + upper)
+        if "__" in name
+        else name.lower()
+    )
 
 
 def _listing(directory: Path) -> list[Path]:
@@ -152,7 +162,8 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, objec
     for name, value in table.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and value:
-            # `fetch.wait.max.ms = 50` without quotes is four nested tables in TOML; it means the same key here.
+            # `fetch.wait.max.ms = 50` without quotes is four nested tables in TOML; it means the same key
+            # here.
             yield from _flatten(value, f"{key}.")
         elif not isinstance(value, dict):
             yield key, value
@@ -176,4 +187,3 @@ def _line_numbers(text: str) -> dict[str, int]:
 
 def _plain(dotted: str) -> str:
     return re.sub(r"\s*\.\s*", ".", dotted).replace('"', "").replace("'", "")
-

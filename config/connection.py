@@ -1,0 +1,172 @@
+"""Settings of the cluster, of the connections to it, and of the membership in the group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from holdfast.config.extra import NO_EXTRA, Extra
+from holdfast.config.options import check_section, choice, seconds, secret, size, text
+from holdfast.config.secret import Secret
+
+# A drain holds the manager, so all partitions wait. 15 s outlasts the loss of one broker (10 s measured).
+_DRAIN_CAP: Final = 15.0
+_CLASSIC_SESSION: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """How to reach brokers that want encryption or a login. Goes to every client alike."""
+
+    protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = choice(
+        "plaintext",
+        "Encryption and login. In production a password never travels without TLS: PLAIN needs sasl_ssl.",
+        "plaintext",
+        "ssl",
+        "sasl_plaintext",
+        "sasl_ssl",
+    )
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = choice(
+        "",
+        "How to log in; needed exactly when the protocol starts with sasl. SCRAM-SHA-512 where you can "
+        "choose.",
+        "",
+        "PLAIN",
+        "SCRAM-SHA-256",
+        "SCRAM-SHA-512",
+        "OAUTHBEARER",
+        "GSSAPI",
+    )
+    sasl_username: str = text("", "User name for PLAIN and SCRAM.")
+    sasl_password: Secret = secret("Password for PLAIN and SCRAM. Give it in the secrets directory.")  # noqa: RUF009
+    ssl_ca_location: str = text("", "File or directory of CA certificates; empty uses the system's.")
+    ssl_certificate_location: str = text("", "PEM file of this client's certificate, for mutual TLS.")
+    ssl_key_location: str = text("", "PEM file of this client's private key, for mutual TLS.")
+    ssl_key_password: Secret = secret("Passphrase of the private key.")  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        check_section(self, "kafka.security")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """The cluster and the connections to it."""
+
+    bootstrap_servers: str = text(
+        "127.0.0.1:9092",
+        "Comma-separated host:port of some brokers; name at least two of a real cluster.",
+        pattern=r"[^\s,]+:\d{1,5}(\s*,\s*[^\s,]+:\d{1,5})*",
+    )
+    client_id: str = text(
+        "",
+        "Name in the brokers' logs, metrics and quotas; empty uses service.instance.",
+        pattern=r"[A-Za-z0-9._-]*",
+    )
+    rack: str = text("", "Where this process runs; brokers then serve reads from a replica of the same rack.")
+    socket_timeout: float = seconds(
+        6.0,
+        "How long one request may stay unanswered. Short, so that a frozen broker costs seconds; not "
+        "shorter, because a commit request that is repeated after this time taints its producer.",
+        low=1.0,
+        high=60.0,
+    )
+    connection_timeout: float = seconds(
+        3.0, "How long opening a connection may take, TLS and login included.", low=1.0, high=60.0
+    )
+    statistics_interval: float = seconds(
+        1.0,
+        "How often a client reports its figures: producer id and epoch, and the commit requests sent (a "
+        "sign of a retried commit). 0 turns them off, and with them that sign.",
+        high=3600.0,
+    )
+    message_max_bytes: int = size(
+        1_000_000,
+        "Largest message we send; a delta above it is cut into parts. At most `max.message.bytes` of our "
+        "topics.",
+        low=16_384,
+        high=100_000_000,
+    )
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    extra: Extra = field(default=NO_EXTRA)
+
+    def __post_init__(self) -> None:
+        check_section(self, "kafka")
+        object.__setattr__(self, "extra", Extra.of(self.extra))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Membership in the consumer group."""
+
+    protocol: Literal["classic", "consumer"] = choice(
+        "classic",
+        "classic is the cooperative-sticky protocol of all brokers; consumer is KIP-848 (brokers of 4.0 and "
+        "later), whose session times are set on the broker or the group, not here.",
+        "classic",
+        "consumer",
+    )
+    instance_id: str = text(
+        "",
+        "Static membership. Empty (dynamic) by default: a static member that wakes up from a pause can "
+        "fence, or be fenced by, its successor, and one that is killed blocks its partitions for a whole "
+        "session timeout.",
+        pattern=r"[A-Za-z0-9._-]*",
+    )
+    session_timeout: float | Literal["auto"] = seconds(
+        "auto",
+        "How long a silent member keeps its partitions: the takeover time after a kill. auto: 10 s with "
+        "classic (the broker's 45 s would be 45 s of standstill; heartbeats have a thread of their own, so "
+        "load does not end a session), the broker's with consumer. With consumer it must stay auto.",
+        low=6.0,
+        high=1800.0,
+        words=("auto",),
+    )
+    heartbeat_interval: float | Literal["auto"] = seconds(
+        "auto",
+        "How often a member reports, and so how soon it hears of a rebalance. auto: 1 s, or a tenth of a "
+        "longer session timeout, with classic; the broker's with consumer. With consumer it must stay auto.",
+        low=0.1,
+        high=600.0,
+        words=("auto",),
+    )
+    max_poll_interval: float = seconds(
+        300.0,
+        "How long the manager thread may not poll before the group takes all partitions away. It polls "
+        "every few milliseconds, restores included; this catches a process that hangs.",
+        low=10.0,
+        high=86_400.0,
+    )
+    drain_budget: float | Literal["auto"] = seconds(
+        "auto",
+        "How long a revoked partition may take to commit what it has processed; what has not committed by "
+        "then aborts. The manager waits meanwhile. auto: 0.2 x max_poll_interval, at most 15 s.",
+        low=0.1,
+        high=3600.0,
+        words=("auto",),
+    )
+
+    def __post_init__(self) -> None:
+        check_section(self, "group")
+
+    @property
+    def session_seconds(self) -> float:
+        """Session timeout that the classic protocol uses."""
+        return _CLASSIC_SESSION if self.session_timeout == "auto" else self.session_timeout
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Heartbeat interval that the classic protocol uses."""
+        return (
+            max(1.0, self.session_seconds / 10)
+            if self.heartbeat_interval == "auto"
+            else self.heartbeat_interval
+        )
+
+    @property
+    def drain_seconds(self) -> float:
+        """How long `on_revoke` waits for the drains."""
+        return (
+            min(0.2 * self.max_poll_interval, _DRAIN_CAP)
+            if self.drain_budget == "auto"
+            else self.drain_budget
+        )
