@@ -13,13 +13,14 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
-from holdfast.dev.errors import JarsDamaged
+from holdfast.dev.errors import DevError, JarsDamaged
 from holdfast.dev.fetch import resolve
 
 DEFAULT_VERSION = "4.4.0"
@@ -104,3 +105,13 @@ def _lock(root: Path) -> Iterator[None]:
     with (root / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main() -> None:
+    """Fill the cache and say what is done: called by script/bootstrap."""
+    try:
+        class_path(report=lambda line: print(f"bootstrap: {line}", file=sys.stderr))
+    except DevError as error:
+        sys.exit(f"bootstrap: {error}")
+
+

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,8 @@ class Identity:
     @classmethod
     def of(cls, pid: int) -> Identity | None:
         """Return the identity of a living process, None when there is none (a zombie counts as none)."""
-        told = _ps(pid, "lstart=", "stat=")
-        if not told or told.split()[-1].startswith("Z"):
-            return None
-        return cls(pid, " ".join(told.split()[:-1]))
+        state, started = _proc_stat(pid) if _HAS_PROC else _ps_stat(pid)
+        return None if state in ("", "Z", "X") else cls(pid, started)
 
     def is_alive(self) -> bool:
         """Tell whether this very process lives, not a later one with its pid."""
@@ -50,8 +49,32 @@ class Identity:
 
 def command_of(pid: int) -> str:
     """Return a process's command in at most 80 characters."""
-    told = _ps(pid, "args=") or "gone"
-    return told if len(told) <= 80 else told[:77] + "..."
+    if _HAS_PROC:
+        told = _read(Path("/proc") / str(pid) / "cmdline").replace("\0", " ").strip()
+    else:
+        told = _ps(pid, "args=")
+    return (told if len(told) <= 80 else told[:77] + "...") or "unknown"
+
+
+_HAS_PROC = Path("/proc/self/stat").exists()  # Linux; it needs no `ps`, which a minimal system lacks
+
+
+def _proc_stat(pid: int) -> tuple[str, str]:
+    """State letter and start time in clock ticks since boot; the name before them may hold any character."""
+    fields = _read(Path("/proc") / str(pid) / "stat").rpartition(")")[2].split()
+    return (fields[0], fields[19]) if fields else ("", "")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _ps_stat(pid: int) -> tuple[str, str]:
+    told = _ps(pid, "stat=", "lstart=").split()
+    return (told[0][0], " ".join(told[1:])) if told else ("", "")
 
 
 def _ps(pid: int, *columns: str) -> str:

@@ -1,0 +1,63 @@
+"""The settings of a development broker, composed from the files shipped under deploy/kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from holdfast.dev.ports import HOST
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where one broker listens: for clients, for other brokers, for the controllers' quorum."""
+
+    node: int
+    client: int
+    internal: int
+    controller: int
+    advertised: int  # what clients are told to connect to: `client`, or the port of a proxy in front of it
+
+
+def shipped() -> Traversable:
+    """Return the folder of the shipped broker settings."""
+    return resources.files("holdfast") / "deploy" / "kafka"
+
+
+def parse(text: str) -> dict[str, str]:
+    """Read the subset of Java properties that our files use: `key=value`, comments, blank lines."""
+    rows = (line.strip() for line in text.splitlines())
+    pairs = (row.partition("=") for row in rows if row and not row.startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def compose(me: Address, all_: list[Address], data: Path, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the full settings of broker `me`; `overrides` win over everything."""
+    settings: dict[str, str] = {}
+    replicas = "replicas-3" if len(all_) >= 3 else "replicas-1"
+    for name in ("broker", replicas, "development"):
+        settings |= parse((shipped() / f"{name}.properties").read_text(encoding="utf-8"))
+    return settings | _own(me, all_, data) | overrides
+
+
+def _own(me: Address, all_: list[Address], data: Path) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(me.node),
+        "controller.quorum.voters": ",".join(f"{a.node}@{HOST}:{a.controller}" for a in all_),
+        "listeners": f"CLIENT://{HOST}:{me.client},BROKER://{HOST}:{me.internal},CONTROLLER://{HOST}:{me.controller}",
+        "advertised.listeners": f"CLIENT://{HOST}:{me.advertised},BROKER://{HOST}:{me.internal}",
+        # Brokers talk on a listener of their own, so that a proxy in front of one disturbs its clients alone.
+        "inter.broker.listener.name": "BROKER",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+    }
+
+
+def render(settings: Mapping[str, str]) -> str:
+    """Write settings as Java properties."""
+    return "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
