@@ -1,0 +1,1 @@
+"""A clearing service: trades in, fills and margin calls out, positions and accounts kept in memory."""
