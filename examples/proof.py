@@ -1,37 +1,36 @@
-"""Compare what a service did with what it should have done. Reads Kafka with a plain client; imports nothing
-of holdfast.
-"""
+"""Compares what a service did with what it should have done. Pure, and imports nothing of holdfast."""
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-from uuid import uuid4
+from typing import Any
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+import xxhash
 
 Event = dict[str, Any]
+
 Events = Mapping[str, Sequence[Event]]
 """Events of an output topic by their key, each key's in order."""
 
-State = Mapping[str, Mapping[str, bytes]]
-"""Encoded values by table and key."""
+Tables = Mapping[str, Mapping[Any, Any]]
+"""Plain values by table and key, with a struct as a dict in the order of its fields."""
+
+State = Mapping[str, Mapping[Any, bytes]]
+"""Stored values by table and key."""
 
 
-class Raw(NamedTuple):
-    """A record as it lies in a partition."""
+@dataclass(frozen=True)
+class Held:
+    """What a service holds for one partition: its state, and the digest it recorded for it (32 hex digits)."""
 
-    key: str
-    value: bytes
+    state: State
+    digest: str
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a comparison of one output topic or one table found; `first` describes the first difference in
-    words.
-    """
+    """What the comparison of an output topic or a table found; `first` is the first difference in words."""
 
     name: str
     expected: int
@@ -48,63 +47,11 @@ class Findings:
         """True when nothing at all differs."""
         return self.first is None
 
-
-def read_committed(bootstrap_servers: str, topic: str, patience: float = 60.0) -> dict[int, list[Raw]]:
-    """Return every committed record of `topic` by partition, up to the last stable offset.
-
-    The end is told by the end-of-partition event, never by counting: transaction markers consume offsets too.
-    Raises TimeoutError when nothing at all arrives in `patience` seconds, KafkaException for client errors.
-    """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": f"proof-{uuid4()}",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "allow.auto.create.topics": False,
-        }
-    )
-    try:
-        partitions = sorted(consumer.list_topics(topic, timeout=patience).topics[topic].partitions)
-        records: dict[int, list[Raw]] = {partition: [] for partition in partitions}
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        unfinished = set(partitions)
-        while unfinished:
-            messages = consumer.consume(10_000, timeout=patience)
-            if not messages:
-                raise TimeoutError(f"{topic}: nothing for {patience:.0f} s, unfinished: {sorted(unfinished)}")
-            for message in messages:
-                _take(message, records, unfinished)
-        return records
-    finally:
-        consumer.close()
-
-
-def _take(message: Message, records: dict[int, list[Raw]], unfinished: set[int]) -> None:
-    error, partition = message.error(), message.partition()
-    if error is None and partition is not None:
-        records[partition].append(Raw(_bytes(message.key()).decode(), _bytes(message.value())))
-    elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
-        unfinished.discard(partition)
-    else:
-        raise KafkaException(error)
-
-
-def _bytes(value: bytes | str | None) -> bytes:
-    return value if isinstance(value, bytes) else (value or "").encode()
-
-
-def by_key(partitions: Mapping[int, Sequence[Raw]]) -> dict[str, list[Event]]:
-    """Decode JSON events and group them by key. ValueError for a key in two partitions: it has no order."""
-    events: dict[str, list[Event]] = defaultdict(list)
-    home: dict[str, int] = {}
-    for partition, records in partitions.items():
-        for key, value in records:
-            if home.setdefault(key, partition) != partition:
-                raise ValueError(f"key {key!r} lies in partitions {home[key]} and {partition}")
-            events[key].append(json.loads(value))
-    return events
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.seen:,} of {self.expected:,}, {self.lost} lost, {self.duplicated} duplicated, "
+            f"{self.foreign} foreign, {self.reordered} keys reordered, {self.different} different"
+        )
 
 
 def compare_events(name: str, expected: Events, seen: Events, identity: str = "id") -> Findings:
@@ -131,18 +78,33 @@ def compare_events(name: str, expected: Events, seen: Events, identity: str = "i
     )
 
 
-def compare_state(
-    expected: Mapping[str, Mapping[str, Any]],
-    state: State,
-    decode: Callable[[bytes], Any] = msgspec.msgpack.decode,
-) -> list[Findings]:
-    """Compare tables key by key; `decode` turns a stored value into plain dicts and numbers."""
+def compare_state(expected: Tables, state: State) -> list[Findings]:
+    """Compare tables key by key; stored values are decoded into plain dicts and numbers first."""
     findings = []
     for table in sorted(expected.keys() | state.keys()):
-        wanted = {key: [{"id": key, "value": value}] for key, value in expected.get(table, {}).items()}
-        found = {key: [{"id": key, "value": decode(raw)}] for key, raw in state.get(table, {}).items()}
+        wanted = {str(key): [{"id": key, "value": value}] for key, value in expected.get(table, {}).items()}
+        found = {
+            str(key): [{"id": key, "value": msgspec.msgpack.decode(stored)}]
+            for key, stored in state.get(table, {}).items()
+        }
         findings.append(compare_events(table, wanted, found))
     return findings
+
+
+def digest(tables: Tables) -> str:
+    """The digest a service must have recorded for these tables, as 32 hex digits.
+
+    From the description of the format, not from its code: a sum modulo 2^128 over all keys of the 128-bit hash of the
+    stored value, seeded with the 64-bit hash of the key, which is seeded with the 64-bit hash of the table's name.
+    """
+    total = 0
+    for table, rows in tables.items():
+        table_seed = xxhash.xxh3_64_intdigest(table.encode())
+        for key, value in rows.items():
+            name = key.encode() if isinstance(key, str) else msgspec.msgpack.encode(key)
+            seed = xxhash.xxh3_64_intdigest(name, table_seed)
+            total += xxhash.xxh3_128_intdigest(msgspec.msgpack.encode(value), seed)
+    return f"{total % 2**128:032x}"
 
 
 def _size(events: Events) -> int:

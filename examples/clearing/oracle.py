@@ -63,14 +63,11 @@ class Books:
         held["called"] = short_of_cash
 
 
-def expected(partitions: Iterable[Iterable[bytes]]) -> Books:
-    """Book every partition's trades in its order. The partitions of an input are independent: an account is
-    in one.
-    """
+def book_all(trades: Iterable[bytes]) -> Books:
+    """Book the trades of one partition in their order."""
     books = Books()
-    for trades in partitions:
-        for raw in trades:
-            books.book(raw)
+    for raw in trades:
+        books.book(raw)
     return books
 
 

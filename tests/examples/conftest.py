@@ -1,4 +1,4 @@
-"""The examples are no part of the package: they are imported from the project's root, as a reader runs them."""
+"""The examples are no part of the package: import them from the project's root, as a reader runs them."""
 
 import sys
 from pathlib import Path

@@ -8,7 +8,7 @@ import examples.proof
 import msgspec
 from examples.clearing.domain import Account, Position, Trade
 from examples.clearing.market import trades
-from examples.clearing.oracle import expected
+from examples.clearing.oracle import book_all
 
 MARKET = [msgspec.json.encode(trade) for trade in trades(60_000, seed=11, accounts=200)]
 
@@ -23,13 +23,13 @@ def test_the_domain_ends_where_the_oracle_does() -> None:
         positions[name] = before.trade(trade.lots, trade.price)
         account = accounts.get(trade.account, Account())
         accounts[trade.account] = account.settle(before, positions[name])
-    books = expected([MARKET])
+    books = book_all(MARKET)
     assert msgspec.to_builtins(positions) == books.positions
     assert msgspec.to_builtins(accounts) == books.accounts
 
 
 def test_every_trade_fills_and_some_call() -> None:
-    books = expected([MARKET])
+    books = book_all(MARKET)
     assert sum(map(len, books.fills.values())) == len(MARKET)
     assert sum(map(len, books.margin_calls.values())) > 20
 

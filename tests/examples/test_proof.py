@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from examples.proof import Event, Raw, by_key, compare_events, compare_state
+from examples.proof import Event, compare_events, compare_state, digest
+from examples.topics import Raw, by_key
+
+from holdfast.snapshot.digest import show, table_digest
 
 Damage = Callable[[list[Event]], object]
 
@@ -67,3 +70,18 @@ def test_states_are_compared_by_value() -> None:
     assert (missing.foreign, foreign.lost) == (1, 1)
     (altered,) = compare_state({"positions": {"a/GOLD": {"quantity": 4}}}, {"positions": {"a/GOLD": encoded}})
     assert altered.different == 1
+
+
+def test_the_digest_depends_on_table_key_and_value_but_not_on_order() -> None:
+    one = {"t": {"a": {"x": 1}, "b": {"x": 2}}}
+    assert digest(one) == digest({"t": dict(reversed(one["t"].items()))})
+    others = [{"u": one["t"]}, {"t": {"a": {"x": 2}, "b": {"x": 1}}}, {"t": {"a": {"x": 1}}}]
+    assert len({digest(one), *map(digest, others)}) == 4
+
+
+def test_the_digest_is_the_one_of_the_format() -> None:
+    rows = {key: {"x": number} for number, key in enumerate("abc")}
+    stored = [msgspec.msgpack.encode(row) for row in rows.values()]
+    assert digest({"t": rows}) == show(table_digest("t", list(rows), stored))
+    numbered = dict(enumerate(rows.values()))
+    assert digest({"t": numbered}) == show(table_digest("t", list(numbered), stored))

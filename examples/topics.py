@@ -1,0 +1,101 @@
+"""Reads Kafka with a plain client, as any consumer downstream would: committed records and positions."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+
+class Raw(NamedTuple):
+    """A record as it lies in a partition."""
+
+    key: str
+    value: bytes
+
+
+def read_committed(bootstrap_servers: str, topic: str, patience: float = 60.0) -> dict[int, list[Raw]]:
+    """Return every committed record of `topic` by partition, up to the last stable offset.
+
+    The end is told by the end-of-partition event, never by counting: transaction markers consume offsets too.
+    Raises TimeoutError when nothing at all arrives in `patience` seconds, KafkaException for client errors.
+    """
+    consumer = _plain_consumer(bootstrap_servers)
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=patience).topics[topic].partitions)
+        records: dict[int, list[Raw]] = {partition: [] for partition in partitions}
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        unfinished = set(partitions)
+        while unfinished:
+            messages = consumer.consume(10_000, timeout=patience)
+            if not messages:
+                raise TimeoutError(f"{topic}: nothing for {patience:.0f} s, unfinished: {sorted(unfinished)}")
+            for message in messages:
+                _take(message, records, unfinished)
+        return records
+    finally:
+        consumer.close()
+
+
+def by_key(partitions: Mapping[int, Sequence[Raw]]) -> dict[str, list[dict[str, Any]]]:
+    """Decode JSON events and group them by key. ValueError for a key in two partitions: it has no order."""
+    events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    home: dict[str, int] = {}
+    for partition, records in partitions.items():
+        for key, value in records:
+            if home.setdefault(key, partition) != partition:
+                raise ValueError(f"key {key!r} lies in partitions {home[key]} and {partition}")
+            events[key].append(json.loads(value))
+    return events
+
+
+class Progress:
+    """How far a group has committed on a topic, asked from outside: this never joins the group."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self._group, self._topic = group, topic
+
+    def position(self) -> int:
+        """Sum of the committed positions of all partitions: the records handled, if they began at 0."""
+        request = ConsumerGroupTopicPartitions(self._group)
+        answer = self._admin.list_consumer_group_offsets([request])[self._group].result(timeout=30)
+        return sum(max(each.offset, 0) for each in answer.topic_partitions or () if each.topic == self._topic)
+
+
+def _plain_consumer(bootstrap_servers: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": f"proof-{uuid4()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+        }
+    )
+
+
+def _take(message: Message, records: dict[int, list[Raw]], unfinished: set[int]) -> None:
+    error, partition = message.error(), message.partition()
+    if error is None and partition is not None:
+        records[partition].append(Raw(_bytes(message.key()).decode(), _bytes(message.value())))
+    elif error is not None and error.code() == KafkaError._PARTITION_EOF and partition is not None:
+        unfinished.discard(partition)
+    else:
+        raise KafkaException(error)
+
+
+def _bytes(value: bytes | str | None) -> bytes:
+    return value if isinstance(value, bytes) else (value or "").encode()
