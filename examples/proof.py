@@ -22,7 +22,7 @@ State = Mapping[str, Mapping[Any, bytes]]
 
 @dataclass(frozen=True)
 class Held:
-    """What a service holds for one partition: its state, and the digest it recorded for it (32 hex digits)."""
+    """What a service holds for one partition: its state and the digest that it recorded (32 hex digits)."""
 
     state: State
     digest: str
@@ -49,8 +49,8 @@ class Findings:
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: {self.seen:,} of {self.expected:,}, {self.lost} lost, {self.duplicated} duplicated, "
-            f"{self.foreign} foreign, {self.reordered} keys reordered, {self.different} different"
+            f"{self.name}: {self.seen:,} of {self.expected:,}, {self.lost} lost, "
+            f"{self.duplicated} duplicated, {self.foreign} foreign, {self.reordered} keys reordered, {self.different} different"
         )
 
 
@@ -94,8 +94,8 @@ def compare_state(expected: Tables, state: State) -> list[Findings]:
 def digest(tables: Tables) -> str:
     """The digest a service must have recorded for these tables, as 32 hex digits.
 
-    From the description of the format, not from its code: a sum modulo 2^128 over all keys of the 128-bit hash of the
-    stored value, seeded with the 64-bit hash of the key, which is seeded with the 64-bit hash of the table's name.
+    From the description of the format, not from its code: the sum over all keys, modulo 2^128, of the 128-bit
+    hash of the stored value, seeded with the 64-bit hash of the key, which is seeded with that of the table's name.
     """
     total = 0
     for table, rows in tables.items():

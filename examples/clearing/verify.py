@@ -70,7 +70,7 @@ def tables(books: Books) -> dict[str, dict[str, Event]]:
 
 
 def _merged(parts: Iterator[dict[str, list[Event]]]) -> dict[str, list[Event]]:
-    """One mapping of what the partitions expect; they share no account, or the outputs would have no order."""
+    """One mapping of what the partitions expect; ValueError if two share an account: no order."""
     merged: dict[str, list[Event]] = {}
     for part in parts:
         if shared := merged.keys() & part.keys():

@@ -1,4 +1,4 @@
-"""A ledger: every transaction moves one account's balance. Run it with `holdfast run examples.ledger.app:service`.
+"""A ledger: every transaction moves one balance. Run it: `holdfast run examples.ledger.app:service`.
 
 Units: amounts and balances are integer hellers (a hundredth of a crown), dates are YYMMDD.
 """
