@@ -155,7 +155,7 @@ def _security(settings: Settings) -> Iterator[Problem]:
     if extra.get("enable.ssl.certificate.verification") == "false":
         cause = (
             "a broker that is not verified may be anybody; trust your CA with "
-            "kafka.security.ssl_ca_location instead"
+            "kafka.security.ssl_ca_location, or set service.mode = 'development'"
         )
         yield Problem(key="kafka.extra.enable.ssl.certificate.verification", value="'false'", cause=cause)
     if extra.get("ssl.endpoint.identification.algorithm") == "none":

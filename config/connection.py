@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from holdfast.config.extra import NO_EXTRA, Extra
-from holdfast.config.options import check_section, choice, seconds, secret, size, text
+from holdfast.config.options import (
+    NAME_FORM,
+    NAME_PATTERN,
+    check_section,
+    choice,
+    seconds,
+    secret,
+    size,
+    text,
+)
 from holdfast.config.secret import Secret
 
 # A drain holds the manager, so all partitions wait. 15 s outlasts the loss of one broker (10 s measured).
@@ -56,11 +65,13 @@ class KafkaSettings:
         "127.0.0.1:9092",
         "Comma-separated host:port of some brokers; name at least two of a real cluster.",
         pattern=r"[^\s,]+:\d{1,5}(\s*,\s*[^\s,]+:\d{1,5})*",
+        form="host:port, or several with commas between",
     )
     client_id: str = text(
         "",
         "Name in the brokers' logs, metrics and quotas; empty uses service.instance.",
-        pattern=r"[A-Za-z0-9._-]*",
+        pattern=NAME_PATTERN,
+        form=NAME_FORM,
     )
     rack: str = text("", "Where this process runs; brokers then serve reads from a replica of the same rack.")
     socket_timeout: float = seconds(
@@ -110,7 +121,8 @@ class GroupSettings:
         "Static membership. Empty (dynamic) by default: a static member that wakes up from a pause can "
         "fence, or be fenced by, its successor, and one that is killed blocks its partitions for a whole "
         "session timeout.",
-        pattern=r"[A-Za-z0-9._-]*",
+        pattern=NAME_PATTERN,
+        form=NAME_FORM,
     )
     session_timeout: float | Literal["auto"] = seconds(
         "auto",

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from holdfast.config.connection import SecuritySettings
 from holdfast.config.errors import Problem, SettingsError
+from holdfast.config.locked_keys import ALIASES
 from holdfast.config.options import Option, options_of
 from holdfast.config.secret import REDACTED
 from holdfast.config.settings import Settings, sections
@@ -23,10 +24,12 @@ from holdfast.config.sources import (
     Layer,
     is_known,
     known_options,
+    profile_path,
     read_environment,
     read_overrides,
     read_secrets,
     read_toml,
+    refused_extra,
     unknown_keys,
 )
 
@@ -36,9 +39,12 @@ def load(
     overrides: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     secrets_dir: Path | None = None,
+    *,
+    profile: str | None = None,
 ) -> Settings:
     """Read the settings: command line (`overrides`) > environment > secrets directory > TOML file > defaults.
 
+    `profile` names a shipped file (`development`, `production`) that comes between TOML and defaults.
     `overrides` maps dotted keys to text; `env` is the process's by default. Raises SettingsError with every
     unknown key and bad value found, each with its origin and what is allowed; secrets are redacted in it.
     """
@@ -47,9 +53,12 @@ def load(
         read_environment(os.environ if env is None else env),
         read_secrets(secrets_dir) if secrets_dir is not None else {},
         read_toml(path) if path is not None else {},
+        read_toml(profile_path(profile)) if profile is not None else {},
     ]
     options = known_options()
-    problems = [problem for layer in layers for problem in unknown_keys(layer, options)]
+    problems = [
+        problem for layer in layers for problem in (*unknown_keys(layer, options), *refused_extra(layer))
+    ]
     known = [{key: given for key, given in layer.items() if is_known(key, options)} for layer in layers]
     try:
         merged = _merge(known)
@@ -146,11 +155,9 @@ def _with_origin(problem: Problem, layers: Iterable[Layer]) -> Problem:
 def _nested(layer: Layer) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, given in layer.items():
-        path = (
-            ["kafka", "extra", key.removeprefix(f"{EXTRA}.")]
-            if key.startswith(f"{EXTRA}.")
-            else key.split(".")
-        )
+        name = key.removeprefix(f"{EXTRA}.")
+        # One name per librdkafka key, or a lower layer's alias could win over a higher layer's value.
+        path = key.split(".") if name == key else ["kafka", "extra", ALIASES.get(name, name)]
         branch = tree
         for part in path[:-1]:
             branch = branch.setdefault(part, {})

@@ -25,6 +25,8 @@ from holdfast.config.units import (
 T = TypeVar("T")
 Kind = Literal["seconds", "bytes", "count", "flag", "text", "secret", "map"]
 
+NAME_PATTERN: Final = r"[A-Za-z0-9._-]*"
+NAME_FORM: Final = "letters, digits, '.', '_' and '-'"
 _METADATA_KEY: Final = "holdfast"
 _ON: Final = frozenset({"on", "true", "yes", "1"})
 _OFF: Final = frozenset({"off", "false", "no", "0"})
@@ -40,6 +42,7 @@ class Option:
     high: float = float("inf")
     words: tuple[str, ...] = ()
     pattern: str = ""
+    form: str = ""
 
     @property
     def allowed(self) -> str:
@@ -52,7 +55,7 @@ class Option:
             )
         if self.kind == "flag":
             return "true or false (also on, off, yes, no)"
-        return words or (f"text that matches {self.pattern}" if self.pattern else "text")
+        return words or self.form or "text"
 
     @property
     def limits(self) -> str:
@@ -101,12 +104,9 @@ class Option:
     def _parse_text(self, text: str) -> object:
         if self.kind == "flag":
             return True if text.lower() in _ON else False if text.lower() in _OFF else text
-        if self.kind == "seconds":
-            return parse_duration(text)
-        if self.kind == "bytes":
-            return parse_size(text)
+        read = {"seconds": parse_duration, "bytes": parse_size}.get(self.kind, int)
         try:
-            return int(text)
+            return read(text)
         except ValueError:
             raise ValueError(self.allowed) from None
 
@@ -152,9 +152,9 @@ def choice(default: T, doc: str, *words: str) -> T:
     return _declare(default, Option(kind="text", doc=doc, words=words))
 
 
-def text(default: str, doc: str, *, pattern: str = "") -> str:
-    """Free text, or text that matches `pattern` as a whole."""
-    return _declare(default, Option(kind="text", doc=doc, pattern=pattern))
+def text(default: str, doc: str, *, pattern: str = "", form: str = "") -> str:
+    """Free text, or text that matches `pattern` as a whole; `form` tells people what the pattern wants."""
+    return _declare(default, Option(kind="text", doc=doc, pattern=pattern, form=form))
 
 
 def secret(doc: str) -> Secret:

@@ -32,8 +32,3 @@ class Secret:
         return REDACTED if self._text else "''"
 
     __str__ = __repr__
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError(
-            "a Secret is not pickled: hand the settings' origin to the other process, not the secret"
-        )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from holdfast.config.connection import GroupSettings, KafkaSettings, SecuritySettings
-from holdfast.config.options import check_section, choice, seconds, text
+from holdfast.config.options import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
 from holdfast.config.processing import (
     CommitSettings,
     FailureSettings,
@@ -32,11 +32,13 @@ class ServiceSettings:
         "one cluster must not fence each other. Ends with '.', '_' or '-', so that 'a' + 'bc' is never 'ab' "
         "+ 'c'.",
         pattern=r"|[A-Za-z0-9][A-Za-z0-9._-]{0,98}[._-]",
+        form="letters, digits, '.', '_' and '-', with one of the last three at the end",
     )
     instance: str = text(
         "",
         "Name of this process in logs and records; empty uses host name and process id.",
-        pattern=r"[A-Za-z0-9._-]*",
+        pattern=NAME_PATTERN,
+        form=NAME_FORM,
     )
     mode: Literal["production", "development"] = choice(
         "production",
@@ -100,8 +102,7 @@ class Settings:
 
 def sections() -> dict[str, type[Any]]:
     """Every section by its dotted name, in the order of the documentation."""
-    tree: dict[str, type[Any]] = {}
+    tree: dict[str, type[Any]] = {"kafka": KafkaSettings, "kafka.security": SecuritySettings}
     for entry in fields(Settings):
         tree[entry.name] = entry.default_factory  # type: ignore[assignment]
-    tree["kafka.security"] = SecuritySettings
     return tree

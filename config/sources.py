@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.extra import key_from_environment
+from holdfast.config.extra import as_text, key_from_environment, problem_of
 from holdfast.config.options import Option, options_of
 from holdfast.config.settings import sections
 
@@ -19,6 +19,9 @@ PREFIX: Final = "HOLDFAST_"
 EXTRA: Final = "kafka.extra"
 # Variables of our scripts, tests and tools; they are no settings of a service.
 RESERVED: Final = ("HOLDFAST_CONFIG", "HOLDFAST_DEV_", "HOLDFAST_TEST_", "HOLDFAST_BENCH_")
+
+
+_PROFILES: Final = Path(__file__).parent / "profiles"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,15 @@ def read_toml(path: Path) -> Layer:
     }
 
 
+def profile_path(name: str) -> Path:
+    """A shipped profile. Raises SettingsError with the names that exist."""
+    path = _PROFILES / f"{name}.toml"
+    if not path.is_file():
+        names = sorted(file.stem for file in _PROFILES.glob("*.toml"))
+        raise SettingsError(Problem(key="--profile", value=repr(name), cause=f"allowed: {', '.join(names)}"))
+    return path
+
+
 def unknown_keys(layer: Layer, options: Mapping[str, Option]) -> list[Problem]:
     """One problem for each key that no setting has, with the nearest one that exists."""
     return [
@@ -96,22 +108,31 @@ def unknown_keys(layer: Layer, options: Mapping[str, Option]) -> list[Problem]:
     ]
 
 
+def refused_extra(layer: Layer) -> list[Problem]:
+    """One problem for each librdkafka key or value of this layer that may not pass."""
+    found = [
+        (problem_of(key.removeprefix(f"{EXTRA}."), as_text(given.raw)), given)
+        for key, given in layer.items()
+        if key.startswith(f"{EXTRA}.")
+    ]
+    return [replace(problem, origin=given.origin) for problem, given in found if problem is not None]
+
+
 def is_known(key: str, options: Mapping[str, Option]) -> bool:
     """Whether some setting, or a librdkafka one of `kafka.extra`, has this key."""
     return key in options or key.startswith(f"{EXTRA}.")
 
 
 def _did_you_mean(key: str, options: Mapping[str, Option]) -> str:
-    close = get_close_matches(key, options, n=1, cutoff=0.6)
-    if not close:
-        same_name = [known for known in options if known.rpartition(".")[2] == key.rpartition(".")[2]]
-        close = same_name[:1]
+    section, _, name = key.rpartition(".")
+    same_name = [known for known in options if section and known.endswith(f".{name}")]
+    close = same_name or ([] if key in sections() else get_close_matches(key, options, n=1))
     if close:
         return f"; did you mean {close[0]}?"
-    section = key.partition(".")[0]
-    inside = [known.partition(".")[2] for known in options if known.startswith(f"{section}.")]
+    first = key.partition(".")[0]
+    inside = [known.partition(".")[2] for known in options if known.startswith(f"{first}.")]
     if inside:
-        return f"; {section} has {', '.join(inside)}"
+        return f"; {first} has {', '.join(inside)}"
     return f"; the sections are {', '.join(dict.fromkeys(known.partition('.')[0] for known in options))}"
 
 

@@ -50,6 +50,8 @@ def format_duration(seconds: float) -> str:
         amount = seconds * 1000 if factor == 0.001 else seconds / factor
         if amount >= 1 and amount == int(amount):
             return f"{int(amount)}{unit}"
+    if seconds == 0:
+        return "0s"
     return f"{seconds!r}s" if "e" not in repr(seconds) else f"{seconds:.12f}".rstrip("0").rstrip(".") + "s"
 
 

@@ -1,0 +1,47 @@
+"""The page about settings is current, and the shipped profiles say what they do and why."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from holdfast.config.document import document
+from holdfast.config.load import load
+from holdfast.config.sources import known_options, profile_path
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+PROFILES = ("development", "production")
+
+
+def test_the_page_is_what_the_declarations_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == document(), (
+        "run python -m holdfast.config.document > docs/settings.md"
+    )
+
+
+def test_the_page_names_every_setting_once() -> None:
+    page = document()
+    for key in known_options():
+        assert page.count(f"| `{key}` | `") == 1
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_loads_and_the_page_shows_it(name: str) -> None:
+    assert load(env={}, profile=name).service.mode == name
+    assert profile_path(name).read_text(encoding="utf-8") in document()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_line_of_a_profile_has_its_reason_and_takes_effect(name: str) -> None:
+    text = profile_path(name).read_text(encoding="utf-8")
+    values = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    assert all(" # " in line for line in values)
+    settings, options = load(env={}, profile=name), known_options()
+    written = [
+        (section, key, raw) for section, keys in tomllib.loads(text).items() for key, raw in keys.items()
+    ]
+    assert len(written) == len(values)
+    for section, key, raw in written:
+        assert getattr(getattr(settings, section), key) == options[f"{section}.{key}"].parse(raw)
