@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.dev.errors import BrokerFailed
+from holdfast.dev.holder import require_unheld
 from holdfast.dev.java import find_java
 from holdfast.dev.ports import HOST, require_free
 from holdfast.dev.process import Identity
@@ -33,6 +34,13 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
+    @classmethod
+    def adopt(cls, address: Address, cluster: Path, identity: Identity | None) -> Broker:
+        """Return a broker that an earlier command started; it can be stopped, not started."""
+        broker = cls(address, cluster / f"broker-{address.node}", class_path="")
+        broker.identity = identity
+        return broker
+
     @property
     def bootstrap(self) -> str:
         """The address at which it really listens, whatever it advertises."""
@@ -41,6 +49,12 @@ class Broker:
     def is_alive(self) -> bool:
         """Tell whether the process that we started lives (a paused one does)."""
         return self.identity is not None and self.identity.is_alive()
+
+    def require_free(self) -> None:
+        """Raise `InUse` when somebody holds the data directory or a port."""
+        require_unheld(self.directory / "data")
+        for port in (self.address.client, self.address.internal, self.address.controller):
+            require_free(port, "end that process or choose another port")
 
     def configure(self, all_: list[Address], overrides: Mapping[str, str]) -> None:
         """Write the settings files; a later start reads them."""
@@ -63,8 +77,7 @@ class Broker:
 
     def launch(self, *, guarded: bool, remove: bool) -> None:
         """Start the process without waiting for it. `guarded`: it dies with this process, even by kill -9."""
-        for port in (self.address.client, self.address.internal, self.address.controller):
-            require_free(port, "end that process or choose another port")
+        self.require_free()
         with self.log.open("ab") as log:
             command = [*self._java(), "kafka.Kafka", str(self.directory / "server.properties")]
             self._process = subprocess.Popen(
@@ -73,10 +86,6 @@ class Broker:
         self.identity = Identity.of(self._process.pid)
         if guarded:
             self._guard = _start_guard(self._process.pid, self.directory.parent if remove else None)
-
-    def adopt(self, identity: Identity | None) -> None:
-        """Take over a process that an earlier command recorded."""
-        self.identity = identity
 
     def wait_ready(self, brokers: frozenset[int], deadline: float) -> None:
         """Block until an admin client can list topics here and sees all of `brokers`."""

@@ -22,8 +22,8 @@ from typing import Self
 from holdfast.dev.broker import Broker
 from holdfast.dev.errors import DevError
 from holdfast.dev.jars import DEFAULT_VERSION, class_path
-from holdfast.dev.ports import HOST, free_ports
-from holdfast.dev.properties import Address
+from holdfast.dev.ports import HOST
+from holdfast.dev.state import BrokerState, ClusterState, assign_ports, load, save
 
 READY_SECONDS = 90.0
 
@@ -32,9 +32,10 @@ class Cluster:
     """Brokers that stop with the `with` block, and die with this process even if it is killed.
 
     `brokers` is 1 or 3 (three: replication factor 3, min.insync.replicas 2 for everything). `port` is the first
-    broker's; without it free ports are taken. `directory` is kept; without it a temporary one is removed at the end.
-    `settings` override the shipped broker settings. `advertised` maps a broker to the port that clients are told,
-    for a proxy in front of it.
+    broker's; without it free ports are taken. `directory` is kept, with its data, ports and version, for the next
+    start; without it a temporary one is removed at the end. `settings` override the shipped broker settings.
+    `advertised` maps a broker to the port that clients are told, for a proxy in front of it. `detached` brokers
+    outlive this process. Raises `DevError` when the arguments do not fit what `directory` holds.
     """
 
     def __init__(
@@ -46,16 +47,20 @@ class Cluster:
         version: str | None = None,
         settings: Mapping[str, str] | None = None,
         advertised: Mapping[int, int] | None = None,
+        detached: bool = False,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         if brokers not in (1, 3):
             raise DevError(f"a cluster has 1 or 3 brokers, not {brokers}")
-        self.version = version or DEFAULT_VERSION
         self._temporary = directory is None
-        self.directory = Path(directory) if directory else Path(tempfile.mkdtemp(prefix="holdfast-kafka-"))
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="holdfast-kafka-")).absolute()
+        known = _recall(self.directory, brokers, version)
+        self.version = known.version if known else version or DEFAULT_VERSION
+        self._cluster_id = known.cluster_id if known else _new_cluster_id()
+        self._addresses = assign_ports(brokers, port, dict(advertised or {}), known)
         self._overrides = dict(settings or {})
+        self._detached = detached
         self._report = report
-        self._addresses = _addresses(brokers, port, dict(advertised or {}))
         self._brokers: dict[int, Broker] = {}
 
     @property
@@ -82,13 +87,16 @@ class Cluster:
 
         Raises `JavaMissing`, `JarsUnavailable`, `InUse`, `BrokerFailed`; after an error nothing is left running.
         """
-        wanted = [broker] if broker is not None else list(self.ports)
         try:
             self._prepare()
-            for number in wanted:
-                if not self._brokers[number].is_alive():
-                    self._brokers[number].launch(guarded=True, remove=self._temporary)
-            self._wait_ready(wanted, frozenset(wanted))
+            wanted = [self._of(broker)] if broker is not None else list(self._brokers.values())
+            for each in wanted:
+                if not each.is_alive():
+                    each.launch(guarded=not self._detached, remove=self._temporary)
+            self._remember()
+            deadline = time.monotonic() + READY_SECONDS
+            for each in wanted:
+                each.wait_ready(frozenset(one.address.node for one in wanted), deadline)
         except BaseException:
             if broker is None:
                 self.stop()
@@ -113,6 +121,8 @@ class Cluster:
             each.request_stop()
         for each in going:
             each.wait_stopped()
+        if self._brokers:
+            self._remember()
         if broker is None and self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -130,25 +140,33 @@ class Cluster:
         if self._brokers:
             return
         path = class_path(self.version, report=self._report)
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        for address in self._addresses:
-            broker = Broker(address, self.directory / f"broker-{address.node}", path)
+        brokers = {a.node: Broker(a, self.directory / f"broker-{a.node}", path) for a in self._addresses}
+        for broker in brokers.values():
+            broker.require_free()
+        for broker in brokers.values():
             broker.configure(self._addresses, self._overrides)
-            broker.format(cluster_id)
-            self._brokers[address.node] = broker
+            broker.format(self._cluster_id)
+        self._brokers = brokers
 
-    def _wait_ready(self, wanted: list[int], expected: frozenset[int]) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        for number in wanted:
-            self._brokers[number].wait_ready(expected, deadline)
+    def _remember(self) -> None:
+        running = tuple(BrokerState(each.address, each.identity) for each in self._brokers.values())
+        save(self.directory, ClusterState(self.version, self._cluster_id, running))
 
 
-def _addresses(brokers: int, port: int | None, advertised: dict[int, int]) -> list[Address]:
-    """Ports for every broker; with `port` the clients' ports count up from it."""
-    chosen = free_ports(3 * brokers)
-    made = []
-    for index in range(brokers):
-        client, internal, controller = chosen[3 * index : 3 * index + 3]
-        client = port + index if port else client
-        made.append(Address(index + 1, client, internal, controller, advertised.get(index + 1, client)))
-    return made
+def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState | None:
+    """What an earlier cluster left in `directory`, if the arguments agree with it."""
+    known = load(directory)
+    if known is not None:
+        asked = {"brokers": brokers, "Kafka": version or known.version}
+        held = {"brokers": len(known.brokers), "Kafka": known.version}
+        for what, value in asked.items():
+            if held[what] != value:
+                raise DevError(
+                    f"{directory} holds a cluster with {what}={held[what]}, not {value}: "
+                    "ask for that, choose another directory, or remove it with `holdfast dev down --delete`"
+                )
+    return known
+
+
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -95,4 +95,4 @@ def _run(command: list[str], what: str) -> None:
         lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         told = [line for line in lines if "ERROR" in line or "not found" in line or "refused" in line]
         reason = (told or lines or ["no word why"])[-1][:200]
-        raise JarsUnavailable(f"cannot fetch {what}; is there a network? ({reason})")
+        raise JarsUnavailable(f"cannot fetch {what}: is there such a version, and a network? ({reason})")

@@ -48,12 +48,12 @@ class Identity:
 
 
 def command_of(pid: int) -> str:
-    """Return a process's command in at most 80 characters."""
+    """Return a process's command, shortened in the middle: for a JVM the telling part is at the end."""
     if _HAS_PROC:
         told = _read(Path("/proc") / str(pid) / "cmdline").replace("\0", " ").strip()
     else:
         told = _ps(pid, "args=")
-    return (told if len(told) <= 80 else told[:77] + "...") or "unknown"
+    return (told if len(told) <= 100 else f"{told[:30]} ... {told[-65:]}") or "unknown"
 
 
 _HAS_PROC = Path("/proc/self/stat").exists()  # Linux; it needs no `ps`, which a minimal system lacks

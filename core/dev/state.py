@@ -1,0 +1,69 @@
+"""What a cluster's directory remembers: `cluster.json`, so that a later command finds and trusts its brokers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from holdfast.dev.errors import DevError
+from holdfast.dev.ports import free_ports
+from holdfast.dev.process import Identity
+from holdfast.dev.properties import Address
+
+FILE = "cluster.json"
+
+
+class BrokerState(msgspec.Struct, frozen=True):
+    """One broker's addresses and the process that was started for it; None: stopped."""
+
+    address: Address
+    process: Identity | None
+
+
+class ClusterState(msgspec.Struct, frozen=True):
+    """A cluster as it was last started."""
+
+    version: str
+    cluster_id: str
+    brokers: tuple[BrokerState, ...]
+
+
+def load(directory: Path) -> ClusterState | None:
+    """Return what the directory remembers, None when it is new. Raises `DevError` for a directory of something else."""
+    file = directory / FILE
+    if not file.exists():
+        if directory.exists() and any(directory.iterdir()):
+            raise DevError(f"{directory} is not empty and holds no cluster: choose another directory")
+        return None
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=ClusterState)
+    except msgspec.DecodeError as error:
+        raise DevError(f"{file} cannot be read ({error}): remove {directory} or choose another directory") from error
+
+
+def save(directory: Path, state: ClusterState) -> None:
+    """Write it as a whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fresh = directory / f".{FILE}.{os.getpid()}"
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state)) + b"\n")
+    fresh.replace(directory / FILE)
+
+
+def assign_ports(count: int, port: int | None, advertised: dict[int, int], known: ClusterState | None) -> list[Address]:
+    """Return the addresses of `count` brokers.
+
+    Clients' ports count up from `port`, or are those of last time, or free ones. The ports that brokers use among
+    themselves are new at each start: nobody else remembers them.
+    """
+    spare = iter(free_ports(3 * count))
+    made = []
+    for node in range(1, count + 1):
+        client = next(spare)
+        if port is not None:
+            client = port + node - 1
+        elif known is not None:
+            client = known.brokers[node - 1].address.client
+        made.append(Address(node, client, next(spare), next(spare), advertised.get(node, client)))
+    return made

@@ -1,0 +1,1 @@
+"""The command line: `holdfast ...`. Needs the extra [cli]; nothing else in holdfast imports it."""

@@ -1,0 +1,25 @@
+"""The console script. It imports typer only after having looked whether it is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+
+def main() -> None:
+    """Run `holdfast`. An error of ours is one line and exit code 1; wrong usage is typer's 2."""
+    if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
+        sys.exit("holdfast: the command line needs an extra: pip install 'holdfast[cli]'")
+    from holdfast.errors import HoldfastError
+    from holdfast.ops.cli.main import app
+
+    try:
+        app()
+    except HoldfastError as error:
+        sys.exit(f"holdfast: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)  # as a shell reports SIGINT
+
+
+if __name__ == "__main__":
+    main()

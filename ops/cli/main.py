@@ -1,0 +1,34 @@
+"""The commands of `holdfast`: each lives in a module of its own and is added here by one line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast import __version__
+from holdfast.ops.cli import dev
+
+app = typer.Typer(
+    name="holdfast",
+    help="Stateful Kafka consumers that survive being killed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(dev.app, name="dev")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before any command."""
