@@ -18,7 +18,14 @@ from holdfast.config.settings import sections
 PREFIX: Final = "HOLDFAST_"
 EXTRA: Final = "kafka.extra"
 # Variables of our scripts, tests and tools; they are no settings of a service.
-RESERVED: Final = ("HOLDFAST_CONFIG", "HOLDFAST_DEV_", "HOLDFAST_TEST_", "HOLDFAST_BENCH_")
+RESERVED: Final = (
+    "HOLDFAST_CONFIG",
+    "HOLDFAST_PYTHON",
+    "HOLDFAST_VENV",
+    "HOLDFAST_DEV_",
+    "HOLDFAST_TEST_",
+    "HOLDFAST_BENCH_",
+)
 
 
 _PROFILES: Final = Path(__file__).parent / "profiles"
