@@ -50,7 +50,8 @@ class Findings:
     def __str__(self) -> str:
         return (
             f"{self.name}: {self.seen:,} of {self.expected:,}, {self.lost} lost, "
-            f"{self.duplicated} duplicated, {self.foreign} foreign, {self.reordered} keys reordered, {self.different} different"
+            f"{self.duplicated} duplicated, {self.foreign} foreign, "
+            f"{self.reordered} keys reordered, {self.different} different"
         )
 
 
@@ -95,7 +96,7 @@ def digest(tables: Tables) -> str:
     """The digest a service must have recorded for these tables, as 32 hex digits.
 
     From the description of the format, not from its code: the sum over all keys, modulo 2^128, of the 128-bit
-    hash of the stored value, seeded with the 64-bit hash of the key, which is seeded with that of the table's name.
+    hash of the stored value, seeded with the 64-bit hash of the key, seeded with that of the table's name.
     """
     total = 0
     for table, rows in tables.items():

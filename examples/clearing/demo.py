@@ -1,0 +1,197 @@
+"""The demo: a broker, 200,000 trades, two processes, one of them killed and brought back, then verified.
+
+`python -m examples.clearing.demo`; exit code 0 and the last line `demo ok` only if nothing was lost or
+doubled.
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from threading import Thread
+from time import monotonic, time
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from examples.clearing.app import Clearing
+from examples.clearing.domain import Trade
+from examples.clearing.feed import Feed
+from examples.clearing.market import trades
+from examples.clearing.report import Report, takeover
+from examples.clearing.verify import Verdict, verify
+from examples.held import held_by
+from examples.running import ServiceProcess, holdfast, wait_until
+from examples.topics import Progress
+from holdfast.dev import Cluster
+from holdfast.names import Names
+
+TARGET = "examples.clearing.app:service"
+CONFIG = "examples/clearing/clearing.toml"
+PARTITIONS = 4
+RUSH = 0.75
+"""Share of the trades that come in flat out; the kill falls into the middle of them. The rest comes at PACE.
+"""
+PACE = 10_000
+"""Trades a second after the killed process has been brought back."""
+PATIENCE = 60.0
+"""Seconds that any one step may take."""
+
+
+class Demo:
+    """The course of events. Everything that is started belongs to `stack`, which ends it in any case."""
+
+    def __init__(self, servers: str, directory: Path, report: Report, records: int, seed: int) -> None:
+        self.servers, self.report, self.records = servers, report, records
+        self.market: Iterator[Trade] = trades(records, seed=seed)
+        self.progress = Progress(servers, group="clearing", topic="trades")
+        self.workers = [
+            ServiceProcess(TARGET, servers, directory, name, "--config", CONFIG) for name in ("alpha", "beta")
+        ]
+
+    def play(self) -> bool:
+        """All acts in their order; true when the verifier found nothing."""
+        self.create_topics()
+        self.start_workers()
+        self.rush_and_kill()
+        self.bring_back()
+        self.stop_workers()
+        return self.verify().ok
+
+    def create_topics(self) -> None:
+        """Input and outputs are the house's own; holdfast adds its two and a genesis mark per partition."""
+        topics = [NewTopic(name, PARTITIONS, 1) for name in ("trades", "fills", "margin-calls")]
+        for created in AdminClient({"bootstrap.servers": self.servers}).create_topics(topics).values():
+            created.result(PATIENCE)
+        holdfast(self.servers, "topics", "create", TARGET, "--start-at", "beginning")
+        self.report.step(
+            "topics", f"trades, fills, margin-calls and the snapshots, {PARTITIONS} partitions each"
+        )
+
+    def start_workers(self) -> None:
+        """Two processes; each must be live on its half before the market opens."""
+        for worker in self.workers:
+            worker.start()
+        half = PARTITIONS // 2
+        self._wait(lambda: all(len(worker.live()) == half for worker in self.workers), "both processes live")
+        shares = ", ".join(f"{worker.name} {sorted(worker.live())}" for worker in self.workers)
+        self.report.step("live", f"two processes, partitions by process: {shares}")
+
+    def rush_and_kill(self) -> None:
+        """Trades flat out, SIGKILL at 40 %, and the survivor takes over."""
+        rush = int(self.records * RUSH)
+        survivor, victim = self.workers
+        began = monotonic()
+        with self._feeding(rush, None):
+            self._wait(lambda: self.progress.position() >= 0.4 * self.records, "40 % of the trades cleared")
+            moved, done = victim.live(), self.progress.position()
+            killed = time()
+            victim.kill()
+            rate = done / (monotonic() - began)
+            self.report.step(
+                "kill -9", f"{victim.name} at {done:,} trades cleared, {rate:,.0f} a second so far"
+            )
+            wait_until(lambda: survivor.live() >= moved, "takeover", PATIENCE, survivor)
+            self.report.step("takeover", f"{survivor.name} is live on all {PARTITIONS} partitions")
+        wait_until(lambda: self.progress.position() >= rush, "the rush cleared", PATIENCE, survivor)
+        self.report.step("caught up", f"{rush:,} trades cleared")
+        rows = [takeover(partition, survivor.events(), killed) for partition in sorted(moved)]
+        self.report.takeovers(survivor.name, rows)
+
+    def bring_back(self) -> None:
+        """The killed process joins again while trades keep coming; then everything is cleared."""
+        survivor, victim = self.workers
+        with self._feeding(self.records - int(self.records * RUSH), PACE):
+            victim.start()
+            self._wait(lambda: len(victim.live()) == len(survivor.live()), f"{victim.name} live again")
+            self.report.step("back", f"{victim.name} is live on {sorted(victim.live())} while trades come in")
+        self._wait(lambda: self.progress.position() >= self.records, "all trades cleared")
+        self.report.step("cleared", f"{self.progress.position():,} trades")
+
+    def stop_workers(self) -> None:
+        """SIGTERM: each commits, takes its full snapshot and leaves."""
+        codes = {worker.name: worker.stop(PATIENCE) for worker in self.workers}
+        if any(codes.values()):
+            raise RuntimeError(f"a process did not stop cleanly, exit codes: {codes}")
+        self.report.step("stopped", "both processes, cleanly")
+
+    def verify(self) -> Verdict:
+        """Read all with a plain consumer, compute it a second time, compare, the restored state too."""
+        began = monotonic()
+        verdict = verify(self.servers, held_by(self.servers, Names("clearing", "trades"), Clearing))
+        self.report.step(
+            "verified", f"in {monotonic() - began:.1f} s, by code that shares nothing with the service"
+        )
+        self.report.verdict(verdict)
+        if verdict.trades != self.records:
+            raise RuntimeError(f"{verdict.trades:,} trades on the input, {self.records:,} were fed")
+        return verdict
+
+    def close(self) -> None:
+        """Kill what still runs; nothing after a clean end."""
+        for worker in self.workers:
+            worker.kill()
+
+    @contextmanager
+    def _feeding(self, count: int, rate: float | None) -> Iterator[None]:
+        """Feed the next `count` trades in the background; an error of either ends both."""
+        feed, failures = Feed(self.servers, rate), list[BaseException]()
+        chosen = list(islice(self.market, count))
+
+        def send() -> None:
+            try:
+                feed.send(chosen)
+            except Exception as error:  # noqa: BLE001 (raised below, in the thread that waits)
+                failures.append(error)
+
+        thread = Thread(target=send, name="feed")
+        thread.start()
+        try:
+            yield
+        except BaseException:
+            feed.stop()
+            raise
+        finally:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        wait_until(condition, what, PATIENCE, *self.workers)
+
+
+def main() -> int:
+    """Play the demo in a temporary directory with a broker of its own; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m examples.clearing.demo")
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=7)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = Report()
+    report.title("holdfast: a clearing service is killed and loses nothing")
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
+        kafka = stack.enter_context(Cluster())
+        report.step("kafka", f"one broker at {kafka.bootstrap_servers}")
+        demo = Demo(kafka.bootstrap_servers, directory, report, options.records, options.seed)
+        stack.callback(demo.close)
+        try:
+            ok = demo.play()
+        except BaseException as error:
+            report.failure(error, {worker.name: worker.tail() for worker in demo.workers})
+            if isinstance(error, Exception):
+                return 1
+            raise
+    print("demo ok" if ok else "demo failed")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,123 @@
+"""What the demo tells: each step when it happens, then what was measured. Words and tables only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from examples.clearing.verify import Verdict
+from examples.running import LogEvent
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """One partition's way from a killed process to a live one; times are seconds after the kill."""
+
+    partition: int
+    assigned: float
+    fenced: float
+    restored: float
+    live: float
+    keys: int
+    deltas: int
+    bytes: int
+    full: str
+    replayed: int
+
+
+def takeover(partition: int, events: Sequence[LogEvent], killed: float) -> Takeover:
+    """Read one partition's takeover from the new owner's log. LookupError names the phase that is missing."""
+
+    def phase(name: str) -> LogEvent:
+        for event in events:
+            concerned = event.partition == partition or partition in event.fields.get("partitions", ())
+            if event.name == name and concerned and event.time >= killed:
+                return event
+        raise LookupError(f"partition {partition}: the log has no {name!r} after the kill")
+
+    restored = phase("restored").fields
+    full = restored.get("full")
+    return Takeover(
+        partition=partition,
+        assigned=phase("assigned").time - killed,
+        fenced=phase("fenced").time - killed,
+        restored=phase("restored").time - killed,
+        live=phase("live").time - killed,
+        keys=restored["keys"],
+        deltas=restored["deltas"],
+        bytes=restored.get("bytes", 0),
+        full="none" if full is None else f"@{full}",
+        replayed=phase("replayed").fields["records"],
+    )
+
+
+class Report:
+    """Prints the demo's account to a terminal or a file."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self._began = monotonic()
+
+    def title(self, text: str) -> None:
+        """A line across the page."""
+        self.console.rule(f"[bold]{text}", align="left")
+
+    def step(self, what: str, detail: str = "") -> None:
+        """One thing that happened, with the time since the demo began."""
+        elapsed = monotonic() - self._began
+        self.console.print(f"[dim]{elapsed:5.1f} s[/]  [bold]{what:<12}[/] {detail}")
+
+    def takeovers(self, survivor: str, rows: Sequence[Takeover]) -> None:
+        """The phases of every partition that moved; seconds are counted from the kill."""
+        table = Table(
+            title=f"taken over by {survivor}, seconds after the kill", title_justify="left", box=None
+        )
+        for column in (
+            "partition",
+            "assigned",
+            "fenced",
+            "restored",
+            "live",
+            "full",
+            "deltas",
+            "keys",
+            "replayed",
+        ):
+            table.add_column(column, justify="right")
+        for row in rows:
+            times = (f"{each:.2f}" for each in (row.assigned, row.fenced, row.restored, row.live))
+            counts = (f"{each:,}" for each in (row.deltas, row.keys, row.replayed))
+            deltas, keys, replayed = counts
+            table.add_row(str(row.partition), *times, row.full, deltas, keys, replayed)
+        self.console.print(table)
+
+    def verdict(self, verdict: Verdict) -> None:
+        """What the independent verifier found, topic by topic."""
+        table = Table(title="recomputed from the input, compared", title_justify="left", box=None)
+        table.add_column("")
+        for column in ("expected", "found", "lost", "duplicated", "out of order", "different"):
+            table.add_column(column, justify="right")
+        for each in verdict.findings:
+            wrong = (each.lost, each.duplicated, each.reordered, each.different + each.foreign)
+            table.add_row(
+                each.name, f"{each.expected:,}", f"{each.seen:,}", *(f"{count:,}" for count in wrong)
+            )
+        self.console.print(table)
+        colour = "green" if verdict.ok else "red"
+        self.console.print(
+            f"[bold {colour}]{verdict.lost} lost, {verdict.duplicated} duplicated[/], "
+            f"digests equal in {verdict.digests_equal} of {verdict.digests} partitions"
+        )
+        for each in verdict.findings:
+            if each.first:
+                self.console.print(f"[red]first difference:[/] {escape(each.first)}")
+
+    def failure(self, error: BaseException, logs: Mapping[str, str]) -> None:
+        """What went wrong, below the end of each process's log."""
+        for name, text in logs.items():
+            self.title(f"the end of {name}'s log")
+            self.console.print(escape(text) or "(empty)", soft_wrap=True)
+        self.console.print(f"[bold red]demo failed:[/] {type(error).__name__}: {escape(str(error))}")

@@ -1,0 +1,51 @@
+"""What a service's snapshots hold, read as a new owner of its partitions would read it."""
+
+from time import monotonic
+from typing import Any
+
+from examples.proof import Held
+from holdfast.config.connection import KafkaSettings
+from holdfast.config.settings import Settings
+from holdfast.handler import Handler, declared
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.reader import KafkaReader
+from holdfast.names import Names
+from holdfast.snapshot import digest
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.restore import restore
+from holdfast.snapshot.state import State
+
+
+def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int, Held]:
+    """Restore every partition's state and its recorded digest.
+
+    Joins no group, commits nothing, fences nobody.
+
+    ValueError when the snapshots end before the last mark: such a state would have to be replayed first.
+    """
+    settings = Settings(kafka=KafkaSettings(bootstrap_servers=servers))
+    admin = Admin(settings, names.group)
+    facts = admin.describe([names.input, names.increment, names.full])
+    ids = {name: fact.id for name, fact in facts.items() if fact is not None}
+    trades = facts[names.input]
+    partitions = trades.partitions if trades is not None else 0
+    reader = KafkaReader(settings, f"{names.group}-held", admin, lambda: False, monotonic)
+    try:
+        return {
+            partition: _held(reader, Place(names, partition, partitions, ids), handler)
+            for partition in range(partitions)
+        }
+    finally:
+        reader.close()
+
+
+def _held(reader: KafkaReader, place: Place, handler: type[Handler[Any]]) -> Held:
+    def new_state() -> State:
+        return State(table.bind() for table in declared(handler)[0].values())
+
+    restored = restore(reader, place, new_state, lambda _event, _fields: None, monotonic)
+    end = restored.mark.positions[place.input]
+    if restored.position != end:
+        raise ValueError(f"partition {place.partition}: state of {restored.position}, last mark at {end}")
+    state = {name: dict(table.stored) for name, table in restored.state.tables.items()}
+    return Held(state, digest.show(restored.mark.digest))

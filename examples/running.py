@@ -1,0 +1,152 @@
+"""Services as processes of their own: start them, kill them, read what they log."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+GLANCE = 0.05
+"""Seconds between two looks at a log or at the progress of a group."""
+
+
+HOLDFAST = (str(Path(sys.executable).with_name("holdfast")),)
+
+
+def holdfast(servers: str, *arguments: str) -> str:
+    """Run a command of `holdfast` to its end and return what it printed.
+
+    RuntimeError with its words if it fails.
+    """
+    done = subprocess.run(
+        [*HOLDFAST, *arguments],
+        cwd=ROOT,
+        env=_environment(servers),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"holdfast {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+class LogEvent(NamedTuple):
+    """One line of a service's log. `time` is in seconds since 1970; `partition` is -1 where none is meant."""
+
+    name: str
+    time: float
+    partition: int
+    fields: Mapping[str, Any]
+
+
+class ServiceProcess:
+    """`holdfast run TARGET` as a process that logs to `<name>.log` in `directory`; a restart appends to it.
+
+    It has a session of its own, so that Ctrl-C reaches only whoever started it and then stops it in good
+    order.
+    """
+
+    def __init__(self, target: str, servers: str, directory: Path, name: str, *options: str) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self._command = [*HOLDFAST, "run", target, *options]
+        own = {"HOLDFAST_SERVICE__INSTANCE": name, "HOLDFAST_LOG__FORMAT": "json"}
+        self._environment = _environment(servers) | own
+        self._process: subprocess.Popen[bytes] | None = None
+        self._begin = 0
+
+    def start(self) -> None:
+        """Start it; does not wait."""
+        with self.log.open("ab") as log:
+            self._begin = log.tell()
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """SIGKILL: no commit, no goodbye to the group. Returns when the process is gone."""
+        self._signal(signal.SIGKILL)
+        self._wait(10.0)
+
+    def stop(self, timeout: float = 60.0) -> int:
+        """SIGTERM, then wait for a clean end; the exit code. A process that stays is killed: TimeoutError."""
+        self._signal(signal.SIGTERM)
+        try:
+            return self._wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise TimeoutError(f"{self.name} did not stop within {timeout:.0f} s") from error
+
+    def is_running(self) -> bool:
+        """Tell whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def events(self) -> list[LogEvent]:
+        """What it has logged since its last start; other lines, a traceback, are left out."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self._begin)
+            return list(_parse(log.read()))
+
+    def live(self) -> set[int]:
+        """The partitions that it handles now, as its log tells."""
+        live: set[int] = set()
+        for event in self.events():
+            if event.name == "live":
+                live.add(event.partition)
+            elif event.name in ENDINGS:
+                live.discard(event.partition)
+        return live
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of its log, for a person."""
+        return (
+            "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+        )
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def _wait(self, timeout: float) -> int:
+        return self._process.wait(timeout) if self._process is not None else 0
+
+
+ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "lost", "partition_closed"})
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float, *processes: ServiceProcess) -> None:
+    """Look until `condition` holds. TimeoutError naming `what`, RuntimeError if a process ends before."""
+    deadline = monotonic() + timeout
+    while not condition():
+        for process in processes:
+            if not process.is_running():
+                raise RuntimeError(f"{process.name} ended while waiting for {what}")
+        if monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout:.0f} s")
+        sleep(GLANCE)
+
+
+def _environment(servers: str) -> dict[str, str]:
+    return {**os.environ, "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers, "PYTHONPATH": str(ROOT)}
+
+
+def _parse(raw: bytes) -> Iterator[LogEvent]:
+    for line in raw.splitlines():
+        if not line.startswith(b"{"):
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue  # the last line of a killed process may be cut
+        if "event" in fields and "timestamp" in fields:
+            moment = datetime.fromisoformat(fields["timestamp"]).timestamp()
+            yield LogEvent(fields["event"], moment, fields.get("partition", -1), fields)
