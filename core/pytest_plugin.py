@@ -1,9 +1,10 @@
 """Fixtures for tests against a real Kafka; pytest loads this plugin wherever holdfast is installed.
 
-    def test_it(kafka):                  # one broker, shared by the whole session: use topic names of your own
+    def test_it(kafka):              # one broker, shared by the whole session: use topic names of your
+    own
         Consumer({"bootstrap.servers": kafka.bootstrap_servers, ...})
 
-    def test_faults(kafka_cluster):      # clusters of the test's own, as many as it asks for
+    def test_faults(kafka_cluster):  # clusters of the test's own, as many as it asks for
         cluster = kafka_cluster(brokers=3)
         cluster.kill(2)
 
@@ -30,7 +31,11 @@ class ClusterFactory(Protocol):
 
 
 def _start(stack: ExitStack, brokers: int, options: dict[str, Any]) -> Cluster:
-    from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # late: the plugin is loaded in every test run
+    from holdfast.dev import (
+        Cluster,
+        JarsUnavailable,
+        JavaMissing,
+    )  # late: the plugin is loaded in every test run
 
     try:
         return stack.enter_context(Cluster(brokers, **options))

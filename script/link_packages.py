@@ -1,8 +1,9 @@
 """Keep the editable install complete: `build/__editable__*/holdfast` shows every module at once.
 
-A strict editable install links each file as it was at install time, so a module added later does not exist. This
-replaces the links to files by links to folders; only a new file directly in core/ needs another run. Every script
-and the test suite run it; it takes milliseconds, changes nothing when nothing is new, and may run twice at a time.
+A strict editable install links each file as it was at install time, so a module added later does not exist.
+This replaces the links to files by links to folders; only a new file directly in core/ needs another run.
+Every script and the test suite run it; it takes milliseconds, changes nothing when nothing is new, and may
+run twice at a time.
 """
 
 from __future__ import annotations

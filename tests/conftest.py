@@ -1,15 +1,28 @@
-"""Shared by all tests: the editable install is complete, and tiers are chosen by markers."""
+"""Shared by all tests: a complete editable install, tiers by markers, time per section, figures with seed."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import platform
+import random
 import sys
+from collections import defaultdict
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+SEED = int(os.environ.get("HOLDFAST_SEED") or random.randrange(1_000_000))
+_figures: list[dict[str, object]] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --run-long, which script/test --long gives."""
+    parser.addoption("--run-long", action="store_true", help="run the tests marked long, too")
 
 
 def pytest_configure() -> None:
@@ -22,16 +35,66 @@ def pytest_configure() -> None:
     module.main()
 
 
+def pytest_report_header() -> str:
+    """Name what a figure depends on."""
+    return f"holdfast: seed {SEED} (HOLDFAST_SEED repeats it), confluent-kafka {version('confluent-kafka')}"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip, with the reason, what this run cannot do."""
-    wants_long = "long" in config.getoption("markexpr", "")
+    no_spark = importlib.util.find_spec("pyspark") is None
+    reasons = {
+        "root": "needs root, for network namespaces" if os.geteuid() != 0 else "",
+        "long": "" if config.getoption("run_long") else "runs in script/test --long",
+        "spark": "needs pyspark: pip install 'holdfast[spark]'" if no_spark else "",
+    }
     for item in items:
-        if item.get_closest_marker("root") and os.geteuid() != 0:
-            item.add_marker(pytest.mark.skip(reason="needs root, for network namespaces"))
-        if item.get_closest_marker("long") and not wants_long:
-            item.add_marker(pytest.mark.skip(reason="runs in script/test --long"))
-        if item.get_closest_marker("spark") and importlib.util.find_spec("pyspark") is None:
-            item.add_marker(pytest.mark.skip(reason="needs pyspark: pip install 'holdfast[spark]'"))
+        for marker, reason in reasons.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how long each section took; a section is a folder of tests."""
+    seconds: dict[str, float] = defaultdict(float)
+    tests: dict[str, int] = defaultdict(int)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                section = "/".join(report.nodeid.split("::")[0].split("/")[:-1])
+                seconds[section] += report.duration
+                tests[section] += report.when == "call"
+    terminalreporter.section("sections")
+    for section in sorted(seconds):
+        terminalreporter.write_line(f"{section:32} {tests[section]:5} tests {seconds[section]:8.1f} s")
+
+
+def pytest_sessionfinish() -> None:
+    """Write the figures that tests recorded to build/test/figures.json."""
+    if _figures:
+        versions = {name: version(name) for name in ("holdfast", "confluent-kafka")}
+        versions["python"] = platform.python_version()
+        file = ROOT / "build" / "test" / "figures.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(
+            json.dumps({"seed": SEED, "versions": versions, "figures": _figures}, indent=1) + "\n"
+        )
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str, float, str], None]:
+    """Record a figure with the run's seed and versions: `figure("takeover", 1.2, "s")`."""
+
+    def record(name: str, value: float, unit: str) -> None:
+        _figures.append({"test": request.node.nodeid, "name": name, "value": value, "unit": unit})
+
+    return record
+
+
+@pytest.fixture
+def seed() -> int:
+    """The run's seed: random unless HOLDFAST_SEED says otherwise, printed in the header."""
+    return SEED
 
 
 @pytest.fixture(scope="session")

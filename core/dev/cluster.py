@@ -31,11 +31,12 @@ READY_SECONDS = 90.0
 class Cluster:
     """Brokers that stop with the `with` block, and die with this process even if it is killed.
 
-    `brokers` is 1 or 3 (three: replication factor 3, min.insync.replicas 2 for everything). `port` is the first
-    broker's; without it free ports are taken. `directory` is kept, with its data, ports and version, for the next
-    start; without it a temporary one is removed at the end. `settings` override the shipped broker settings.
-    `advertised` maps a broker to the port that clients are told, for a proxy in front of it. `detached` brokers
-    outlive this process. Raises `DevError` when the arguments do not fit what `directory` holds.
+    `brokers` is 1 or 3 (three: replication factor 3, min.insync.replicas 2 for everything). `port` is the
+    first broker's; without it free ports are taken. `directory` is kept, with its data, ports and version,
+    for the next start; without it a temporary one is removed at the end. `settings` override the shipped
+    broker settings. `advertised` maps a broker to the port that clients are told, for a proxy in front of
+    it. `detached` brokers outlive this process. Raises `DevError` when the arguments do not fit what
+    `directory` holds.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         advertised: Mapping[int, int] | None = None,
         detached: bool = False,
-        report: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], object] = lambda _: None,
     ) -> None:
         if brokers not in (1, 3):
             raise DevError(f"a cluster has 1 or 3 brokers, not {brokers}")
@@ -85,7 +86,8 @@ class Cluster:
     def start(self, broker: int | None = None) -> None:
         """Start one broker, or all that are not running; return when an admin client can list topics.
 
-        Raises `JavaMissing`, `JarsUnavailable`, `InUse`, `BrokerFailed`; after an error nothing is left running.
+        Raises `JavaMissing`, `JarsUnavailable`, `InUse`, `BrokerFailed`; after an error nothing is left
+        running.
         """
         try:
             self._prepare()
@@ -132,7 +134,9 @@ class Cluster:
 
     def _of(self, broker: int) -> Broker:
         if broker not in self._brokers:
-            raise DevError(f"there is no broker {broker}; brokers: {', '.join(map(str, self._brokers)) or 'none yet'}")
+            raise DevError(
+                f"there is no broker {broker}; brokers: {', '.join(map(str, self._brokers)) or 'none yet'}"
+            )
         return self._brokers[broker]
 
     def _prepare(self) -> None:

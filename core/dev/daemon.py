@@ -62,7 +62,7 @@ def remembered_port(directory: Path) -> int | None:
 
 
 def up(
-    directory: Path, brokers: int, port: int | None, version: str | None, report: Callable[[str], None]
+    directory: Path, brokers: int, port: int | None, version: str | None, report: Callable[[str], object]
 ) -> ClusterReport:
     """Start a cluster and leave it running; its data of last time is taken up again.
 
@@ -73,7 +73,7 @@ def up(
 
 
 def status(directory: Path) -> ClusterReport:
-    """Look at every broker that `directory` remembers; at most 2 s for each. Raises `DevError` when there is none."""
+    """Look at every broker that `directory` remembers; at most 2 s for each. Raises `DevError` for none."""
     known = _known(directory)
     brokers = tuple(_look(directory, each) for each in known.brokers)
     servers = ",".join(f"{HOST}:{each.address.client}" for each in known.brokers)
@@ -92,7 +92,10 @@ def down(directory: Path, *, delete: bool) -> list[int]:
         broker.request_stop()
     for broker in brokers:
         broker.wait_stopped()
-    save(directory, ClusterState(known.version, known.cluster_id, tuple(BrokerState(b.address, None) for b in brokers)))
+    save(
+        directory,
+        ClusterState(known.version, known.cluster_id, tuple(BrokerState(b.address, None) for b in brokers)),
+    )
     if delete:
         shutil.rmtree(directory)
     return stopped

@@ -31,7 +31,7 @@ IVY = """<ivy-module version="2.0">
 """
 
 
-def resolve(version: str, target: Path, work: Path, report: Callable[[str], None]) -> None:
+def resolve(version: str, target: Path, work: Path, report: Callable[[str], object]) -> None:
     """Put the jars of Kafka `version` into `target`/libs and PySpark's log4j into `target`/logging.
 
     `work` is scratch space that the caller removes. Raises `JarsUnavailable`.
@@ -53,7 +53,7 @@ def resolve(version: str, target: Path, work: Path, report: Callable[[str], None
         raise JarsUnavailable(f"there is no Kafka {version} to be had: name another with --kafka-version")
 
 
-def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], None]) -> None:
+def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], object]) -> None:
     installed = importlib.util.find_spec("pyspark")
     folder = Path(installed.origin).parent / "jars" if installed and installed.origin else None
     if folder and folder.is_dir():
@@ -64,7 +64,7 @@ def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], None
         _extract(_download_pyspark(work, report), target)
 
 
-def _download_pyspark(work: Path, report: Callable[[str], None]) -> Path:
+def _download_pyspark(work: Path, report: Callable[[str], object]) -> Path:
     """The archive is fetched, not installed: five of its jars are needed, and building it costs a minute."""
     if importlib.util.find_spec("pip") is None:
         raise JarsUnavailable("the broker's jars are fetched with PySpark's Ivy: pip install 'holdfast[dev]'")

@@ -1,10 +1,10 @@
-"""The broker's jars: resolved once by the Ivy inside PySpark, kept in a cache outside the tree, checked by checksum.
+"""The broker's jars: resolved once by the Ivy inside PySpark, cached outside the tree, checked by checksum.
 
 Layout of the cache (`$XDG_CACHE_HOME/holdfast` or `~/.cache/holdfast`), complete or absent, never half done:
 
-    kafka-4.4.0/logging/*.jar   PySpark's log4j, ahead on the class path (Kafka's own packages bring no binding)
-    kafka-4.4.0/libs/*.jar      the broker and what it needs
-    kafka-4.4.0/SHA256SUMS      every jar above
+    kafka-4.4.0/logging/*.jar   PySpark's log4j, ahead on the class path (Kafka's own packages bring no
+    binding) kafka-4.4.0/libs/*.jar      the broker and what it needs kafka-4.4.0/SHA256SUMS      every jar
+    above
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.dev.errors import DevError, JarsDamaged
 from holdfast.dev.fetch import resolve
 
 DEFAULT_VERSION = "4.4.0"
-Report = Callable[[str], None]
+Report = Callable[[str], object]
 
 
 def cache_root() -> Path:
@@ -73,7 +73,9 @@ def _verify(home: Path) -> None:
     listing = home / "SHA256SUMS"
     if not listing.is_file():
         raise JarsDamaged(f"{home} is not complete; remove it and repeat: rm -r {home}")
-    _compare(_parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _jars(home)}, home)
+    _compare(
+        _parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _jars(home)}, home
+    )
 
 
 def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> None:
@@ -110,8 +112,6 @@ def _lock(root: Path) -> Iterator[None]:
 def main() -> None:
     """Fill the cache and say what is done: called by script/bootstrap."""
     try:
-        class_path(report=lambda line: print(f"bootstrap: {line}", file=sys.stderr))
+        class_path(report=lambda line: sys.stderr.write(f"bootstrap: {line}\n"))
     except DevError as error:
         sys.exit(f"bootstrap: {error}")
-
-

@@ -10,15 +10,17 @@ from holdfast.dev.holder import holder_of_port
 from holdfast.dev.process import command_of
 
 HOST = "127.0.0.1"
-# Below the range from which systems take the ports of outgoing connections: a broker that was killed finds its own
-# port free again.
+# Below the range from which systems take the ports of outgoing connections: a broker that was killed finds
+# its own port free again.
 LOW, HIGH = 12_000, 32_000
 
 
 def is_free(port: int) -> bool:
     """Tell whether a server could listen on `port` of the loopback address now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does: TIME_WAIT is no obstacle
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the broker does: TIME_WAIT is no obstacle
         try:
             probe.bind((HOST, port))
             probe.listen(1)

@@ -40,15 +40,16 @@ def compose(me: Address, all_: list[Address], data: Path, overrides: Mapping[str
     replicas = "replicas-3" if len(all_) >= 3 else "replicas-1"
     for name in ("broker", replicas, "development"):
         settings |= parse((shipped() / f"{name}.properties").read_text(encoding="utf-8"))
-    return settings | _own(me, all_, data) | overrides
+    return settings | _own(me, all_, data) | dict(overrides)
 
 
 def _own(me: Address, all_: list[Address], data: Path) -> dict[str, str]:
+    mine = f"CLIENT://{HOST}:{me.client},BROKER://{HOST}:{me.internal}"
     return {
         "process.roles": "broker,controller",
         "node.id": str(me.node),
         "controller.quorum.voters": ",".join(f"{a.node}@{HOST}:{a.controller}" for a in all_),
-        "listeners": f"CLIENT://{HOST}:{me.client},BROKER://{HOST}:{me.internal},CONTROLLER://{HOST}:{me.controller}",
+        "listeners": f"{mine},CONTROLLER://{HOST}:{me.controller}",
         "advertised.listeners": f"CLIENT://{HOST}:{me.advertised},BROKER://{HOST}:{me.internal}",
         # Brokers talk on a listener of their own, so that a proxy in front of one disturbs its clients alone.
         "inter.broker.listener.name": "BROKER",

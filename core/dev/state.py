@@ -1,4 +1,4 @@
-"""What a cluster's directory remembers: `cluster.json`, so that a later command finds and trusts its brokers."""
+"""What a cluster's directory remembers, in `cluster.json`: a later command finds its brokers by it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 def load(directory: Path) -> ClusterState | None:
-    """Return what the directory remembers, None when it is new. Raises `DevError` for a directory of something else."""
+    """Return what the directory remembers, None when it is new. Raises `DevError` on other things."""
     file = directory / FILE
     if not file.exists():
         if directory.exists() and any(directory.iterdir()):
@@ -40,7 +40,9 @@ def load(directory: Path) -> ClusterState | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=ClusterState)
     except msgspec.DecodeError as error:
-        raise DevError(f"{file} cannot be read ({error}): remove {directory} or choose another directory") from error
+        raise DevError(
+            f"{file} cannot be read ({error}): remove {directory} or choose another directory"
+        ) from error
 
 
 def save(directory: Path, state: ClusterState) -> None:
@@ -51,11 +53,13 @@ def save(directory: Path, state: ClusterState) -> None:
     fresh.replace(directory / FILE)
 
 
-def assign_ports(count: int, port: int | None, advertised: dict[int, int], known: ClusterState | None) -> list[Address]:
+def assign_ports(
+    count: int, port: int | None, advertised: dict[int, int], known: ClusterState | None
+) -> list[Address]:
     """Return the addresses of `count` brokers.
 
-    Clients' ports count up from `port`, or are those of last time, or free ones. The ports that brokers use among
-    themselves are new at each start: nobody else remembers them.
+    Clients' ports count up from `port`, or are those of last time, or free ones. The ports that brokers use
+    among themselves are new at each start: nobody else remembers them.
     """
     spare = iter(free_ports(3 * count))
     made = []

@@ -11,9 +11,20 @@ def listed_brokers(bootstrap: str, timeout: float) -> frozenset[int] | None:
 
     None when no answer came within `timeout` seconds. Blocks for at most that long.
     """
-    quiet = {"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": int(timeout * 1000)}
-    admin = AdminClient({**quiet, "allow.auto.create.topics": False, "reconnect.backoff.ms": 20,
-                         "reconnect.backoff.max.ms": 100, "broker.address.family": "v4"})
+    quiet: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "socket.timeout.ms": int(timeout * 1000),
+    }
+    admin = AdminClient(
+        {
+            **quiet,
+            "allow.auto.create.topics": False,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 100,
+            "broker.address.family": "v4",
+        }
+    )
     try:
         return frozenset(admin.list_topics(timeout=timeout).brokers)
     except KafkaException:
