@@ -175,9 +175,9 @@ class OutputSettings:
         "microsecond a record): needed to verify outputs and to complete a torn transaction.",
     )
     compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = choice(
-        "none",
-        "Compression of batches on the wire and on the brokers' disks. none is fastest on one machine, lz4 "
-        "over a network.",
+        "lz4",
+        "Compression of batches on the wire and on the brokers' disks. lz4 was the fastest even on one "
+        "machine (JSON, large transactions: 10 to 30 % more records/s than none, for the same CPU time).",
         "none",
         "lz4",
         "zstd",
