@@ -19,11 +19,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from examples.clearing.app import Clearing
-from examples.clearing.domain import Trade
-from examples.clearing.feed import Feed
+from examples.clearing.feed import records as keyed
 from examples.clearing.market import trades
 from examples.clearing.report import Report, takeover
 from examples.clearing.verify import Verdict, verify
+from examples.feeding import Feed
 from examples.held import held_by
 from examples.running import ServiceProcess, holdfast, wait_until
 from examples.topics import Progress
@@ -47,7 +47,7 @@ class Demo:
 
     def __init__(self, servers: str, directory: Path, report: Report, records: int, seed: int) -> None:
         self.servers, self.report, self.records = servers, report, records
-        self.market: Iterator[Trade] = trades(records, seed=seed)
+        self.market = keyed(trades(records, seed=seed))
         self.progress = Progress(servers, group="clearing", topic="trades")
         self.workers = [
             ServiceProcess(TARGET, servers, directory, name, "--config", CONFIG) for name in ("alpha", "beta")
@@ -139,7 +139,7 @@ class Demo:
     @contextmanager
     def _feeding(self, count: int, rate: float | None) -> Iterator[None]:
         """Feed the next `count` trades in the background; an error of either ends both."""
-        feed, failures = Feed(self.servers, rate), list[BaseException]()
+        feed, failures = Feed(self.servers, "trades", rate), list[BaseException]()
         chosen = list(islice(self.market, count))
 
         def send() -> None:

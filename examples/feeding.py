@@ -1,0 +1,63 @@
+"""Feeds a topic with a plain idempotent producer, as whoever is upstream of a service would."""
+
+from collections.abc import Iterable
+from threading import Event
+from time import monotonic
+
+from confluent_kafka import KafkaError, Message, Producer
+
+
+class Feed:
+    """Sends (key, value) pairs to one topic, at most `rate` a second (None: as fast as it goes).
+
+    Keys land where Kafka's own partitioner (murmur2) puts them. The producer is idempotent: a retried request
+    neither doubles nor reorders a record.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, rate: float | None = None) -> None:
+        self._topic, self._rate = topic, rate
+        self._stopped = Event()
+        self._failure: KafkaError | None = None
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def send(self, stream: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send all and wait until the broker has acknowledged it. RuntimeError when it refuses a record."""
+        started = monotonic()
+        for number, (key, value) in enumerate(stream):
+            if number % 200 == 0:
+                self._keep_pace(started, number)
+                if self._stopped.is_set():
+                    break
+            self._put(key, value)
+        self._producer.flush()
+        if self._failure is not None:
+            raise RuntimeError(f"{self._topic}: the broker refused a record: {self._failure}")
+
+    def stop(self) -> None:
+        """Make `send` return early; from any thread."""
+        self._stopped.set()
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)  # the queue is full: wait for acknowledgements, then offer it again
+            else:
+                return
+
+    def _keep_pace(self, started: float, sent: int) -> None:
+        self._producer.poll(0)
+        if self._rate is not None:
+            self._stopped.wait(max(0.0, started + sent / self._rate - monotonic()))
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:  # noqa: ARG002
+        self._failure = self._failure or error
