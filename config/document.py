@@ -10,7 +10,7 @@ from holdfast.config.client_keys import ALLOWED
 from holdfast.config.locked_keys import ALIASES, LOCKED, OWNED
 from holdfast.config.options import Option, options_of
 from holdfast.config.settings import ServiceSettings, Settings, sections
-from holdfast.config.sources import PREFIX, profile_path
+from holdfast.config.sources import PREFIX, RESERVED, profile_path
 
 _INTRODUCTION = """\
 # Settings
@@ -31,16 +31,20 @@ In Python: `Settings(commit=CommitSettings(interval=0.05))`, or `load(path, over
 
 An unknown key or a bad value stops the start; the error names the key, where it was written, the value and
 what is allowed. Passwords and keys never show in errors, logs or `repr`. Durations are seconds or have a unit
-(`100ms`, `5s`, `10m`, `1h`, `1d`); sizes are bytes or carry a unit (`256MB`, `64KiB`). Environment variables
-that begin with `HOLDFAST_DEV_`, `HOLDFAST_TEST_` or `HOLDFAST_BENCH_` belong to tools and are no settings.
+(`100ms`, `5s`, `10m`, `1h`, `1d`); sizes are bytes or carry a unit (`256MB`, `64KiB`).
 """
 
 
 def document() -> str:
     """The whole page as Markdown."""
-    blocks = [_INTRODUCTION, *(_section(name, kind) for name, kind in sections().items())]
+    blocks = [_INTRODUCTION, _reserved(), *(_section(name, kind) for name, kind in sections().items())]
     blocks += [_extra(), _locked(), _clients(), _profiles()]
     return "\n".join(blocks)
+
+
+def _reserved() -> str:
+    names = ", ".join(f"`{name}{'...' if name.endswith('_') else ''}`" for name in RESERVED)
+    return f"These environment variables belong to scripts and tools and are no settings: {names}.\n"
 
 
 def _section(name: str, kind: type[object]) -> str:
