@@ -1,1 +1,1 @@
-"""Marks, deltas and fulls: how state is written and restored."""
+"""Marks, deltas and fulls: what a partition leaves on its topics, and how a state comes back from it."""

@@ -1,1 +1,1 @@
-"""One partition: its lifecycle, mailbox, transactions and handler."""
+"""One partition: its thread, its producer, its state. Nothing here knows the consumer."""

@@ -1,1 +1,1 @@
-"""The Kafka adapter: the only importer of confluent_kafka."""
+"""The only package that knows confluent_kafka: ports of `holdfast.ports` on librdkafka, errors turned into ours."""

@@ -1,0 +1,84 @@
+"""What the manager knows of each assigned partition. Manager thread only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holdfast.record import Message
+
+
+class Worker(Protocol):
+    """One partition's thread, as the manager sees it. No method blocks."""
+
+    closed: threading.Event
+
+    @property
+    def depth(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None: ...
+
+    def revoke(self, deadline: float, *, final: bool) -> None: ...
+
+    def lose(self) -> None: ...
+
+    def fail(self, cause: BaseException) -> None: ...
+
+    def retry(self) -> None: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+@dataclass(slots=True)
+class Track:
+    """One assignment of one partition. It delivers records only after `go_live`."""
+
+    worker: Worker
+    live: bool = False
+    #: paused by flow control
+    paused: bool = False
+    stream: int = -1
+    #: next offset that this stream has not handed over
+    next: int = -1
+
+    def go_live(self, position: int, stream: int) -> None:
+        self.live, self.paused, self.next, self.stream = True, False, position, stream
+
+    def hand_over(self, messages: Sequence[Message]) -> None:
+        previous, self.next = self.next, (messages[-1].offset() or 0) + 1
+        self.worker.offer(self.stream, previous, messages)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """The partitions of this member, and the set of paused ones (invariant 6)."""
+
+    tracks: dict[int, Track] = field(default_factory=dict)
+
+    def add(self, partition: int, worker: Worker) -> None:
+        self.tracks[partition] = Track(worker)
+
+    def remove(self, partitions: Sequence[int]) -> list[Worker]:
+        """The workers of those partitions that were here."""
+        return [self.tracks.pop(partition).worker for partition in partitions if partition in self.tracks]
+
+    def live(self, partition: int) -> Track | None:
+        track = self.tracks.get(partition)
+        return track if track is not None and track.live else None
+
+    def depths(self) -> dict[int, int]:
+        return {partition: track.worker.depth for partition, track in self.tracks.items() if track.live}
+
+    def paused(self) -> set[int]:
+        return {partition for partition, track in self.tracks.items() if track.live and track.paused}
+
+    def silent(self) -> list[int]:
+        """Every partition that must not deliver now: not live yet, failed, or paused."""
+        return [partition for partition, track in self.tracks.items() if not track.live or track.paused]
+
+    def workers(self) -> Iterator[Worker]:
+        return (track.worker for track in self.tracks.values())

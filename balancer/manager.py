@@ -1,0 +1,237 @@
+"""The manager thread: poll, dispatch, collect reports, apply flow. It alone touches the consumer (invariants 4-7)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, Literal, Protocol
+
+from holdfast import observe
+from holdfast.balancer.assignment import Assignment, Worker
+from holdfast.balancer.flow import Flow
+from holdfast.config.settings import Settings
+from holdfast.errors import HoldfastError, RetentionGap
+from holdfast.observe import Log
+from holdfast.ports import Clock, GroupConsumer, Membership, Trouble
+from holdfast.record import Message
+
+_HELD = 0.005
+
+
+class Report(Protocol):
+    """What a worker says; see `holdfast.worker.tools.Report`."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def kind(self) -> Literal["live", "failed", "closed", "stale"]: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def stream(self) -> int: ...
+
+    @property
+    def cause(self) -> BaseException | None: ...
+
+
+class Manager:
+    """`run` is the thread's body; the other public methods may be called by any thread."""
+
+    def __init__(
+        self,
+        consumer: GroupConsumer,
+        workers: Callable[[int], Worker],
+        settings: Settings,
+        service: str,
+        log: Log,
+        clock: Clock,
+    ) -> None:
+        self._consumer, self._workers, self._settings = consumer, workers, settings
+        self._service, self._log, self._clock = service, log, clock
+        self._assignment = Assignment()
+        self._flow = Flow(settings.flow.high, settings.flow.low)
+        self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._stop_within = settings.group.drain_seconds
+        self._stale = False
+        #: the newest word on the group; workers read it
+        self.membership = Membership(0, None, "")
+        #: the first failure that ends the service, with failure.on_partition_failure = "exit"
+        self.failure: BaseException | None = None
+
+    # Any thread
+
+    def report(self, report: Report) -> None:
+        self._reports.put(report)
+
+    def stop(self, within: float) -> None:
+        """Drain every partition, leave the group, end the thread."""
+        self._stop_within = within
+        self._stopping.set()
+
+    def retry(self, partition: int | None = None) -> None:
+        """Try a failed partition again, or all of them."""
+        self._retries.put(partition)
+
+    def status(self) -> list[dict[str, Any]]:
+        return [track.worker.status() for _, track in sorted(self._assignment.tracks.copy().items())]
+
+    # The manager thread
+
+    def run(self) -> None:
+        """Until `stop`; leaves the group in any case.
+
+        :raises KafkaTrouble: the consumer cannot go on.
+        """
+        try:
+            self._consumer.subscribe(self)
+            self._log.info("subscribed")
+            while not self._stopping.is_set():
+                self._turn()
+            self._drain_all()
+        finally:
+            for worker in self._assignment.workers():
+                worker.lose()
+            if not self._consumer.close(max(1.0, self._stop_within)):
+                self._log.warning("stopped", cause="the group coordinator did not answer; it will notice by itself")
+
+    def _turn(self) -> None:
+        """Poll, dispatch, collect, apply flow."""
+        decision = self._flow.decide(self._assignment.depths(), self._assignment.paused(), self._clock())
+        self._apply(decision.pause, decision.resume)
+        if decision.poll:
+            messages, troubles = self._consumer.consume(self._settings.flow.batch, self._settings.flow.poll_timeout)
+            self._dispatch(messages)
+            self._note_troubles(troubles)
+        else:
+            self._stopping.wait(_HELD)
+        self._collect()
+        if self._stale:
+            self._refresh_membership()
+        observe.LOOP_TIME.labels(self._service).set_to_current_time()
+
+    def _dispatch(self, messages: Sequence[Message]) -> None:
+        """What belongs to no live stream is dropped: it comes again after the seek (invariant 7)."""
+        if not messages:
+            return
+        for partition, group in groupby(messages, type(messages[0]).partition):
+            track = self._assignment.live(partition if partition is not None else -1)
+            if track is not None:
+                track.hand_over(list(group))
+
+    def _apply(self, pause: frozenset[int], resume: frozenset[int]) -> None:
+        for partitions, paused in ((pause, True), (resume, False)):
+            for partition in partitions:
+                self._assignment.tracks[partition].paused = paused
+        self._consumer.pause(sorted(pause))
+        self._consumer.resume(sorted(resume))
+
+    def _note_troubles(self, troubles: Sequence[Trouble]) -> None:
+        for partition, error, out_of_range in troubles:
+            track = self._assignment.tracks.get(partition)
+            if not out_of_range or track is None:
+                self._log.warning("kafka_retry", doing="consume", cause=str(error))
+                continue
+            track.worker.fail(
+                RetentionGap(
+                    f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. Bring the "
+                    f"records back, or start anew from a chosen position with `holdfast topics create --start-at ...`",
+                    partition=partition,
+                    position=track.next,
+                )
+            )
+
+    def _collect(self) -> None:
+        while not self._retries.empty():
+            chosen = self._retries.get()
+            for partition, track in self._assignment.tracks.items():
+                if chosen in (None, partition):
+                    track.worker.retry()
+        while not self._reports.empty():
+            self._note(self._reports.get())
+
+    def _note(self, report: Report) -> None:
+        if report.kind == "stale":
+            self._stale = True
+            return
+        track = self._assignment.tracks.get(report.partition)
+        if report.kind == "failed" and self._settings.failure.on_partition_failure == "exit":
+            self.failure = self.failure or report.cause
+            self._stopping.set()
+        if track is None or self._stopping.is_set():
+            return
+        if report.kind == "live":
+            track.go_live(report.position, report.stream)
+            self._consumer.seek(report.partition, report.position)
+            self._consumer.resume([report.partition])
+        elif track.live:
+            track.live = False
+            self._consumer.pause([report.partition])
+
+    def _refresh_membership(self) -> None:
+        metadata, member = self._consumer.membership()
+        self.membership = Membership(self.membership.version + 1, metadata, member)
+        self._stale = False
+
+    def _drain_all(self) -> None:
+        """Polls on while the partitions drain, so that the group stays what it is until they have committed."""
+        self._log.info("stopping", within=self._stop_within)
+        deadline = self._clock() + self._stop_within
+        self._consumer.pause(list(self._assignment.tracks))
+        self._refresh_membership()
+        for worker in self._assignment.workers():
+            worker.revoke(deadline, final=True)
+        while self._clock() < deadline and not all(worker.closed.is_set() for worker in self._assignment.workers()):
+            self._consumer.consume(1, self._settings.flow.poll_timeout)
+            self._collect()
+            if self._stale:
+                self._refresh_membership()
+
+    # Rebalance callbacks: on the manager thread, inside consume; they must not raise
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        observe.REBALANCES.labels(self._service, "assigned").inc()
+        self._log.info("assigned", partitions=sorted(partitions), had=sorted(self._assignment.tracks))
+        self._stale = True
+        self._consumer.assign(partitions)
+        # An assignment resets what was paused before it (pitfall P18, invariant 6).
+        self._consumer.pause(self._assignment.silent())
+        if self._stopping.is_set():
+            return
+        for partition in partitions:
+            worker = self._workers(partition)
+            self._assignment.add(partition, worker)
+            worker.start()
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        """Waits for the drains, within their budget, and for nothing else (rule T9)."""
+        observe.REBALANCES.labels(self._service, "revoked").inc()
+        began = self._clock()
+        deadline = began + self._settings.group.drain_seconds
+        self._log.info("revoked", partitions=sorted(partitions))
+        try:
+            self._refresh_membership()
+        except HoldfastError as error:
+            self._log.warning("kafka_retry", doing="fetch the group metadata", cause=str(error))
+        workers = self._assignment.remove(partitions)
+        for worker in workers:
+            worker.revoke(deadline, final=False)
+        for worker in workers:
+            if not worker.closed.wait(max(0.0, deadline - self._clock())):
+                worker.lose()
+        self._consumer.unassign(partitions)
+        self._stale = True
+
+    def on_lost(self, partitions: Sequence[int]) -> None:
+        observe.REBALANCES.labels(self._service, "lost").inc()
+        self._log.warning("lost", partitions=sorted(partitions))
+        for worker in self._assignment.remove(partitions):
+            worker.lose()
+        self._consumer.unassign(partitions)
+        self._stale = True

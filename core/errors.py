@@ -1,0 +1,184 @@
+"""Every error of holdfast, by what its owner must do about it.
+
+    HoldfastError
+    ├── UsageError                 the calling code is wrong: change it
+    │   └── MutatedInPlace         a table value was changed without put()
+    ├── StartError                 the service cannot start: change the set-up
+    │   ├── TopicMissing           a topic is absent: `holdfast topics create`
+    │   └── TopicMismatch          a topic differs from what the service needs
+    ├── PartitionError             one partition stops, the others stay live
+    │   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
+    │   │   ├── UndecodableRecord
+    │   │   ├── HandlerFailed
+    │   │   └── OutputRefused      the broker will not take what the handler sent
+    │   ├── StateRefused           the state cannot be trusted: never live until an operator decides
+    │   │   ├── NoMark             no genesis mark: a first start is an act
+    │   │   ├── DamagedIncrement   the chain of marks has a hole or a foreign record
+    │   │   ├── TornTransaction    a transaction was ended early by a delayed request
+    │   │   ├── DigestMismatch     the restored state is not the one that was written
+    │   │   ├── NonDeterministicReplay
+    │   │   ├── OffsetDisagrees    group offset and mark tell different positions
+    │   │   ├── RetentionGap       the input no longer holds the position that is needed
+    │   │   ├── TopicReplaced      a topic was deleted and made anew
+    │   │   └── PartitionCountChanged
+    │   ├── RestoreTimeout         Kafka did not deliver in time: `holdfast retry`
+    │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
+    │   └── OwnershipError         this process is no longer the owner: never retried from memory
+    │       ├── Fenced
+    │       └── Lost
+    └── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
+        ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
+        ├── OutcomeUnknown         make a new producer, fence, read the last mark
+        ├── ProducerFenced         another owner has fenced this producer, or its id expired
+        ├── MessageRefused         a message is too large, or its topic is missing or forbidden
+        └── Misconfigured          a right or a setting is missing: no retry helps
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Base of everything that holdfast raises on purpose."""
+
+
+class UsageError(HoldfastError):
+    """The calling code breaks a rule of the API."""
+
+
+class MutatedInPlace(UsageError):
+    """A table value was changed in place, so the change would be lost."""
+
+
+class StartError(HoldfastError):
+    """The service cannot start with this set-up; raised from `Service.start`."""
+
+
+class TopicMissing(StartError):
+    """A topic that the service needs does not exist."""
+
+
+class TopicMismatch(StartError):
+    """A topic exists with other settings than the service needs."""
+
+
+class PartitionError(HoldfastError):
+    """One partition stops. Carries its coordinates.
+
+    `topic` and `partition` name the input partition, `position` the next offset it would have read.
+    """
+
+    def __init__(self, message: str, *, topic: str = "", partition: int = -1, position: int = -1) -> None:
+        where = f"{topic}[{partition}]" if topic else ""
+        if where and position >= 0:
+            where = f"{where}@{position}"
+        super().__init__(f"{where}: {message}" if where else message)
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+
+
+class RecordError(PartitionError):
+    """One record cannot be handled; `position` is its offset. Nothing of it was kept and nothing was skipped."""
+
+
+class UndecodableRecord(RecordError):
+    """The value could not be decoded into the handler's type."""
+
+
+class HandlerFailed(RecordError):
+    """The handler raised; the cause is chained."""
+
+
+class OutputRefused(RecordError):
+    """An output or a table value of this record is not accepted by the broker."""
+
+
+class StateRefused(PartitionError):
+    """The state on the topics cannot be trusted as it is; the message names the command that repairs it."""
+
+
+class NoMark(StateRefused):
+    """The increment topic holds no mark, so there is no state and no start position."""
+
+
+class DamagedIncrement(StateRefused):
+    """The chain of marks has a hole, or a record of another service, partition or format."""
+
+
+class TornTransaction(StateRefused):
+    """A header without its footer, or a footer without its header."""
+
+
+class DigestMismatch(StateRefused):
+    """The restored state's digest is not the one its writer recorded."""
+
+
+class NonDeterministicReplay(StateRefused):
+    """Replaying the gap gave another state than the previous owner had."""
+
+
+class OffsetDisagrees(StateRefused):
+    """The group's committed offset and the last mark disagree by more than one transaction."""
+
+
+class RetentionGap(StateRefused):
+    """The input no longer holds the position from which the partition must read."""
+
+
+class TopicReplaced(StateRefused):
+    """A topic id differs from the one in the mark: the topic was deleted and created again."""
+
+
+class PartitionCountChanged(StateRefused):
+    """The input has another number of partitions than the state was built with."""
+
+
+class RestoreTimeout(PartitionError):
+    """The restore did not get its data within `restore.deadline`."""
+
+
+class HangingTransaction(PartitionError):
+    """The last stable offset stays below the end of a topic: somebody's transaction is open."""
+
+
+class OwnershipError(PartitionError):
+    """This process does not own the partition any more."""
+
+
+class Fenced(OwnershipError):
+    """A newer owner fenced this one; what it had not committed is thrown away."""
+
+
+class Lost(OwnershipError):
+    """The group gave the partition away without asking; nothing may be committed for it."""
+
+
+class KafkaTrouble(HoldfastError):
+    """A Kafka call failed; the subclass says what the caller must do."""
+
+
+class TransactionAborted(KafkaTrouble):
+    """The transaction cannot commit; aborting it is safe and the partition may still be ours.
+
+    `stale` tells that the group's generation has moved: fetch the group metadata anew before trying again.
+    """
+
+    def __init__(self, message: str, *, stale: bool = False) -> None:
+        super().__init__(message)
+        self.stale = stale
+
+
+class OutcomeUnknown(KafkaTrouble):
+    """Whether the transaction committed is not known; the producer must not be used again."""
+
+
+class ProducerFenced(KafkaTrouble):
+    """The producer's epoch or id is no longer valid; it must not be used again."""
+
+
+class MessageRefused(KafkaTrouble):
+    """The client or the broker refused a message as it is."""
+
+
+class Misconfigured(KafkaTrouble):
+    """A right, a feature or a setting is missing; repeating the call cannot help."""

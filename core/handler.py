@@ -1,0 +1,78 @@
+"""What a user writes: one object per partition, called by one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, get_args, get_origin
+
+from holdfast.output import Output
+from holdfast.record import Record
+from holdfast.table import Table
+
+V = TypeVar("V")
+
+#: A side effect outside Kafka: the function, its arguments, and the key (topic, partition, offset, index).
+EffectKey = tuple[str, int, int, int]
+
+
+class Handler(Generic[V]):
+    """The base of a service's logic; `V` is the type of the input values.
+
+    holdfast makes one instance for each partition and calls it from that partition's thread only. State that must
+    survive lives in `Table`s; anything else on `self` is gone after a restart and is not undone with a record.
+    """
+
+    #: The input partition that this instance handles.
+    partition: int = -1
+    #: True while the gap is replayed: outputs and effects are suppressed, tables are not.
+    replaying: bool = False
+
+    _note_effect: Callable[[Callable[..., object], tuple[Any, ...]], None]
+
+    def on_record(self, record: Record[V]) -> None:
+        """Handle one record. Raising undoes all that it wrote and sent, and the partition stops at this record."""
+        raise NotImplementedError
+
+    def on_batch(self, records: Sequence[Record[V]]) -> None:
+        """Handle some records at once, for vectorised code. How they are cut into batches must not matter."""
+        raise NotImplementedError
+
+    def on_command(self, command: str, record: Record[bytes]) -> None:
+        """A record of the input with the header `holdfast-command`: part of the order, never given to on_record."""
+
+    def on_live(self) -> None:
+        """The partition is restored and about to handle new records."""
+
+    def on_stop(self) -> None:
+        """The partition is going away from this instance; nothing that is written here is kept."""
+
+    def effect(self, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(key, *args)` after the commit of this record: never in a replay, at least once.
+
+        `key` is (topic, partition, offset, index), the same whenever this effect is tried again: use it to make the
+        other side ignore a second call. The function runs on a thread of its own and must not touch tables.
+        """
+        self._note_effect(function, args)
+
+
+def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
+    """The tables and outputs that a handler class declares, by attribute name, base classes first."""
+    attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
+    tables = {name: value for name, value in attributes.items() if isinstance(value, Table)}
+    outputs = {name: value for name, value in attributes.items() if isinstance(value, Output)}
+    return tables, outputs
+
+
+def input_type(kind: type[Handler[Any]]) -> Any:
+    """The type argument of `Handler[...]`, or bytes where none is given."""
+    for cls in kind.__mro__:
+        for base in getattr(cls, "__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Handler):
+                argument = get_args(base)[0]
+                return bytes if isinstance(argument, TypeVar) else argument
+    return bytes
+
+
+def overrides(handler: Handler[Any], method: str) -> bool:
+    return getattr(type(handler), method) is not getattr(Handler, method)

@@ -1,0 +1,157 @@
+"""Questions to the cluster, each with a deadline; one AdminClient per process, kept referenced (pitfall P27)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble, RestoreTimeout
+from holdfast.kafka.errors import describe, kafka_error, translate
+from holdfast.ports import Bounds, Cancelled
+
+_ATTEMPT = 10.0
+EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class TopicFacts(NamedTuple):
+    """What the brokers say about a topic."""
+
+    name: str
+    id: str
+    partitions: int
+    replication: int
+
+
+class Admin:
+    """`ports.Offsets` and what the wiring asks at start; may be used by any thread."""
+
+    def __init__(self, settings: Settings, group: str) -> None:
+        self._group = group
+        self.client = AdminClient(dict(client.admin(settings)))
+
+    def describe(self, topics: list[str]) -> dict[str, TopicFacts | None]:
+        """Each topic as it is, None where it is missing.
+
+        :raises KafkaTrouble: the cluster does not answer, or forbids the question.
+        """
+        futures = self.client.describe_topics(TopicCollection(topics), request_timeout=_ATTEMPT)
+        return {name: self._facts(name, future) for name, future in futures.items()}
+
+    def bounds(self, topic: str, partition: int, deadline: float, cancelled: Callable[[], bool]) -> tuple[int, int]:
+        """Log start and end, read uncommitted; asked again while brokers are slow or away (requirement C5).
+
+        :raises RestoreTimeout: nothing came within `deadline` seconds.
+        """
+        attempts = max(1, round(deadline / _ATTEMPT))
+        error: KafkaTrouble | None = None
+        for _ in range(attempts):
+            try:
+                start = self._offset(topic, partition, EARLIEST, cancelled)
+                return start, self._offset(topic, partition, LATEST, cancelled)
+            except KafkaTrouble as trouble:
+                error = trouble
+        raise RestoreTimeout(
+            f"the ends of the log did not come within {deadline:.0f} s ({error}); `holdfast retry {partition}` tries again",
+            topic=topic,
+            partition=partition,
+        )
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        asked = ConsumerGroupTopicPartitions(self._group, [TopicPartition(topic, partition)])
+        futures = self.client.list_consumer_group_offsets([asked], require_stable=True, request_timeout=_ATTEMPT)
+        try:
+            answer = result(futures[self._group])
+        except KafkaTrouble as error:
+            if isinstance(error.__cause__, KafkaException) and _missing_group(error.__cause__):
+                return None
+            raise
+        found: TopicPartition = answer.topic_partitions[0]
+        if found.error is not None:
+            raise KafkaTrouble(describe(found.error))
+        return found.offset if found.offset >= 0 else None
+
+    def is_member(self, member_id: str, topic: str, partition: int) -> bool:
+        futures = self.client.describe_consumer_groups([self._group], request_timeout=_ATTEMPT)
+        group = result(futures[self._group])
+        return any(
+            (owned.topic, owned.partition) == (topic, partition)
+            for member in group.members
+            if member.member_id == member_id and member.assignment is not None
+            for owned in member.assignment.topic_partitions
+        )
+
+    def ask_bounds(self, increment: str, full: str, partition: int) -> Callable[[float], Bounds | None]:
+        end = self._ask(increment, partition, LATEST)
+        start = self._ask(full, partition, EARLIEST)
+
+        def answer(wait: float) -> Bounds | None:
+            if wait <= 0 and not (end.done() and start.done()):
+                return None
+            try:
+                return Bounds(end.result(wait).offset, start.result(wait).offset)
+            except FutureTimeout:
+                return None
+            except Exception as error:
+                raise translate(error) from error
+
+        return answer
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        self.client.delete_records([TopicPartition(topic, partition, before)], request_timeout=_ATTEMPT)
+
+    def _offset(self, topic: str, partition: int, spec: Any, cancelled: Callable[[], bool]) -> int:
+        offset: int = result(self._ask(topic, partition, spec), cancelled).offset
+        return offset
+
+    def _ask(self, topic: str, partition: int, spec: Any) -> Future[Any]:
+        place = TopicPartition(topic, partition)
+        futures = self.client.list_offsets(
+            {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ATTEMPT
+        )
+        future: Future[Any] = futures[place]
+        return future
+
+    def _facts(self, name: str, future: Future[Any]) -> TopicFacts | None:
+        try:
+            found = result(future)
+        except KafkaTrouble as error:
+            inner = kafka_error(error.__cause__) if error.__cause__ else None
+            if inner is not None and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
+        return TopicFacts(name, str(found.topic_id), len(found.partitions), replicas)
+
+
+def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False) -> Any:
+    """Wait in short steps, so that a stop ends it; the client's own request timeout bounds it."""
+    for _ in range(round((_ATTEMPT + 5.0) / 0.1)):
+        if cancelled():
+            raise Cancelled
+        try:
+            return future.result(0.1)
+        except FutureTimeout:
+            continue
+        except Exception as error:
+            raise translate(error) from error
+    raise KafkaTrouble(f"no answer within {_ATTEMPT:.0f} s")
+
+
+def _missing_group(error: KafkaException) -> bool:
+    inner = kafka_error(error)
+    return inner is not None and inner.code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)

@@ -1,0 +1,101 @@
+"""The service's consumer: a member of the group, owned by the manager thread (pitfalls P14-P23)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble
+from holdfast.kafka.errors import describe, translate
+from holdfast.kafka.taint import client_logger
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.ports import Listener, Trouble
+
+_FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
+
+
+class KafkaGroupConsumer:
+    """`ports.GroupConsumer` on librdkafka; `assign` and `unassign` are incremental under both group protocols."""
+
+    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+        self._topic, self._log = names.input, log
+        config: dict[str, Any] = dict(client.consumer(settings, names.group))
+        config["logger"] = client_logger("holdfast.consumer", self._logged)
+        config["error_cb"] = self._error
+        self._consumer = Consumer(config)
+
+    def subscribe(self, listener: Listener) -> None:
+        self._consumer.subscribe(
+            [self._topic],
+            on_assign=self._callback(listener.on_assign),
+            on_revoke=self._callback(listener.on_revoke),
+            on_lost=self._callback(listener.on_lost),
+        )
+
+    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        try:
+            messages = self._consumer.consume(records, timeout)
+        except KafkaException as error:
+            raise translate(error) from error
+        if not any(map(Message.error, messages)):
+            return messages, ()
+        return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
+
+    def assign(self, partitions: Sequence[int]) -> None:
+        # Offset 0 and a pause at once: nothing is fetched before the seek that follows the restore (P17).
+        self._consumer.incremental_assign([TopicPartition(self._topic, p, 0) for p in partitions])
+        self.pause(partitions)
+
+    def unassign(self, partitions: Sequence[int]) -> None:
+        self._consumer.incremental_unassign(self._places(partitions))
+
+    def pause(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self._consumer.pause(self._places(partitions))
+
+    def resume(self, partitions: Sequence[int]) -> None:
+        if partitions:
+            self._consumer.resume(self._places(partitions))
+
+    def seek(self, partition: int, offset: int) -> None:
+        self._consumer.seek(TopicPartition(self._topic, partition, offset))
+
+    def membership(self) -> tuple[Any, str]:
+        return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
+
+    def close(self, timeout: float) -> bool:
+        # close() can hang on a frozen coordinator (P21): it gets a thread of its own and a deadline.
+        closing = threading.Thread(target=self._consumer.close, name="consumer-close", daemon=True)
+        closing.start()
+        closing.join(timeout)
+        return not closing.is_alive()
+
+    def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
+        return lambda _, places: call([place.partition for place in places])
+
+    def _places(self, partitions: Sequence[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, partition) for partition in partitions]
+
+    def _trouble(self, message: Message) -> Trouble:
+        error = message.error()
+        assert error is not None
+        if error.fatal() or error.code() in _FATAL:
+            raise KafkaTrouble(f"the consumer cannot go on: {describe(error)}")
+        partition = message.partition()
+        out_of_range = error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+        return Trouble(
+            partition if partition is not None else -1, KafkaTrouble(describe(error)), out_of_range=out_of_range
+        )
+
+    def _error(self, error: KafkaError) -> None:
+        """Information only: brokers come and go (P30)."""
+        self._log.debug("kafka_log", client="consumer", level="error", message=describe(error))
+
+    def _logged(self, level: str, message: str) -> None:
+        self._log.debug("kafka_log", client="consumer", level=level, message=message)

@@ -1,0 +1,203 @@
+"""The transactional producer of one partition (rules T1-T4; pitfalls P1-P11)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
+from holdfast.kafka.errors import Action, action, kafka_error, translate
+from holdfast.kafka.taint import Taint, client_logger
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.output import Headers, Sent
+from holdfast.ports import Clock
+
+_FULL_QUEUE_WAIT = 0.01
+
+
+class KafkaTransactions:
+    """`ports.Transactions` on librdkafka. No delivery callbacks: the commit reports what was not delivered (P7)."""
+
+    def __init__(self, settings: Settings, names: Names, partition: int, log: Log, clock: Clock) -> None:
+        self.attempt = uuid.uuid4().hex[:16]
+        self._clock, self._log = clock, log
+        self._input, self._partition = names.input, partition
+        self._timeout = settings.commit.timeout
+        self._taint = Taint(settings.commit.slow)
+        self._identity: tuple[int, int] | None = None
+        config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
+        config["stats_cb"] = self._statistics
+        config["logger"] = client_logger("holdfast.producer", self._logged)
+        self._producer: Producer | None = Producer(config)
+
+    @property
+    def tainted(self) -> str:
+        self._alive().poll(0)
+        return self._taint.reason
+
+    def fence(self) -> None:
+        self._resume(self._alive().init_transactions)
+        self._taint.reason = ""
+
+    def begin(self) -> None:
+        self._try(self._alive().begin_transaction)
+
+    def send(self, messages: Sequence[Sent], origin: tuple[str, bytes, int] | None = None) -> None:
+        produce = self._alive().produce
+        at = 0
+        while at < len(messages):
+            try:
+                if origin is None:
+                    for topic, value, key, partition, headers, timestamp in messages[at:] if at else messages:
+                        if headers is None:
+                            produce(topic, value, key, partition, None, None, timestamp)
+                        else:
+                            produce(topic, value, key, partition, None, None, timestamp, _list(headers))
+                        at += 1
+                else:
+                    name, prefix, ordinal = origin
+                    for topic, value, key, partition, headers, timestamp in messages[at:] if at else messages:
+                        header = (name, prefix + (ordinal + at).to_bytes(4, "little"))
+                        every: Any = [header] if headers is None else [*headers, header]
+                        produce(topic, value, key, partition, None, None, timestamp, every)
+                        at += 1
+            except BufferError:
+                self._wait_for_room()
+            except Exception as error:
+                raise translate(error) from error
+
+    def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
+        while True:
+            try:
+                self._alive().produce(topic, payload, None, partition)
+                return
+            except BufferError:
+                self._wait_for_room()
+            except Exception as error:
+                raise translate(error) from error
+
+    def commit(self, position: int, membership: Any) -> None:
+        producer = self._alive()
+        if membership is not None:
+            # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
+            offsets = [TopicPartition(self._input, self._partition, position)]
+            self._resume(lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
+        began = self._clock()
+        try:
+            self._resume(producer.commit_transaction)
+        except TransactionAborted as error:
+            # Rule T4: any error of the commit call itself leaves the outcome open.
+            raise OutcomeUnknown(str(error)) from error
+        finally:
+            self._taint.ended(self._clock() - began)
+
+    def abort(self) -> None:
+        began = self._clock()
+        try:
+            self._resume(self._alive().abort_transaction)
+        except TransactionAborted as error:
+            raise OutcomeUnknown(str(error)) from error
+        finally:
+            self._taint.ended(self._clock() - began)
+
+    def drop(self) -> None:
+        # close() would wait for the broker while a transaction is open (P8); losing the last reference does not.
+        self._producer = None
+
+    def _alive(self) -> Producer:
+        if self._producer is None:
+            raise OutcomeUnknown("the producer was dropped")
+        return self._producer
+
+    def _try(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:
+            raise translate(error) from error
+
+    def _resume(self, call: Callable[[float], object]) -> None:
+        """Repeat the same call while it may be repeated, up to the commit deadline."""
+        deadline = self._clock() + self._timeout
+        while True:
+            try:
+                call(max(0.1, deadline - self._clock()))
+                return
+            except KafkaException as error:
+                inner = kafka_error(error)
+                if inner is None or action(inner) is not Action.RESUME or self._clock() >= deadline:
+                    raise translate(error) from error
+            except Exception as error:
+                raise translate(error) from error
+
+    def _wait_for_room(self) -> None:
+        """The client's queue is full: the broker is slower than the handler."""
+        try:
+            self._alive().poll(_FULL_QUEUE_WAIT)
+        except KafkaException as error:
+            raise translate(error) from error
+
+    def _logged(self, level: str, message: str) -> None:
+        self._taint.logged(message)
+        self._log.debug("kafka_log", client="producer", level=level, message=message)
+
+    def _statistics(self, text: str) -> None:
+        self._taint.statistics(text)
+        eos = json.loads(text).get("eos", {})
+        identity = (eos.get("producer_id", -1), eos.get("producer_epoch", -1))
+        if identity != self._identity and identity[0] >= 0:
+            self._identity = identity
+            self._log.info("producer_identity", producer_id=identity[0], producer_epoch=identity[1])
+
+
+def _list(headers: Headers) -> Any:
+    return list(headers)  # the binding takes a list and nothing else
+
+
+class KafkaFullSink:
+    """`ports.FullSink`: the second, idempotent producer that a full is written with (rule S3)."""
+
+    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
+        self._topic, self._partition = topic, partition
+        self._producer = Producer(dict(client.full_producer(settings)))
+        self._offsets: list[int] = []
+        self._sent = 0
+        self._refused: str | None = None
+
+    def send(self, payload: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, payload, partition=self._partition, on_delivery=self._delivered
+                )
+                self._sent += 1
+                return
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_WAIT)
+            except Exception as error:
+                raise translate(error) from error
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        self._producer.poll(0)
+        if wait > 0 and len(self._offsets) < self._sent:
+            self._producer.flush(wait)
+        if self._refused is not None:
+            raise KafkaTrouble(f"a chunk was not written: {self._refused}")
+        return self._offsets
+
+    def close(self) -> None:
+        self._producer.purge()
+        del self._producer
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        # One partition, idempotent: acknowledgements come in the order of sending.
+        if error is not None:
+            self._refused = self._refused or str(error)
+        else:
+            self._offsets.append(message.offset())

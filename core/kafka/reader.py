@@ -1,0 +1,103 @@
+"""Reads one partition from an offset to an offset, with assign() and without a group (pitfalls P23-P25, requirement C5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.errors import HangingTransaction, RestoreTimeout
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.errors import describe
+from holdfast.ports import Cancelled, Clock, OutOfRange
+
+_BATCH = 2000
+_WAIT = 0.02
+
+
+class KafkaReader:
+    """`ports.Reader` on librdkafka, read_committed. `cancelled` ends every call within a few hundredths of a second."""
+
+    def __init__(
+        self, settings: Settings, group: str, admin: Admin, cancelled: Callable[[], bool], clock: Clock
+    ) -> None:
+        self._settings, self._admin = settings, admin
+        self._cancelled, self._clock = cancelled, clock
+        config: dict[str, Any] = dict(client.reader(settings, group))
+        self._consumer = Consumer(config)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._admin.bounds(topic, partition, self._settings.restore.deadline, self._cancelled)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
+        if start >= end:
+            return
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        try:
+            yield from self._read(topic, partition, start, end)
+        finally:
+            self._consumer.unassign()
+
+    def _read(self, topic: str, partition: int, position: int, end: int) -> Iterator[Sequence[Message]]:
+        """Ends by position or by the end-of-partition event, never by counting: markers take offsets too."""
+        waiting_since, blocked_at = self._clock(), -1
+        while position < end:
+            if self._cancelled():
+                raise Cancelled
+            messages = self._consumer.consume(_BATCH, _WAIT)
+            reached = -1
+            if any(map(Message.error, messages)):
+                reached = self._events(messages)
+                messages = [message for message in messages if message.error() is None]
+            if messages:
+                position = (messages[-1].offset() or 0) + 1
+                if position > end:
+                    messages = [message for message in messages if (message.offset() or 0) < end]
+                if messages:
+                    yield messages
+            if reached >= 0:
+                blocked_at = reached
+                position = max(position, reached)
+            if messages or reached >= 0:
+                waiting_since = self._clock()
+            else:
+                self._check_patience(topic, partition, waiting_since, blocked_at, end)
+
+    def _events(self, messages: Sequence[Message]) -> int:
+        """The offset of an end-of-partition event among these, or -1."""
+        reached = -1
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
+                reached = message.offset() or 0
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
+        return reached
+
+    def _check_patience(self, topic: str, partition: int, since: float, blocked_at: int, end: int) -> None:
+        waited = self._clock() - since
+        settings = self._settings
+        if blocked_at >= 0 and waited > settings.commit.transaction_timeout + 15.0:
+            raise HangingTransaction(
+                f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction of another "
+                f"producer hides the rest. `kafka-transactions.sh find-hanging --broker-id ...` names it, `abort` ends it; "
+                f"then `holdfast retry {partition}`",
+                topic=topic,
+                partition=partition,
+                position=blocked_at,
+            )
+        if waited > settings.restore.deadline:
+            raise RestoreTimeout(
+                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? `holdfast retry {partition}` "
+                f"tries again",
+                topic=topic,
+                partition=partition,
+            )
+
+    def close(self) -> None:
+        self._consumer.close()

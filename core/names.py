@@ -1,0 +1,44 @@
+"""How topics, groups and transactional ids are called; pure, used by every part."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from holdfast.errors import UsageError
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The cluster-wide names of one service on one input topic.
+
+    `namespace` prefixes the group, the transactional ids and our own topics, but not the input: two environments on one
+    cluster must not fence each other.
+    """
+
+    service: str
+    input: str
+    namespace: str = ""
+
+    def __post_init__(self) -> None:
+        for what, name in (("service", self.service), ("input", self.input), ("namespace", self.namespace)):
+            if not _LEGAL.match(name) or (what != "namespace" and not name):
+                raise UsageError(f"{what} name {name!r}: use letters, digits, '.', '_' and '-'")
+
+    @property
+    def group(self) -> str:
+        return f"{self.namespace}{self.service}"
+
+    @property
+    def increment(self) -> str:
+        return f"{self.group}.{self.input}.increment"
+
+    @property
+    def full(self) -> str:
+        return f"{self.group}.{self.input}.full"
+
+    def transactional_id(self, partition: int) -> str:
+        """Static per partition, so that a new owner fences the old one (requirement B2)."""
+        return f"{self.group}.{self.input}.{partition}"

@@ -1,0 +1,191 @@
+"""What the parts need from Kafka and from the clock: each method says whether it blocks, what it raises, which thread.
+
+The Kafka adapter (`holdfast.kafka`) and the test driver implement these; nothing else in the house knows confluent_kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from holdfast.output import Sent
+from holdfast.record import Message
+
+#: seconds, monotonic
+Clock = Callable[[], float]
+
+
+class OutOfRange(Exception):
+    """The asked offset is not (any more) in the log: plan again from a fresh end."""
+
+
+class Cancelled(Exception):
+    """A long call ended because the partition is leaving this process."""
+
+
+class Membership(NamedTuple):
+    """The manager's newest word on the group: a worker that is refused waits for a greater version."""
+
+    version: int
+    #: confluent_kafka's group metadata, opaque
+    metadata: Any
+    member_id: str
+
+
+class Bounds(NamedTuple):
+    increment_end: int
+    full_start: int
+
+
+class Reader(Protocol):
+    """Reads a partition without a group, committed records only. Used by one thread at a time."""
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Log start and end (read uncommitted: open transactions count). Blocks; raises RestoreTimeout."""
+        ...
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
+        """Batches of the committed records in [start, end), then stops.
+
+        Blocks; raises OutOfRange when `start` is gone, HangingTransaction when the last stable offset stays below
+        `end`, RestoreTimeout when nothing comes within the deadline.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Transactions(Protocol):
+    """A transactional producer of one partition, used by that partition's thread only.
+
+    Any exception leaves it unusable but for `abort` (after TransactionAborted) and `drop`.
+    """
+
+    attempt: str
+
+    def fence(self) -> None:
+        """init_transactions: from here no older owner can commit. Blocks; raises KafkaTrouble."""
+        ...
+
+    def begin(self) -> None: ...
+
+    def send(self, messages: Sequence[Sent], origin: tuple[str, bytes, int] | None = None) -> None:
+        """Queue outputs, each with an origin header (name, prefix, first ordinal) if one is given.
+
+        May block while the queue is full; raises MessageRefused, TransactionAborted, ProducerFenced.
+        """
+        ...
+
+    def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
+        """Queue one record of the increment; raises as `send`."""
+        ...
+
+    def commit(self, position: int, membership: Any) -> None:
+        """Send the offsets (none without a membership), then commit. Blocks up to the commit deadline.
+
+        Raises TransactionAborted (offsets refused: nothing was committed), OutcomeUnknown or ProducerFenced.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Abort and return only on success. Blocks; raises OutcomeUnknown, ProducerFenced."""
+        ...
+
+    @property
+    def tainted(self) -> str:
+        """Why a delayed commit or abort request may still be under way (rule T2), or ''."""
+        ...
+
+    def drop(self) -> None:
+        """Let go of it without waiting and without closing it in a clean way (pitfall P8)."""
+        ...
+
+
+class FullSink(Protocol):
+    """An idempotent, non-transactional producer for the chunks of one full (rule S3)."""
+
+    def send(self, payload: bytes) -> None:
+        """Queue a record to the full topic. Blocks only while the queue is full."""
+        ...
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        """Offsets of the acknowledged records so far, in the order they were sent; blocks `wait` seconds at most.
+
+        Raises KafkaTrouble when one was refused: the full is given up.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Offsets(Protocol):
+    """Questions about the group and the topics, asked from worker threads."""
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        """The group's committed offset, with stable offsets; None where there is none. Blocks; raises KafkaTrouble."""
+        ...
+
+    def is_member(self, member_id: str, topic: str, partition: int) -> bool:
+        """Whether the group's coordinator, asked now, has this partition assigned to this member (rule T8). Blocks."""
+        ...
+
+    def ask_bounds(self, increment: str, full: str, partition: int) -> Callable[[float], Bounds | None]:
+        """Ask for the end of one topic and the start of the other; does not block.
+
+        The returned function waits the given seconds and answers None while nothing is known; it raises KafkaTrouble
+        when the question failed.
+        """
+        ...
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Ask for the deletion of what lies before an offset, and do not wait for it."""
+        ...
+
+
+class Trouble(NamedTuple):
+    """A consumer's event that is no record. `partition` is -1 when it concerns the whole client."""
+
+    partition: int
+    error: Exception
+    #: the position that is asked for is not in the log
+    out_of_range: bool = False
+
+
+class Listener(Protocol):
+    """The three rebalance callbacks; run on the manager thread inside `consume`. They must not raise."""
+
+    def on_assign(self, partitions: Sequence[int]) -> None: ...
+
+    def on_revoke(self, partitions: Sequence[int]) -> None: ...
+
+    def on_lost(self, partitions: Sequence[int]) -> None: ...
+
+
+class GroupConsumer(Protocol):
+    """The one consumer of a service; every method belongs to the manager thread (invariant 4)."""
+
+    def subscribe(self, listener: Listener) -> None: ...
+
+    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        """Blocks `timeout` seconds at most, and for the callbacks. Raises KafkaTrouble on a fatal error."""
+        ...
+
+    def assign(self, partitions: Sequence[int]) -> None:
+        """Take partitions in addition, paused; they deliver nothing until `seek` and `resume`."""
+        ...
+
+    def unassign(self, partitions: Sequence[int]) -> None: ...
+
+    def pause(self, partitions: Sequence[int]) -> None: ...
+
+    def resume(self, partitions: Sequence[int]) -> None: ...
+
+    def seek(self, partition: int, offset: int) -> None: ...
+
+    def membership(self) -> tuple[Any, str]:
+        """The group metadata of now, and our member id."""
+        ...
+
+    def close(self, timeout: float) -> bool:
+        """Leave the group; False when that took longer than `timeout` seconds."""
+        ...

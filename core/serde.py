@@ -1,0 +1,95 @@
+"""Bytes from values and values from bytes: msgspec JSON by default, msgpack, and anything with encode and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class Serde(Protocol[T]):
+    """What a table, an output or an input needs to turn values into bytes and back.
+
+    `decode` raises any exception on bytes it does not understand; holdfast reports it with the record's coordinates.
+    """
+
+    def encode(self, value: T, /) -> bytes: ...
+
+    def decode(self, data: bytes, /) -> T: ...
+
+
+class Json:
+    """JSON of any type msgspec knows: Struct, dataclass, TypedDict, int, str, list, ..."""
+
+    __slots__ = ("decode", "encode")
+
+    def __init__(self, type: Any = Any) -> None:
+        self.encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+        self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(type).decode
+
+
+class MsgPack:
+    """MessagePack of any type msgspec knows; what tables use unless told otherwise."""
+
+    __slots__ = ("decode", "encode")
+
+    def __init__(self, type: Any = Any) -> None:
+        self.encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+        self.decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(type).decode
+
+
+class Text:
+    """UTF-8 text."""
+
+    __slots__ = ()
+
+    def encode(self, value: str, /) -> bytes:
+        return value.encode()
+
+    def decode(self, data: bytes, /) -> str:
+        return data.decode()
+
+
+class Integer:
+    """A decimal number as text: readable in every console."""
+
+    __slots__ = ()
+
+    def encode(self, value: int, /) -> bytes:
+        return b"%d" % value
+
+    def decode(self, data: bytes, /) -> int:
+        return int(data)
+
+
+class Raw:
+    """Bytes as they are."""
+
+    __slots__ = ()
+
+    def encode(self, value: bytes, /) -> bytes:
+        return value
+
+    def decode(self, data: bytes, /) -> bytes:
+        return data
+
+
+_PLAIN: dict[Any, Serde[Any]] = {str: Text(), int: Integer(), bytes: Raw()}
+
+
+def for_messages(kind: Any) -> Serde[Any]:
+    """The serde of a topic's values: str, int and bytes as themselves, an object with encode and decode as it is, else JSON."""
+    return _PLAIN[kind] if kind in _PLAIN else _given(kind) or Json(kind)
+
+
+def for_state(kind: Any) -> Serde[Any]:
+    """The serde of a table's values: an object with encode and decode as it is, else MessagePack."""
+    return _given(kind) or MsgPack(kind)
+
+
+def _given(kind: Any) -> Serde[Any] | None:
+    return kind if not isinstance(kind, type) and isinstance(kind, Serde) else None

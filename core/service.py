@@ -1,0 +1,239 @@
+"""Puts the parts together: settings and a handler become threads. The only place that names the system's clocks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import holdfast
+from holdfast import topics
+from holdfast.balancer.manager import Manager
+from holdfast.config.settings import Settings
+from holdfast.errors import UsageError
+from holdfast.handler import Handler, declared
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.consumer import KafkaGroupConsumer
+from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
+from holdfast.kafka.reader import KafkaReader
+from holdfast.names import Names
+from holdfast.observe import Log, PartitionMetrics
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Writer
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.tools import Tools
+
+_STEP = 0.2
+
+
+class Service:
+    """One handler on one input topic: a member of the group `<namespace><name>`.
+
+    `handler` is a `Handler` class, or a function without arguments that makes one; it is called once per partition and
+    start. `settings` default to `holdfast.config.Settings()`; `namespace` overrides `settings.service.namespace`.
+    Several services may run in one process. `start`, `stop`, `wait` and `status` may be called by any thread; logging
+    and, but for `run`, signal handlers are left alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        input: str,
+        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        settings: Settings | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        if not isinstance(input, str) or input.startswith("^"):
+            raise UsageError(
+                f"Service {name!r}: input={input!r} is a list or a pattern; a service reads one topic, make one service each"
+            )
+        self.name, self.input, self.handler = name, input, handler
+        self._namespace = namespace
+        self.settings = Settings() if settings is None else settings
+        self._manager: Manager | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        """`holdfast run --config` gives the settings after the module has made the service."""
+        self._settings = settings
+        namespace = settings.service.namespace if self._namespace is None else self._namespace
+        self.names = Names(self.name, self.input, namespace)
+
+    # Life
+
+    def run(self) -> None:
+        """Start, and block until SIGTERM, SIGINT or a failure; then stop in good order.
+
+        For the main thread of a daemon. Raises what `start` and `wait` raise.
+        """
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self.start()
+            self.wait()
+        finally:
+            self.stop()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def start(self) -> None:
+        """Check the topics, join the group, return; partitions go live on their own threads.
+
+        :raises StartError: a topic is missing or does not fit; the message names the command. Nothing is running then.
+        :raises KafkaTrouble: the brokers do not answer, or refuse us.
+        """
+        if self._thread is not None:
+            raise UsageError(f"service {self.name!r} was started already")
+        log = Log(service=self.names.group, instance=self._settings.service.identity)
+        log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=holdfast.__version__)
+        admin = Admin(self._settings, self.names.group)
+        facts = topics.require(admin, self.names, self._outputs())
+        wiring = _Wiring(self, admin, facts, log)
+        consumer = KafkaGroupConsumer(self._settings, self.names, log)
+        self._manager = wiring.manager = Manager(
+            consumer, wiring.worker, self._settings, self.names.group, log, time.monotonic
+        )
+        self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Commit what is processed, take a full if the settings say so, leave the group. Blocks; may be called twice.
+
+        `timeout` is in seconds, by default `group.drain_budget`; what has not committed by then is done again by the
+        next owner.
+        """
+        if self._thread is None or self._manager is None:
+            return
+        self._manager.stop(self._settings.group.drain_seconds if timeout is None else timeout)
+        self._thread.join()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the service has ended; False when `timeout` seconds passed first.
+
+        :raises BaseException: whatever ended it, if it was not `stop`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        # In steps, so that a signal handler gets its turn on the main thread.
+        while not self._ended.wait(_STEP if deadline is None else max(0.0, min(_STEP, deadline - time.monotonic()))):
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def retry(self, partition: int | None = None) -> None:
+        """Try a failed partition again, or all failed ones."""
+        if self._manager is not None:
+            self._manager.retry(partition)
+
+    def status(self) -> dict[str, Any]:
+        """What `holdfast status` shows: the names, and phase, position and cause of each partition held here."""
+        return {
+            "service": self.names.group,
+            "input": self.input,
+            "instance": self._settings.service.identity,
+            "running": self._thread is not None and not self._ended.is_set(),
+            "partitions": self._manager.status() if self._manager is not None else [],
+        }
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # Inside
+
+    def _outputs(self) -> list[str]:
+        kind = self.handler if isinstance(self.handler, type) else type(self.handler())
+        return [output.topic for output in declared(kind)[1].values()]
+
+    def _run_manager(self) -> None:
+        assert self._manager is not None
+        log = Log(service=self.names.group, instance=self._settings.service.identity)
+        try:
+            self._manager.run()
+            self._failure = self._manager.failure
+        except BaseException as error:  # seen by wait() and by the process's exit code (invariant 10)
+            log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
+            self._failure = error
+        finally:
+            log.info("stopped", cause=str(self._failure) if self._failure else None)
+            self._ended.set()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._manager is not None:
+            self._manager.stop(self._settings.group.drain_seconds)
+
+
+class _Wiring:
+    """Hands the manager a worker for each partition."""
+
+    def __init__(self, service: Service, admin: Admin, facts: dict[str, Any], log: Log) -> None:
+        self._service, self._admin, self._facts, self._log = service, admin, facts, log
+        self.manager: Manager
+
+    def worker(self, partition: int) -> PartitionWorker:
+        return PartitionWorker(self._tools(partition))
+
+    def _tools(self, partition: int) -> Tools:
+        service, admin, names = self._service, self._admin, self._service.names
+        settings, log = service.settings, self._log.bind(partition=partition)
+        return Tools(
+            place=self._place(partition),
+            settings=settings,
+            handler=service.handler,
+            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic),
+            reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic),
+            full_sink=lambda: KafkaFullSink(settings, names.full, partition),
+            offsets=admin,
+            membership=lambda: self.manager.membership,
+            report=self.manager.report,
+            log=log,
+            metrics=PartitionMetrics(names.group, partition),
+            clock=time.monotonic,
+            wall=time.time,
+            output_partitions=lambda topic: self._facts[topic].partitions,
+        )
+
+    def _place(self, partition: int) -> Place:
+        names = self._service.names
+        own = (names.input, names.increment, names.full)
+        return Place(
+            names=names,
+            partition=partition,
+            partitions=self._facts[names.input].partitions,
+            topic_ids={topic: self._facts[topic].id for topic in own},
+            writer=Writer(
+                instance=self._service.settings.service.identity,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=holdfast.__version__,
+            ),
+        )
+
+
+
+
+def check(service: Any, where: str) -> Service:
+    """:raises UsageError: what `module:name` names is no Service."""
+    if not isinstance(service, Service):
+        raise UsageError(f"{where} is a {type(service).__name__}, not a holdfast.Service")
+    return service
+
+

@@ -1,0 +1,47 @@
+"""A table that also knows its keys in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from sortedcontainers import SortedSet
+
+from holdfast.table import Table
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class SortedTable(Table[K, V]):
+    """Keeps every key that was ever put or loaded, in order, and drops those that are gone when it passes them."""
+
+    _order: Any = None
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self._keys().add(key)
+
+    def put(self, key: K, value: V) -> None:
+        self[key] = value
+
+    def apply(self, keys: list[K], values: list[bytes | None]) -> None:
+        super().apply(keys, values)
+        self._order = None if len(keys) > len(self._keys()) else self._keys()
+        self._keys().update(keys)
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for key, _ in self.range())
+
+    def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
+        for key in list(self._keys().irange(low, high, inclusive=(True, False))):
+            if key in self:
+                yield key, self[key]
+            elif key not in self.stored and key not in self._frozen and key not in self._dirty:
+                self._keys().discard(key)
+
+    def _keys(self) -> Any:
+        if self._order is None:
+            self._order = SortedSet(self.stored)
+            self._order.update(self._frozen, self._dirty)
+        return self._order

@@ -1,0 +1,257 @@
+"""A partition's state: a typed table in memory that costs about what a dict does.
+
+A table keeps the bytes of the last committed value of each key (`stored`, what snapshots are made of) and, for keys that
+were touched, the decoded value (`_cache`). Writes of the open transaction are noted in `_dirty`; those of a transaction
+whose commit is under way in `_frozen`. Rolling back means forgetting both: no old value has to be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar, overload
+
+import msgspec
+
+from holdfast import serde
+from holdfast.errors import MutatedInPlace, UsageError
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+_ABSENT: Final[Any] = _Absent()
+#: deleted keys that may stay in `order` before it is built anew
+_TOMBED: Final = 100_000
+
+
+class Changes(msgspec.Struct, gc=False):
+    """What one transaction did to one table: `values[i]` is the new value of `keys[i]`, None where it was deleted."""
+
+    table: str
+    keys: list[Any]
+    values: list[bytes | None]
+
+
+class Table(Generic[K, V]):
+    """Declares a table of a `Handler`, and is that table once a partition has started.
+
+    `key` is str, int, bytes or a tuple of them; `value` any type msgspec knows or an object with `encode` and `decode`.
+    Values should be immutable: a change counts only when it is `put`. With `sorted=True` iteration is in key order and
+    `range` works; a plain table iterates in no promised order and pays nothing for it.
+    """
+
+    def __init__(self, *, key: type[K], value: type[V] | serde.Serde[V], sorted: bool = False) -> None:
+        self.name = ""
+        self.sorted = sorted
+        self.key_type: Any = key
+        self.value_type: Any = value
+        self.stored: dict[K, bytes] = {}
+        #: every stored key in order of birth, and keys of it that are deleted now: a full freezes its keys in O(1)
+        self.order: list[K] = []
+        self._tombed: set[K] = set()
+        self._serde = serde.for_state(value)
+        self._cache: dict[K, Any] | _Unbound = _UNBOUND
+        self._dirty: dict[K, Any] = {}
+        self._frozen: dict[K, bytes | None] = {}
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def bind(self, *, traced: bool = False) -> Table[K, V]:
+        """A new, empty table of this declaration, for one partition; `traced` catches values changed in place."""
+        kind: Any = Table
+        if self.sorted:
+            from holdfast.sorted_table import SortedTable
+
+            kind = SortedTable
+        if traced:
+            kind = type(f"Traced{kind.__name__}", (_Traced, kind), {})
+        table: Table[K, V] = kind(key=self.key_type, value=self.value_type, sorted=self.sorted)
+        table.name, table._cache = self.name, {}
+        return table
+
+    # Reading
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
+
+    def get(self, key: K, default: Any = None) -> Any:
+        value = self._cache.get(key, _ABSENT)
+        if value is _ABSENT:
+            value = self._load(key)
+            if value is _ABSENT:
+                return default
+        return value
+
+    def __getitem__(self, key: K) -> V:
+        value = self._cache.get(key, _ABSENT)
+        if value is _ABSENT:
+            value = self._load(key)
+            if value is _ABSENT:
+                raise KeyError(key)
+        return value  # type: ignore[no-any-return]
+
+    def __contains__(self, key: object) -> bool:
+        if key in self._cache:
+            return True
+        if key in self._dirty:
+            return False
+        return self._committed(key) is not None
+
+    def __len__(self) -> int:
+        before = len(self.stored)
+        for key, value in self._frozen.items():
+            before += (value is not None) - (key in self.stored)
+        for key, value in self._dirty.items():
+            before += (value is not _ABSENT) - (self._committed(key) is not None)
+        return before
+
+    def __iter__(self) -> Iterator[K]:
+        """The keys. Writing to the table while iterating is allowed; what is written meanwhile may or may not appear."""
+        born = [key for layer in (self._frozen, self._dirty) for key in layer if key not in self.stored]
+        for key in [*self.stored, *dict.fromkeys(born)]:
+            if key in self:
+                yield key
+
+    def keys(self) -> Iterator[K]:
+        return iter(self)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        for key in self:
+            yield key, self[key]
+
+    def values(self) -> Iterator[V]:
+        for key in self:
+            yield self[key]
+
+    def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
+        """Keys and values with low <= key < high, in order; needs `sorted=True`."""
+        raise UsageError(f"table {self.name!r} is not sorted: declare it with Table(..., sorted=True)")
+
+    # Writing
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._cache[key] = value
+        self._dirty[key] = value
+
+    def put(self, key: K, value: V) -> None:
+        self._cache[key] = value
+        self._dirty[key] = value
+
+    def delete(self, key: K) -> None:
+        """Remove the key; removing an absent key does nothing."""
+        if key in self:
+            self._cache.pop(key, None)
+            self._dirty[key] = _ABSENT
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self.delete(key)
+
+    # The engine's side: one call each per transaction
+
+    def freeze(self) -> Changes:
+        """Take the open transaction's writes as bytes; the table goes on with a new, empty layer.
+
+        :raises Exception: whatever the value's `encode` raises; nothing has changed then.
+        """
+        encode = self._serde.encode
+        values = [None if value is _ABSENT else encode(value) for value in self._dirty.values()]
+        changes = Changes(self.name, list(self._dirty), values)
+        self._frozen = dict(zip(changes.keys, values, strict=True))
+        self._dirty = {}
+        return changes
+
+    def commit(self) -> None:
+        """The frozen writes have committed: they are the state now."""
+        self.apply(list(self._frozen), list(self._frozen.values()))
+        self._frozen = {}
+
+    def rollback(self) -> None:
+        """Forget the frozen writes and the open ones."""
+        for key in (*self._frozen, *self._dirty):
+            self._cache.pop(key, None)
+        self._frozen, self._dirty = {}, {}
+
+    def apply(self, keys: list[K], values: list[bytes | None]) -> None:
+        """Set committed values as they are stored; None deletes, and deleting an absent key does nothing (rule D3)."""
+        stored, tombed = self.stored, self._tombed
+        self.order += [key for key in keys if key not in stored and key not in tombed]
+        if None not in values:
+            stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
+            if tombed:
+                tombed.difference_update(keys)
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value is not None:
+                stored[key] = value
+                tombed.discard(key)
+            else:
+                stored.pop(key, None)
+                tombed.add(key)
+        if len(tombed) > max(_TOMBED, len(stored)):
+            self.order, self._tombed = list(stored), set()
+
+    def check_in_place(self) -> None:
+        """Only traced tables can tell whether a value was changed in place."""
+
+    def _load(self, key: K) -> Any:
+        """The value of a key that is not decoded yet, or _ABSENT."""
+        if key in self._dirty:
+            return _ABSENT
+        data = self._committed(key)
+        if data is None:
+            return _ABSENT
+        value = self._cache[key] = self._serde.decode(data)
+        return value
+
+    def _committed(self, key: Any) -> bytes | None:
+        return self._frozen[key] if key in self._frozen else self.stored.get(key)
+
+
+class _Traced(Table[K, V]):
+    """Remembers which keys were read and compares them at the commit: slower, for development and tests."""
+
+    def get(self, key: K, default: Any = None) -> Any:
+        self._read_keys().add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: K) -> V:
+        self._read_keys().add(key)
+        return super().__getitem__(key)
+
+    def _read_keys(self) -> set[K]:
+        keys: set[K] = self.__dict__.setdefault("_read", set())
+        return keys
+
+    def check_in_place(self) -> None:
+        for key in self._read_keys():
+            value = self._cache.get(key, _ABSENT)
+            if key not in self._dirty and value is not _ABSENT and self._serde.encode(value) != self._committed(key):
+                raise MutatedInPlace(
+                    f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost; "
+                    f"put() a new value instead, best of a frozen type"
+                )
+        self._read_keys().clear()
+
+
+class _Unbound(dict[Any, Any]):
+    """The cache of a declaration that no partition has started: every use says so."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise UsageError("this Table is a declaration: use it as self.<name> in a handler that a service or Driver runs")
+
+    get = pop = __setitem__ = __contains__ = _refuse
+
+
+_UNBOUND: Final = _Unbound()

@@ -1,0 +1,231 @@
+"""Our topics: what they must be like, creating them, and the first start as an act (rule D5)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+
+import holdfast
+from holdfast.config.settings import Settings
+from holdfast.errors import StartError, TopicMismatch, TopicMissing, UsageError
+from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.producer import KafkaTransactions
+from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.topic_admin import TopicAdmin
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.records import Header, Mark, Writer
+from holdfast.snapshot.restore import last_mark
+
+#: What an increment or full topic must be set to, and why.
+REQUIRED: dict[str, str] = {
+    "cleanup.policy": "delete",  # records have no keys: compaction would destroy them
+    "retention.ms": "-1",  # holdfast itself truncates, behind the oldest kept full
+    "retention.bytes": "-1",
+    "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
+}
+
+
+
+class Finding(NamedTuple):
+    """One topic as `create` or `check` found it."""
+
+    topic: str
+    #: created, ok, missing, or what differs and the command that mends it
+    state: str
+
+    @property
+    def good(self) -> bool:
+        return self.state in ("created", "ok") or self.state.startswith("ok,")
+
+
+def require(admin: Admin, names: Names, outputs: Iterable[str]) -> dict[str, TopicFacts]:
+    """The facts of every topic a service needs.
+
+    :raises TopicMissing, TopicMismatch: naming the topics and the command.
+    """
+    wanted = [names.input, names.increment, names.full, *outputs]
+    found = admin.describe(list(dict.fromkeys(wanted)))
+    missing = [topic for topic in wanted if found[topic] is None]
+    if missing:
+        raise TopicMissing(
+            f"missing on the cluster: {', '.join(missing)}. holdfast creates no topic by accident; "
+            f"`holdfast topics create --name {names.service} --input {names.input} --start-at ...` creates ours, and with "
+            f"--partitions N the input and outputs as well"
+        )
+    facts = {topic: fact for topic, fact in found.items() if fact is not None}
+    for topic in (names.increment, names.full):
+        if facts[topic].partitions != facts[names.input].partitions:
+            raise TopicMismatch(
+                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
+                f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: the state must "
+                f"be migrated"
+            )
+    return facts
+
+
+class Topics:
+    """`holdfast topics create|check` for one service. Blocks; raises KafkaTrouble when the cluster does not answer."""
+
+    def __init__(self, settings: Settings, names: Names, outputs: Sequence[str] = ()) -> None:
+        self._settings, self._names, self._outputs = settings, names, outputs
+        self._admin = Admin(settings, names.group)
+        self._topics = TopicAdmin(self._admin, names.group)
+        self._log = Log(service=names.group)
+
+    def check(self) -> list[Finding]:
+        """Compare every topic with what it must be; changes nothing."""
+        names = self._names
+        facts = self._admin.describe([names.input, names.increment, names.full, *self._outputs])
+        given = facts[names.input]
+        findings = [Finding(topic, "ok" if facts[topic] else "missing") for topic in (names.input, *self._outputs)]
+        for topic in (names.increment, names.full):
+            fact = facts[topic]
+            findings.append(Finding(topic, self._differs(fact, given) if fact else "missing"))
+        return findings
+
+    def create(self, start_at: str, partitions: int = 0, replication: int = 0) -> list[Finding]:
+        """Create what is missing, compare what is there, and write the genesis marks of partitions that have none.
+
+        `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` a missing
+        input and missing outputs are created too.
+
+        :raises TopicMissing: the input is missing and `partitions` is 0.
+        :raises StartError: a position cannot be told; nothing was written for any partition then.
+        """
+        names = self._names
+        created = {topic for topic in (names.input, *self._outputs) if self._make(topic, partitions, replication)}
+        given = self._admin.describe([names.input])[names.input]
+        if given is None:
+            raise TopicMissing(f"the input {names.input} is missing; --partitions N creates it")
+        ours = {
+            **REQUIRED,
+            "max.message.bytes": str(self._settings.kafka.message_max_bytes + 1024),
+            "min.insync.replicas": "2" if given.replication >= 3 else "1",
+        }
+        for topic in (names.increment, names.full):
+            if self._topics.create(topic, given.partitions, given.replication, ours):
+                created.add(topic)
+        self._await(created)
+        self._begin(given.partitions, start_at)
+        return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
+
+    def _make(self, topic: str, partitions: int, replication: int) -> bool:
+        if partitions <= 0:
+            return False
+        settings = {"min.insync.replicas": "2" if replication >= 3 else "1"} if replication else {}
+        return self._topics.create(topic, partitions, replication or -1, settings)
+
+    def _await(self, created: set[str]) -> None:
+        """A created topic takes a moment to be known to every broker."""
+        deadline = time.monotonic() + 30
+        while created and None in self._admin.describe(sorted(created)).values():
+            if time.monotonic() > deadline:
+                raise StartError(f"created, but not known to the brokers after 30 s: {', '.join(sorted(created))}")
+
+    def _differs(self, fact: TopicFacts, given: TopicFacts | None) -> str:
+        if given is not None and fact.partitions != given.partitions:
+            return f"has {fact.partitions} partitions, the input has {given.partitions}"
+        now = self._topics.settings(fact.name)
+        wrong = {key: value for key, value in REQUIRED.items() if now.get(key) != value}
+        if int(now.get("max.message.bytes", "0")) < self._settings.kafka.message_max_bytes:
+            wrong["max.message.bytes"] = str(self._settings.kafka.message_max_bytes + 1024)
+        if not wrong:
+            return "ok" if fact.replication >= 3 else f"ok, but only {fact.replication} replica(s)"
+        described = ", ".join(f"{key}={now.get(key)}" for key in wrong)
+        wanted = ",".join(f"{key}={value}" for key, value in wrong.items())
+        return (
+            f"differs: {described}; mend: kafka-configs --alter --entity-type topics --entity-name {fact.name} "
+            f"--add-config {wanted}"
+        )
+
+    # The first start
+
+    def _begin(self, partitions: int, start_at: str) -> None:
+        """Write a genesis mark where the increment topic is untouched; partitions with a mark are left alone."""
+        untouched = [p for p in range(partitions) if not self._has_mark(p)]
+        positions = {partition: self._position(partition, start_at) for partition in untouched}
+        lineage = uuid.uuid4().hex[:16]
+        for partition, position in positions.items():
+            self._genesis(partition, partitions, position, lineage)
+        if not positions or start_at == "group":
+            return
+        refused = self._topics.set_group_offsets(self._names.input, positions)
+        if refused:
+            raise StartError(
+                f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. Stop its "
+                f"members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... --execute"
+            )
+
+    def _has_mark(self, partition: int) -> bool:
+        reader = KafkaReader(self._settings, self._names.group, self._admin, lambda: False, time.monotonic)
+        try:
+            if last_mark(reader, self._names.increment, partition) is not None:
+                return True
+            start, end = reader.bounds(self._names.increment, partition)
+        finally:
+            reader.close()
+        if end > 0:
+            raise StartError(
+                f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks were "
+                f"there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
+            )
+        return False
+
+    def _position(self, partition: int, start_at: str) -> int:
+        if start_at == "group":
+            committed = self._admin.committed(self._names.input, partition)
+            if committed is None:
+                raise StartError(
+                    f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was written. "
+                    f"Choose --start-at beginning, end or a time"
+                )
+            return committed
+        moment = start_at if start_at in ("beginning", "end") else _milliseconds(start_at)
+        offset = self._topics.offset(self._names.input, partition, moment)
+        return offset if offset >= 0 else self._topics.offset(self._names.input, partition, "end")
+
+    def _genesis(self, partition: int, partitions: int, position: int, lineage: str) -> None:
+        names = self._names
+        producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
+        facts = self._admin.describe([names.input, names.increment, names.full])
+        mark = Mark(
+            n=0,
+            attempt=producer.attempt,
+            lineage=lineage,
+            service=names.group,
+            partition=partition,
+            partitions=partitions,
+            positions={names.input: position},
+            start=position,
+            topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
+            digest=digest.to_bytes(0),
+            writer=Writer(instance="topics create", version=holdfast.__version__),
+            time=int(time.time() * 1000),
+        )
+        producer.fence()
+        producer.begin()
+        for record in (Header(0, producer.attempt, lineage, position), mark):
+            producer.send_increment(names.increment, partition, records.pack(record))
+        producer.commit(position, None)
+        producer.drop()
+
+
+def _milliseconds(text: str) -> int:
+    """:raises UsageError: neither a number of milliseconds nor an ISO 8601 time."""
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--start-at {text!r}: use beginning, end, group, milliseconds since 1970 or a time such as 2026-11-21T08:00:00Z"
+        ) from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+

@@ -1,0 +1,110 @@
+"""The chain of increments, checked record by record (rule T1): pure, fed by restore, verify and truncation alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from holdfast.errors import DamagedIncrement, TornTransaction
+from holdfast.snapshot.records import Header, Mark, Part, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """One whole transaction: where its header lies, its parts in order, its mark and the mark's offset."""
+
+    offset: int
+    parts: tuple[Part, ...]
+    mark: Mark
+    mark_offset: int
+
+
+@dataclass(slots=True)
+class Chain:
+    """Takes records in log order and gives back whole increments; anything else is a typed finding.
+
+    `last` is the number of the transaction that is already in the state; records up to it are passed over. None takes
+    whatever comes first.
+    """
+
+    topic: str
+    partition: int
+    last: int | None = None
+    lineage: str | None = None
+    _header: tuple[int, Header] | None = None
+    _parts: list[Part] = field(default_factory=list)
+    _started: bool = False
+    #: the first transaction that this chain gave back
+    first: int = -1
+
+    def feed(self, offset: int, record: Record) -> Increment | None:
+        """:raises TornTransaction, DamagedIncrement: naming the offset; the chain must not be used afterwards."""
+        if not isinstance(record, (Header, Part, Mark)):
+            self._damaged(offset, f"a {type(record).__name__.lower()} does not belong on the increment topic")
+        if self._passed_over(record):
+            return None
+        if isinstance(record, Header):
+            self._open(offset, record)
+            return None
+        opened = self._expect_open(offset, record)
+        if isinstance(record, Part):
+            if record.k != len(self._parts):
+                self._damaged(offset, f"part {record.k} of transaction {record.n} follows part {len(self._parts) - 1}")
+            self._parts.append(record)
+            return None
+        if record.parts != len(self._parts):
+            self._torn(offset, f"mark {record.n} counts {record.parts} parts, {len(self._parts)} are there")
+        increment = Increment(opened, tuple(self._parts), record, offset)
+        self.first = record.n if self.first < 0 else self.first
+        self.last, self.lineage, self._header, self._parts = record.n, record.lineage, None, []
+        return increment
+
+    def finish(self, offset: int) -> None:
+        """The log ends here: a header that is still open is a torn commit."""
+        if self._header is not None:
+            self._torn(offset, f"header {self._header[1].n} at offset {self._header[0]} has no mark: a torn commit")
+
+    def _passed_over(self, record: Header | Part | Mark) -> bool:
+        """Only before the first record that counts: a number that comes back later is damage."""
+        if not self._started and self.last is not None and record.n <= self.last:
+            return True
+        self._started = True
+        return False
+
+    def _open(self, offset: int, header: Header) -> None:
+        if self._header is not None:
+            self._torn(offset, f"header {self._header[1].n} at offset {self._header[0]} has no mark: a torn commit")
+        if self.last is not None and header.n != self.last + 1:
+            self._damaged(offset, f"transaction {header.n} follows {self.last}: a hole in the chain")
+        if self.lineage is not None and header.lineage != self.lineage:
+            self._damaged(offset, f"lineage {header.lineage} follows {self.lineage}")
+        self._header = offset, header
+
+    def _expect_open(self, offset: int, record: Part | Mark) -> int:
+        if self._header is None:
+            self._torn(offset, f"{type(record).__name__.lower()} {record.n} has no header: a torn abort")
+        opened, header = self._header
+        if (header.n, header.attempt) != (record.n, record.attempt):
+            self._torn(
+                offset,
+                f"{type(record).__name__.lower()} {record.n} of attempt {record.attempt} follows "
+                f"header {header.n} of attempt {header.attempt}",
+            )
+        return opened
+
+    def _torn(self, offset: int, finding: str) -> NoReturn:
+        raise TornTransaction(
+            f"{finding}. Outputs of that transaction may be lost or doubled; nothing was changed. "
+            f"See docs/runbook.md, 'Torn transaction'",
+            topic=self.topic,
+            partition=self.partition,
+            position=offset,
+        )
+
+    def _damaged(self, offset: int, finding: str) -> NoReturn:
+        raise DamagedIncrement(
+            f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment'",
+            topic=self.topic,
+            partition=self.partition,
+            position=offset,
+        )

@@ -1,0 +1,42 @@
+"""A hash of a state that does not depend on order and is updated key by key (rule D4).
+
+The digest is the sum, modulo 2^128, of one hash per key: xxh3_128 of the stored value, seeded by the 64-bit hash of the
+key, which in turn is seeded by the hash of the table's name. It guards against bugs and damage, not against an attacker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
+
+import msgspec
+from xxhash import xxh3_64_intdigest as hash64
+from xxhash import xxh3_128_intdigest as hash128
+
+MODULUS = 1 << 128
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def table_digest(table: str, keys: list[Any], values: Iterable[bytes]) -> int:
+    """The sum of the hashes of these keys and values; not yet reduced modulo 2^128."""
+    blobs: Iterable[bytes] = keys
+    if keys and isinstance(keys[0], str):
+        blobs = map(str.encode, keys)
+    elif keys and not isinstance(keys[0], bytes):
+        blobs = map(_encode, keys)
+    return sum(map(hash128, values, map(hash64, blobs, repeat(hash64(table.encode())))))
+
+
+def to_bytes(digest: int) -> bytes:
+    return (digest % MODULUS).to_bytes(16, "little")
+
+
+def from_bytes(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+def show(digest: int | bytes) -> str:
+    """The digest as people and logs see it: 32 hexadecimal digits."""
+    number = from_bytes(digest) if isinstance(digest, bytes) else digest % MODULUS
+    return f"{number:032x}"

@@ -1,0 +1,200 @@
+"""Fulls: written a slice at a time at commit boundaries while the deltas go on, and loaded again (rules S1-S5).
+
+A `FullWriter` belongs to the partition's own thread. It never waits: each call does what fits its budget.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.ports import Clock, FullSink, OutOfRange, Reader
+from holdfast.snapshot import frame, records
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
+from holdfast.snapshot.state import State
+from holdfast.table import Changes, Table
+
+#: keys per chunk: small enough for a slice's budget, large enough to restore two million keys a second
+CHUNK_KEYS = 512
+
+
+class FullUnusable(Exception):
+    """This full cannot be a base; the text says why. Never fatal: the next one, or the deltas alone, are tried."""
+
+
+class FullWriter:
+    """One full, from the commit boundary `mark` on; `advance` at every later boundary until `done` or `failed`."""
+
+    def __init__(
+        self, place: Place, state: State, mark: Mark, increment: int, newest: int, sink: FullSink, chunk_bytes: int
+    ) -> None:
+        self._sink = sink
+        self._first = self._through = mark.n
+        self._chunks = _chunks(list(state.tables.values()), chunk_bytes)
+        self._id = uuid.uuid4().hex[:16]
+        self._newest = newest
+        self._checksums: list[int] = []
+        self._keys = self._bytes = 0
+        self._all_sent = self._manifest_sent = False
+        self._manifest = Manifest(
+            full=self._id,
+            service=mark.service,
+            partition=mark.partition,
+            partitions=mark.partitions,
+            lineage=mark.lineage,
+            first=mark.n,
+            through=mark.n,
+            positions=mark.positions,
+            topic_ids=mark.topic_ids,
+            digest=mark.digest,
+            increment=increment,
+            low=-1,
+            writer=place.writer,
+            time=mark.time,
+        )
+
+    @property
+    def keys(self) -> int:
+        return self._keys
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    def advance(self, n: int, budget: float, clock: Clock, wait: float = 0.0) -> FullRef | None:
+        """Write another slice of the state as transaction `n` left it; the reference once all is acknowledged.
+
+        `budget` is in seconds; a negative one means: all that is left. `wait` is how long to wait for acknowledgements.
+        :raises KafkaTrouble: the full is given up.
+        """
+        until = clock() + budget
+        while not self._all_sent and (budget < 0 or clock() < until):
+            self._slice(n)
+        return self._acknowledge(wait)
+
+    def _slice(self, n: int) -> None:
+        found = next(self._chunks, None)
+        if found is None:
+            self._all_sent = True
+            return
+        self._through = n
+        raw = records.entry(found)
+        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw))
+        self._checksums.append(frame.body_checksum(payload))
+        self._keys, self._bytes = self._keys + len(found.keys), self._bytes + len(raw)
+        self._sink.send(payload)
+
+    def _acknowledge(self, wait: float) -> FullRef | None:
+        offsets = self._sink.acknowledged(wait)
+        if not self._all_sent or len(offsets) < len(self._checksums):
+            return None
+        if not self._manifest_sent:
+            self._manifest_sent = True
+            self._sink.send(records.pack(self._complete(offsets)))
+            offsets = self._sink.acknowledged(wait)
+        if len(offsets) <= len(self._checksums):
+            return None
+        return FullRef(offsets[0], offsets[-1], self._first, self._through, self._manifest.increment)
+
+    def _complete(self, offsets: list[int]) -> Manifest:
+        fuzzy = self._first != self._through
+        return msgspec.structs.replace(
+            self._manifest,
+            through=self._through,
+            digest=b"" if fuzzy else self._manifest.digest,
+            low=min(offsets, default=-1),
+            checksums=tuple(self._checksums),
+            keys=self._keys,
+            size=self._bytes,
+        )
+
+
+def _chunks(tables: Sequence[Table[Any, Any]], chunk_bytes: int) -> Iterator[Changes]:
+    """The keys are frozen now, in O(1); each chunk holds their committed values when it is asked for (rule S2)."""
+    frozen = [(table, table.order, len(table.order)) for table in tables]
+    return _frozen_chunks(frozen, chunk_bytes)
+
+
+def _frozen_chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_bytes: int) -> Iterator[Changes]:
+    for table, order, length in frozen:
+        for low in range(0, length, CHUNK_KEYS):
+            stored = table.stored
+            keys = [key for key in order[low : min(low + CHUNK_KEYS, length)] if key in stored]
+            yield from split(Changes(table.name, keys, [stored[key] for key in keys]), chunk_bytes)
+
+
+def split(changes: Changes, limit: int) -> Iterator[Changes]:
+    """Cut so that no piece is larger than `limit` bytes, or else holds a single key."""
+    count = len(changes.keys)
+    if count <= 1 or _size(changes) <= limit:
+        if count:
+            yield changes
+        return
+    half = count // 2
+    yield from split(Changes(changes.table, changes.keys[:half], changes.values[:half]), limit)
+    yield from split(Changes(changes.table, changes.keys[half:], changes.values[half:]), limit)
+
+
+def _size(changes: Changes) -> int:
+    keys = changes.keys
+    each = sum(map(len, keys)) if isinstance(keys[0], (str, bytes)) else 16 * len(keys)
+    return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
+
+
+def load(
+    reader: Reader, place: Place, ref: FullRef, mark: Mark, state: State, decoder: EntryDecoder
+) -> Manifest:
+    """Load the full that `ref` hints at into an empty state.
+
+    :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.
+    """
+    try:
+        manifest = _manifest(reader, place, ref)
+        refusal = place.refuses(manifest, mark)
+        if refusal:
+            raise FullUnusable(refusal)
+        _load_chunks(reader, place, manifest, ref.offset, state, decoder)
+    except OutOfRange as error:
+        raise FullUnusable(f"its records are gone: {error}") from error
+    except frame.BadFrame as error:
+        raise FullUnusable(f"damaged: {error}") from error
+    return manifest
+
+
+def _manifest(reader: Reader, place: Place, ref: FullRef) -> Manifest:
+    start, end = reader.bounds(place.names.full, place.partition)
+    if not start <= ref.low or not ref.offset < end:
+        raise FullUnusable(f"its records are gone: the topic holds offsets {start} to {end}")
+    for batch in reader.read(place.names.full, place.partition, ref.offset, ref.offset + 1):
+        for message in batch:
+            record = records.unpack(message.value())
+            if isinstance(record, Manifest):
+                return record
+    raise FullUnusable(f"there is no manifest at offset {ref.offset}")
+
+
+def _load_chunks(
+    reader: Reader, place: Place, manifest: Manifest, end: int, state: State, decoder: EntryDecoder
+) -> None:
+    """Retried or doubled chunks are fine, foreign ones are passed over; a missing or damaged one is not."""
+    wanted, seen = len(manifest.checksums), 0
+    if wanted == 0:
+        return
+    for batch in reader.read(place.names.full, place.partition, manifest.low, end):
+        for message in batch:
+            data = message.value()
+            if frame.kind_of(data) != b"C":
+                continue
+            chunk = records.unpack(data)
+            if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
+                continue
+            if chunk.i != seen or frame.body_checksum(data) != manifest.checksums[seen]:
+                raise FullUnusable(f"chunk {seen} of {wanted} is missing or damaged")
+            state.load(decoder.decode(chunk.entry))
+            seen += 1
+    if seen != wanted:
+        raise FullUnusable(f"{seen} of {wanted} chunks are there")

@@ -1,0 +1,204 @@
+"""The records of the increment and full topics, as they are written; the format is described in docs/format.md."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.snapshot import frame
+from holdfast.table import Changes
+
+S = TypeVar("S")
+
+
+class Writer(msgspec.Struct, frozen=True, array_like=True):
+    """Who wrote a record: instance name, host, process, versions of code and schema."""
+
+    instance: str = ""
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    schema: int = 1
+
+
+class FullRef(msgspec.Struct, frozen=True, array_like=True):
+    """A hint to a full (rule S4): offsets of its first chunk and manifest, the numbers S and E (rule S1), and an offset on
+    the increment topic at or before the header of transaction S."""
+
+    low: int
+    offset: int
+    first: int
+    through: int
+    increment: int
+
+
+class Effect(msgspec.Struct, frozen=True, array_like=True):
+    """A side effect that is owed: which function, the key it is called with, and its arguments as msgpack."""
+
+    function: str
+    topic: str
+    partition: int
+    offset: int
+    index: int
+    arguments: bytes
+
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        return self.topic, self.partition, self.offset, self.index
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
+    """Opens transaction n (rule T1)."""
+
+    n: int
+    attempt: str
+    lineage: str
+    position: int
+
+
+class Part(msgspec.Struct, array_like=True):
+    """One part of the delta of transaction n; each entry is the msgpack of [table, keys, values]."""
+
+    n: int
+    attempt: str
+    k: int
+    entries: list[msgspec.Raw]
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Closes transaction n: the truth about a partition (rules T1, D1)."""
+
+    n: int
+    attempt: str
+    lineage: str
+    service: str
+    partition: int
+    partitions: int
+    #: topic -> next offset to read
+    positions: dict[str, int]
+    #: the input position before this transaction
+    start: int = -1
+    #: topic -> topic id
+    topic_ids: dict[str, str] = {}
+    #: the state's digest, 16 bytes little endian
+    digest: bytes
+    keys: int = 0
+    parts: int = 0
+    #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
+    last_delta: int = 0
+    outputs: int = 0
+    fulls: tuple[FullRef, ...] = ()
+    #: noted by this or an earlier transaction and not known to be done
+    effects: tuple[Effect, ...] = ()
+    writer: Writer = Writer()
+    #: milliseconds since 1970, by the writer's clock: for people, never for decisions
+    time: int = 0
+
+    @property
+    def delta(self) -> bool:
+        return self.last_delta == self.n
+
+    @property
+    def identity(self) -> tuple[int, str, dict[str, int], bytes]:
+        """What must be equal for memory to be kept after an unknown outcome (rule T4)."""
+        return self.n, self.attempt, self.positions, self.digest
+
+
+class Chunk(msgspec.Struct, array_like=True):
+    """Chunk i of a full; `newest` is the offset of the newest manifest its writer knew, or -1 (rule S5)."""
+
+    full: str
+    i: int
+    newest: int
+    entry: msgspec.Raw
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Names exactly the chunks of a full (rules S1, S3, S5, S6)."""
+
+    full: str
+    service: str
+    partition: int
+    partitions: int
+    lineage: str
+    #: n at the first and at the last slice
+    first: int
+    through: int
+    #: the position after transaction `first`, by topic
+    positions: dict[str, int]
+    topic_ids: dict[str, str] = {}
+    #: state digest at `first`; of use where first == through, or for a compaction
+    digest: bytes = b""
+    #: offset on the increment topic at or before the header of transaction `first`
+    increment: int
+    #: offset of the first chunk
+    low: int
+    #: checksum of each chunk's body, in order
+    checksums: tuple[int, ...] = ()
+    keys: int = 0
+    #: bytes of the entries before compression
+    size: int = 0
+    maker: str = "worker"
+    writer: Writer = Writer()
+    time: int = 0
+
+
+Record = Header | Part | Mark | Chunk | Manifest
+
+_KINDS: dict[bytes, type[Any]] = {b"H": Header, b"P": Part, b"M": Mark, b"C": Chunk, b"F": Manifest}
+_LETTERS = {kind: letter for letter, kind in _KINDS.items()}
+_DECODERS = {letter: msgspec.msgpack.Decoder(kind).decode for letter, kind in _KINDS.items()}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def pack(record: Record) -> bytes:
+    return frame.pack(_LETTERS[type(record)], _encode(record))
+
+
+def unpack(data: bytes | None) -> Record:
+    """The record in a frame.
+
+    :raises frame.BadFrame: for anything that `pack` did not write, damaged or of another format version.
+    """
+    kind = frame.kind_of(data)
+    decode = _DECODERS.get(kind)
+    if decode is None or data is None:
+        raise frame.BadFrame(f"unknown kind {kind!r}")
+    try:
+        record: Record = decode(frame.unpack(data))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise frame.BadFrame(f"kind {kind!r}: {error}") from error
+    return record
+
+
+def entry(changes: Changes) -> msgspec.Raw:
+    """The msgpack of [table, keys, values]."""
+    return msgspec.Raw(_encode((changes.table, changes.keys, changes.values)))
+
+
+def _list_of(kind: Any) -> Any:
+    return list[kind]
+
+
+class EntryDecoder:
+    """Decodes entries with each table's own key type; one per partition."""
+
+    def __init__(self, key_types: dict[str, Any]) -> None:
+        self._name = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
+        self._values = msgspec.msgpack.Decoder(list[bytes | None]).decode
+        self._keys = {name: msgspec.msgpack.Decoder(_list_of(kind)).decode for name, kind in key_types.items()}
+
+    def decode(self, raw: msgspec.Raw) -> Changes:
+        """:raises frame.BadFrame: for a table that this version does not declare, or keys of another type."""
+        try:
+            table, keys, values = self._name(raw)
+            if table not in self._keys:
+                known = ", ".join(sorted(self._keys)) or "none"
+                raise frame.BadFrame(f"holds table {table!r}, this code declares: {known}")
+            changes = Changes(table, self._keys[table](keys), self._values(values))
+        except msgspec.DecodeError as error:
+            raise frame.BadFrame(f"entry: {error}") from error
+        if len(changes.keys) != len(changes.values):
+            raise frame.BadFrame(f"table {table!r}: {len(changes.keys)} keys, {len(changes.values)} values")
+        return changes

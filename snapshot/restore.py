@@ -1,0 +1,183 @@
+"""Brings a partition's state back: last mark, newest usable full, the deltas after it, digest (rules T1, S1-S6, C5, D1).
+
+Called by the partition's own thread after the fence; reads with `assign` and commits nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import DamagedIncrement, DigestMismatch, NoMark
+from holdfast.ports import Clock, OutOfRange, Reader
+from holdfast.snapshot import digest, frame, records
+from holdfast.snapshot.chain import Chain, Increment
+from holdfast.snapshot.full import FullUnusable, load
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
+from holdfast.snapshot.state import State
+
+#: How often a restore starts over when truncation overtakes it (rule C5).
+ATTEMPTS: Final = 3
+_FIRST_STEP: Final = 64
+
+#: Something an operator wants to read while a restore goes on: the event's name and its fields.
+Note = Callable[[str, dict[str, object]], None]
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """A state at `position`, and the last mark up to whose position the gap must still be replayed."""
+
+    state: State
+    mark: Mark
+    #: input position that the state stands for
+    position: int
+    full: FullRef | None
+    deltas: int
+    seconds: float
+
+
+def restore(reader: Reader, place: Place, new_state: Callable[[], State], note: Note, clock: Clock) -> Restored:
+    """The newest committed state of a partition.
+
+    :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
+        must decide; nothing was changed.
+    :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again.
+    """
+    began = clock()
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            state, mark, position, full, deltas = _Restore(reader, place, new_state, note).run()
+        except OutOfRange as error:
+            note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
+        else:
+            return Restored(state, mark, position, full, deltas, clock() - began)
+    raise DamagedIncrement(
+        f"truncated while it was being read, {ATTEMPTS} times: is somebody else deleting records? "
+        f"`holdfast retry {place.partition}` tries again",
+        topic=place.names.increment,
+        partition=place.partition,
+    )
+
+
+def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
+    """The newest mark, found by walking back from the end; None when the partition holds none (requirement B6).
+
+    :raises frame.BadFrame: a record is not ours or damaged.
+    """
+    start, end = reader.bounds(topic, partition)
+    step, upper = _FIRST_STEP, end
+    while upper > start:
+        lower = max(start, upper - step)
+        found: bytes | None = None
+        for batch in reader.read(topic, partition, lower, upper):
+            for message in batch:
+                if frame.kind_of(message.value()) == b"M":
+                    found = message.value()
+        if found is not None:
+            mark = records.unpack(found)
+            assert isinstance(mark, Mark)
+            return mark
+        upper, step = lower, step * 8
+    return None
+
+
+class _Restore:
+    """One attempt; thrown away with its half-filled state when it does not succeed."""
+
+    def __init__(self, reader: Reader, place: Place, new_state: Callable[[], State], note: Note) -> None:
+        self.reader, self.place, self.note = reader, place, note
+        self.names, self.partition = place.names, place.partition
+        self.new_state, self.state = new_state, new_state()
+        self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
+
+    def run(self) -> tuple[State, Mark, int, FullRef | None, int]:
+        try:
+            mark = self._last_mark()
+            self.place.check(mark)
+            manifest, ref = self._base(mark)
+            position, deltas = self._deltas(mark, manifest)
+        except frame.BadFrame as error:
+            raise self._damaged(f"a record cannot be read: {error}") from error
+        return self.state, mark, position, ref, deltas
+
+    def _last_mark(self) -> Mark:
+        mark = last_mark(self.reader, self.names.increment, self.partition)
+        if mark is not None:
+            return mark
+        start, end = self.reader.bounds(self.names.increment, self.partition)
+        if end > 0:
+            raise self._damaged(f"offsets {start} to {end} hold no mark: it was there and is gone")
+        raise NoMark(
+            f"{self.names.increment} holds no mark, so there is neither a state nor a start position. For a first start: "
+            f"`holdfast topics create --start-at beginning|end|TIMESTAMP|group`",
+            topic=self.names.input,
+            partition=self.partition,
+        )
+
+    def _base(self, mark: Mark) -> tuple[Manifest | None, FullRef | None]:
+        """The newest full that is complete now; a reference in a mark is only a hint (rule S4)."""
+        for ref in sorted(mark.fulls, key=lambda ref: -ref.first):
+            try:
+                return load(self.reader, self.place, ref, mark, self.state, self.decoder), ref
+            except FullUnusable as finding:
+                self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": str(finding)})
+                self.state = self.new_state()
+        return None, None
+
+    def _deltas(self, mark: Mark, manifest: Manifest | None) -> tuple[int, int]:
+        """Apply what came after the base; the position of the newest state, and how many deltas it took."""
+        topic, applied = self.names.input, 0
+        position = manifest.positions[topic] if manifest else -1
+        consistent = manifest.through if manifest else 0
+        if manifest is not None and manifest.digest:
+            self._check_digest(manifest.digest, f"full of transaction {manifest.first}")
+        for increment in self._increments(mark, manifest):
+            if not increment.mark.delta:
+                continue
+            for part in increment.parts:
+                for raw in part.entries:
+                    self.state.load(self.decoder.decode(raw))
+            applied, position = applied + 1, increment.mark.positions[topic]
+            if increment.mark.n >= consistent:
+                self._check_digest(increment.mark.digest, f"mark of transaction {increment.mark.n}")
+        return position, applied
+
+    def _increments(self, mark: Mark, manifest: Manifest | None) -> Iterator[Increment]:
+        start, end = self.reader.bounds(self.names.increment, self.partition)
+        chain = Chain(self.names.increment, self.partition)
+        if manifest is not None:
+            start = max(start, manifest.increment)
+            chain.last, chain.lineage = manifest.first, manifest.lineage
+        for batch in self.reader.read(self.names.increment, self.partition, start, end):
+            for message in batch:
+                increment = chain.feed(message.offset() or 0, records.unpack(message.value()))
+                if increment is None:
+                    continue
+                if manifest is None and increment.mark.n > 0 and chain.first == increment.mark.n:
+                    raise self._damaged(
+                        f"no usable full, and the deltas begin with transaction {increment.mark.n}: the state is gone"
+                    )
+                yield increment
+        chain.finish(end)
+        if chain.last is None or chain.last < mark.n:
+            raise self._damaged(f"the chain ends with transaction {chain.last}, the last mark is {mark.n}")
+
+    def _check_digest(self, expected: bytes, whose: str) -> None:
+        found = digest.to_bytes(self.state.digest)
+        if found != expected:
+            raise DigestMismatch(
+                f"the restored state's digest is {digest.show(found)}, the {whose} says {digest.show(expected)}. "
+                f"Nothing was changed. `holdfast retry {self.partition}` reads again; see docs/runbook.md, 'Digest'",
+                topic=self.names.input,
+                partition=self.partition,
+            )
+
+    def _damaged(self, finding: str) -> DamagedIncrement:
+        return DamagedIncrement(
+            f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment'",
+            topic=self.names.increment,
+            partition=self.partition,
+        )

@@ -1,0 +1,107 @@
+"""The tables of one partition as the protocol sees them: bytes, a digest, and what changed since the last delta."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.snapshot.digest import MODULUS, table_digest
+from holdfast.table import Changes, Table
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    """One transaction's writes, with the digest of the state that they lead to."""
+
+    changes: tuple[Changes, ...]
+    digest: int
+    keys: int
+
+
+class State:
+    """Freeze, then commit or roll back; committed writes are what deltas and fulls are made from.
+
+    Used by the partition's own thread only.
+    """
+
+    def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:
+        self.tables: Mapping[str, Table[Any, Any]] = {table.name: table for table in tables}
+        self.digest = 0
+        self._track = track_delta
+        #: keys written since the last delta that committed, by table (rule D2)
+        self._since_delta: dict[str, dict[Any, None]] = {name: {} for name in self.tables}
+
+    @property
+    def keys(self) -> int:
+        return sum(len(table.stored) for table in self.tables.values())
+
+    def check_in_place(self) -> None:
+        """:raises MutatedInPlace: in development, when a value was changed without put()."""
+        for table in self.tables.values():
+            table.check_in_place()
+
+    def freeze(self) -> Frozen:
+        """The open writes as bytes, and the digest after them. The committed state is untouched."""
+        changes = tuple(table.freeze() for table in self.tables.values())
+        digest, keys = self.digest, self.keys
+        for change in changes:
+            added, born = self._effect(change)
+            digest, keys = digest + added, keys + born
+        return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
+
+    def commit(self, frozen: Frozen, *, delta: bool) -> None:
+        """The frozen writes have committed; `delta` tells whether their mark carried one."""
+        for table in self.tables.values():
+            table.commit()
+        self.digest = frozen.digest
+        if not self._track:
+            return
+        for change in frozen.changes:
+            self._since_delta[change.table].update(dict.fromkeys(change.keys))
+        if delta:
+            self._since_delta = {name: {} for name in self.tables}
+
+    def rollback(self) -> None:
+        """Back to the last commit; the set of keys since the last delta stays (rule D2)."""
+        for table in self.tables.values():
+            table.rollback()
+
+    def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
+        """Every key written since the last delta with its newest value: absolute values and tombstones (rule D3)."""
+        if not self._track:
+            return frozen.changes
+        fresh = {change.table: change for change in frozen.changes}
+        return tuple(
+            merged for name, older in self._since_delta.items() if (merged := self._merge(name, older, fresh.get(name))).keys
+        )
+
+    def load(self, changes: Changes) -> None:
+        """Set committed values while restoring, and follow with the digest."""
+        added, _ = self._effect(changes)
+        self.digest = (self.digest + added) % MODULUS
+        self.tables[changes.table].apply(changes.keys, changes.values)
+
+    def _merge(self, name: str, older: dict[Any, None], fresh: Changes | None) -> Changes:
+        stored = self.tables[name].stored
+        values = {key: stored.get(key) for key in older}
+        if fresh is not None:
+            values.update(zip(fresh.keys, fresh.values, strict=True))
+        return Changes(name, list(values), list(values.values()))
+
+    def _effect(self, changes: Changes) -> tuple[int, int]:
+        """What these changes add to the digest and to the number of keys."""
+        stored = self.tables[changes.table].stored
+        keys, values = changes.keys, changes.values
+        if None in values:
+            pairs = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+            new = table_digest(changes.table, [key for key, _ in pairs], [value for _, value in pairs])
+            born = len(pairs)
+        else:
+            new = table_digest(changes.table, keys, values)  # type: ignore[arg-type]
+            born = len(keys)
+        if not stored:
+            return new, born
+        gone = [key for key in keys if key in stored]
+        old = table_digest(changes.table, gone, [stored[key] for key in gone]) if gone else 0
+        return new - old, born - len(gone)

@@ -1,0 +1,147 @@
+"""The transaction of one partition: begun lazily, ended by exactly one of `commit` and `abort` (rules T1-T4)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import MessageRefused
+from holdfast.output import Sent
+from holdfast.ports import Transactions
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.full import split
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Effect, FullRef, Header, Mark, Part
+from holdfast.snapshot.state import Frozen
+from holdfast.table import Changes
+
+#: The header that every output carries with `output.origin`: input partition, transaction, and the ordinal within it
+#: appended by the producer, all little endian.
+ORIGIN_HEADER = "hf"
+ORIGIN = struct.Struct("<IQ")
+
+
+class Closing(NamedTuple):
+    """What the last mark of a transaction says."""
+
+    position: int
+    frozen: Frozen
+    #: None: this mark carries no delta
+    delta: tuple[Changes, ...] | None
+    fulls: tuple[FullRef, ...]
+    effects: tuple[Effect, ...]
+
+
+class Committer:
+    """Used by the partition's thread. After any exception but MessageRefused from `send` it must be aborted or dropped."""
+
+    def __init__(
+        self,
+        producer: Transactions,
+        place: Place,
+        mark: Mark,
+        *,
+        origin: bool,
+        part_bytes: int,
+        wall: Callable[[], float],
+    ) -> None:
+        self.producer = producer
+        #: the last mark known to be committed
+        self.mark = mark
+        #: the mark whose commit was tried last: with `mark`, what an unknown outcome is compared with (rule T4)
+        self.expected = mark
+        self.increment_bytes = 0
+        self._place, self._origin, self._part_bytes, self._wall = place, origin, part_bytes, wall
+        self._outputs = 0
+        self.is_open = False
+
+    @property
+    def position(self) -> int:
+        return self.mark.positions[self._place.input]
+
+    def begin(self) -> None:
+        """The header comes first, so that a tear can be seen (rule T1)."""
+        if self.is_open:
+            return
+        self.producer.begin()
+        self.is_open, self._outputs, self.increment_bytes = True, 0, 0
+        self._increment(Header(self.mark.n + 1, self.producer.attempt, self.mark.lineage, self.position))
+
+    def send(self, outputs: Sequence[Sent]) -> None:
+        self.begin()
+        if not outputs:
+            return
+        if self._origin:
+            origin = ORIGIN.pack(self._place.partition, self.mark.n + 1)
+            self.producer.send(outputs, (ORIGIN_HEADER, origin, self._outputs))
+        else:
+            self.producer.send(outputs)
+        self._outputs += len(outputs)
+
+    def commit(self, closing: Closing, membership: Any) -> Mark:
+        """Delta parts, mark, offsets, commit. The new mark is the truth once this returns."""
+        self.begin()
+        parts = 0
+        for entries in _parts(closing.delta or (), self._part_bytes):
+            self._increment(Part(self.mark.n + 1, self.producer.attempt, parts, entries))
+            parts += 1
+        self.expected = self._mark(closing, parts)
+        self._increment(self.expected)
+        self.producer.commit(closing.position, membership)
+        self.mark, self.is_open = self.expected, False
+        return self.mark
+
+    def abort(self) -> None:
+        """Returns only when the broker has confirmed it."""
+        if self.is_open:
+            self.producer.abort()
+            self.is_open = False
+
+    def _mark(self, closing: Closing, parts: int) -> Mark:
+        n = self.mark.n + 1
+        return msgspec.structs.replace(
+            self.mark,
+            n=n,
+            attempt=self.producer.attempt,
+            positions={self._place.input: closing.position},
+            start=self.position,
+            topic_ids=self._place.topic_ids,
+            digest=digest.to_bytes(closing.frozen.digest),
+            keys=closing.frozen.keys,
+            parts=parts,
+            last_delta=n if closing.delta is not None else self.mark.last_delta,
+            outputs=self._outputs,
+            fulls=closing.fulls,
+            effects=closing.effects,
+            writer=self._place.writer,
+            time=int(self._wall() * 1000),
+        )
+
+    def _increment(self, record: records.Record) -> None:
+        payload = records.pack(record)
+        self.increment_bytes += len(payload)
+        self.producer.send_increment(self._place.names.increment, self._place.partition, payload)
+
+
+def _parts(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
+    """Entries grouped so that a part stays below the message limit; a single value above it cannot be helped."""
+    entries: list[msgspec.Raw] = []
+    size = 0
+    for changes in delta:
+        for piece in split(changes, limit):
+            raw = records.entry(piece)
+            if len(raw) > limit and len(piece.keys) == 1 and len(raw) > 2 * limit:
+                raise MessageRefused(
+                    f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a message; "
+                    f"raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under one key"
+                )
+            if entries and size + len(raw) > limit:
+                yield entries
+                entries, size = [], 0
+            entries.append(raw)
+            size += len(raw)
+    if entries:
+        yield entries

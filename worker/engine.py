@@ -1,0 +1,211 @@
+"""Runs the handler over records and keeps what it did together: tables, outputs, effects, position.
+
+No Kafka and no thread in here: the worker and the test driver run the same engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from holdfast import serde
+from holdfast.errors import HandlerFailed, HoldfastError, UndecodableRecord, UsageError
+from holdfast.handler import Handler, declared, input_type, overrides
+from holdfast.output import Sent
+from holdfast.record import Message, Record
+from holdfast.snapshot.records import Effect
+from holdfast.snapshot.state import Frozen, State
+from holdfast.worker.effects import note
+
+#: a record of the input with this header is a command: part of the order, given to on_command
+COMMAND_HEADER: Final = "holdfast-command"
+
+
+class Poisoned(Exception):
+    """The handler or the decoder failed at this record; the open writes hold traces of it until the rollback."""
+
+    def __init__(self, offset: int, error: HoldfastError, *, batch: bool = False) -> None:
+        super().__init__(str(error))
+        self.offset = offset
+        self.error = error
+        #: on_batch raised: which record of it is to blame is not known yet
+        self.batch = batch
+
+
+class Engine:
+    """One handler instance with its tables and outputs. Used by one thread."""
+
+    def __init__(
+        self,
+        factory: Callable[[], Handler[Any]],
+        partition: int,
+        *,
+        track_delta: bool = False,
+        traced: bool = False,
+        output_partitions: Callable[[str], int] = lambda topic: 0,
+    ) -> None:
+        self.handler = factory()
+        self.outputs: list[Sent] = []
+        self.effects: list[Effect] = []
+        tables, outputs = declared(type(self.handler))
+        self._bound_outputs = {
+            name: output.bind(self.outputs.append, output_partitions(output.topic) if output.partitioner else 0)
+            for name, output in outputs.items()
+        }
+        bound = {name: table.bind(traced=traced) for name, table in tables.items()}
+        for attribute, value in (*bound.items(), *self._bound_outputs.items()):
+            setattr(self.handler, attribute, value)
+        self.handler.partition = partition
+        self.handler._note_effect = self._note_effect
+        self.state = State(bound.values(), track_delta=track_delta)
+        self._traced = traced
+        self._decode = serde.for_messages(input_type(type(self.handler))).decode
+        self._batched = overrides(self.handler, "on_batch")
+        self._single = overrides(self.handler, "on_record")
+        self._current: Record[Any] | None = None
+        self._effect_at: tuple[int, int] = (-1, 0)
+
+    # Handling
+
+    def mute(self, replaying: bool) -> None:
+        """In a replay outputs and effects go nowhere."""
+        self._current = None
+        self.handler.replaying = replaying
+        for output in self._bound_outputs.values():
+            output.muted = replaying
+
+    def run(self, messages: Sequence[Message], *, one_by_one: bool = False) -> None:
+        """Hand the messages to the handler, in order.
+
+        :raises Poisoned: at the first record that cannot be decoded or handled; those before it have been handled.
+        """
+        if any(map(type(messages[0]).headers, messages)):
+            self._run_with_headers(messages, one_by_one)
+        else:
+            self._run_plain(messages, one_by_one)
+
+    def _run_plain(self, messages: Sequence[Message], one_by_one: bool) -> None:
+        undecodable: Poisoned | None = None
+        try:
+            values = list(map(self._decode, map(type(messages[0]).value, messages)))
+        except Exception:  # a decoder may raise anything; find out where
+            values, undecodable = self._decode_until_bad(messages)
+        records = list(map(Record, messages, values))
+        if self._batched and not (one_by_one and self._single):
+            self._on_batch(records)
+        else:
+            self._on_records(records)
+        if undecodable is not None:
+            raise undecodable
+
+    def _on_records(self, records: list[Record[Any]]) -> None:
+        handle = self.handler.on_record
+        record = None
+        try:
+            for record in records:
+                self._current = record
+                handle(record)
+        except Exception as error:  # a handler may raise anything
+            assert record is not None
+            raise self._poisoned(record, error) from error
+
+    def _on_batch(self, records: list[Record[Any]]) -> None:
+        if not records:
+            return
+        self._current = records[0]
+        try:
+            self.handler.on_batch(records)
+        except Exception as error:  # a handler may raise anything
+            raise self._poisoned(records[0], error, batch=len(records) > 1 and self._single) from error
+
+    def _run_with_headers(self, messages: Sequence[Message], one_by_one: bool) -> None:
+        """Commands are rare: cut the batch at each of them."""
+        start = 0
+        for i, message in enumerate(messages):
+            command = _command(message)
+            if command is None:
+                continue
+            if start < i:
+                self._run_plain(messages[start:i], one_by_one)
+            record = self._current = Record(message, message.value())
+            try:
+                self.handler.on_command(command, record)
+            except Exception as error:  # a handler may raise anything
+                raise self._poisoned(record, error) from error
+            start = i + 1
+        if start < len(messages):
+            self._run_plain(messages[start:], one_by_one)
+
+    def _decode_until_bad(self, messages: Sequence[Message]) -> tuple[list[Any], Poisoned | None]:
+        values: list[Any] = []
+        for message in messages:
+            try:
+                values.append(self._decode(message.value()))
+            except Exception as error:  # a decoder may raise anything
+                failed = UndecodableRecord(
+                    f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
+                    f"`holdfast retry {message.partition()}`",
+                    **_coordinates(message),
+                )
+                failed.__cause__ = error
+                return values, Poisoned(message.offset() or 0, failed)
+        return values, None
+
+    def _poisoned(self, record: Record[Any], error: Exception, *, batch: bool = False) -> Poisoned:
+        if isinstance(error, Poisoned):
+            return error
+        failed = HandlerFailed(
+            f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
+            f"mend the handler, then `holdfast retry {record.partition}`",
+            **_coordinates(record.message),
+        )
+        failed.__cause__ = error
+        return Poisoned(record.offset, failed, batch=batch)
+
+    def _note_effect(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+        record = self._current
+        if record is None:
+            raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
+        if self.handler.replaying:
+            return
+        offset, index = self._effect_at
+        index = index + 1 if offset == record.offset else 0
+        self._effect_at = record.offset, index
+        key = (record.topic, record.partition, record.offset, index)
+        self.effects.append(note(self.handler, function, key, args))
+
+    # One transaction
+
+    def take_outputs(self) -> list[Sent]:
+        """What the handler has sent since the last call; the list itself stays, the outputs append to it."""
+        taken = self.outputs.copy()
+        self.outputs.clear()
+        return taken
+
+    def take_effects(self) -> list[Effect]:
+        taken, self.effects = self.effects, []
+        return taken
+
+    def freeze(self) -> Frozen:
+        """:raises MutatedInPlace: in development, when a table value was changed without put()."""
+        if self._traced:
+            self.state.check_in_place()
+        return self.state.freeze()
+
+    def rollback(self) -> None:
+        """Forget all that was done since the last commit (rule T5)."""
+        self.state.rollback()
+        self.outputs.clear()
+        self.effects.clear()
+        self._current, self._effect_at = None, (-1, 0)
+
+
+def _command(message: Message) -> str | None:
+    for name, value in message.headers() or ():
+        if name == COMMAND_HEADER:
+            return value.decode() if isinstance(value, bytes) else str(value)
+    return None
+
+
+def _coordinates(message: Message) -> dict[str, Any]:
+    return {"topic": message.topic() or "", "partition": message.partition() or 0, "position": message.offset() or 0}

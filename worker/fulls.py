@@ -1,0 +1,195 @@
+"""Takes fulls beside the live work, tells the next mark about them, truncates behind the oldest kept one (rules S1-S5, C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.errors import KafkaTrouble
+from holdfast.ports import Bounds, FullSink
+from holdfast.snapshot.full import FullWriter
+from holdfast.snapshot.records import FullRef, Mark
+from holdfast.snapshot.state import State
+from holdfast.worker.policy import SnapshotPolicy
+from holdfast.worker.tools import Tools
+
+#: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
+_FORCE_AFTER = 5.0
+
+Asked = Callable[[float], Bounds | None]
+
+
+class Fulls:
+    """Called at commit boundaries only, by the partition's thread; nothing here waits, except `final`.
+
+    A full starts in three steps: ask for the topics' bounds, see the answer at one boundary, begin at a later one. So
+    the increment offset in its manifest lies before the header of its first transaction for certain (rule S5).
+    """
+
+    def __init__(self, tools: Tools, state: State, policy: SnapshotPolicy, mark: Mark) -> None:
+        self._tools, self._state, self._policy = tools, state, policy
+        self._settings = tools.settings.snapshot
+        self.refs = mark.fulls
+        self._asked: Asked | None = None
+        self._bounds: Bounds | None = None
+        self._valid_from = -1
+        self._writer: FullWriter | None = None
+        self._sink: FullSink | None = None
+        self._written: tuple[FullRef, Asked] | None = None
+        self._pending: FullRef | None = None
+        self._pending_since = 0.0
+        self._began = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Something is under way that a commit boundary would move on."""
+        return bool(self._writer or self._written or self._asked or self._bounds)
+
+    def next_refs(self) -> tuple[FullRef, ...]:
+        """What the next mark refers to, newest first."""
+        pending = (self._pending,) if self._pending else ()
+        return (*pending, *self.refs)[: self._settings.keep]
+
+    def mark_due(self, now: float) -> bool:
+        """A mark-only transaction is needed for a full to start, or to be referred to."""
+        return self._bounds is not None or (
+            self._pending is not None and now - self._pending_since >= _FORCE_AFTER
+        )
+
+    def boundary(self, mark: Mark) -> None:
+        """The state is exactly what `mark` says."""
+        try:
+            self._note_referred(mark)
+            if self._writer is not None:
+                self._advance(self._writer, mark.n, self._settings.slice_budget)
+            elif self._written is not None:
+                self._verify_written(*self._written)
+            elif self._pending is None and self._policy.full_due(self._tools.clock()):
+                self._prepare(mark)
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+
+    def final_bounds(self, deadline: float) -> Bounds | None:
+        """Before a stop, if anything changed since the last full: the bounds to give to `final` after one more mark."""
+        if not self._settings.on_stop or not self._policy.bytes or self._pending is not None:
+            return None
+        self._drop_writer()
+        self._asked = self._bounds = self._written = None
+        self._policy.force_delta = True
+        try:
+            return self._ask()(deadline - self._tools.clock())
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+            return None
+
+    def final(self, mark: Mark, bounds: Bounds, deadline: float) -> None:
+        """Write a full at once; if it was complete in time the next mark refers to it."""
+        self._start(mark, bounds)
+        try:
+            while self._pending is None and (left := deadline - self._tools.clock()) > 0:
+                if self._writer is not None:
+                    self._advance(self._writer, mark.n, -1.0, wait=min(left, 0.1))
+                elif self._written is not None:
+                    self._verify_written(*self._written, wait=min(left, 0.1))
+                else:
+                    return
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+
+    @property
+    def pending(self) -> bool:
+        """A full is complete and no mark refers to it yet."""
+        return self._pending is not None
+
+    def close(self) -> None:
+        self._drop_writer()
+
+    def _prepare(self, mark: Mark) -> None:
+        if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
+            bounds, self._bounds = self._bounds, None
+            self._start(mark, bounds)
+            if self._writer is not None:
+                self._advance(self._writer, mark.n, self._slice_budget())
+        elif self._asked is not None:
+            bounds_now = self._asked(0.0)
+            if bounds_now is not None:
+                self._asked, self._bounds, self._valid_from = None, bounds_now, mark.n + 1
+        elif self._bounds is None:
+            self._asked = self._ask()
+
+    def _may_start_at(self, mark: Mark) -> bool:
+        """With deltas every N seconds a full starts at a delta."""
+        if self._policy.mode == "interval" and not mark.delta:
+            self._policy.force_delta = True
+            return False
+        return True
+
+    def _slice_budget(self) -> float:
+        """Without deltas a full is one state at one boundary: S = E."""
+        return -1.0 if self._policy.mode == "off" else self._settings.slice_budget
+
+    def _start(self, mark: Mark, bounds: Bounds) -> None:
+        newest = self.refs[0].offset if self.refs else -1
+        self._sink = self._tools.full_sink()
+        self._writer = FullWriter(
+            self._tools.place, self._state, mark, bounds.increment_end, newest, self._sink, self._settings.chunk_bytes
+        )
+        self._began = self._tools.clock()
+        self._policy.full_started(self._began)
+        self._tools.log.info("full_started", n=mark.n, keys=self._state.keys)
+
+    def _advance(self, writer: FullWriter, n: int, budget: float, *, wait: float = 0.0) -> None:
+        began = self._tools.clock()
+        ref = writer.advance(n, budget, self._tools.clock, wait)
+        self._tools.metrics.full_pause_seconds.observe(self._tools.clock() - began)
+        if ref is None:
+            return
+        self._tools.metrics.full_bytes.inc(writer.bytes)
+        self._tools.metrics.full_time.set(self._tools.wall())
+        self._tools.log.info(
+            "full_written",
+            full=ref.offset,
+            first=ref.first,
+            through=ref.through,
+            keys=writer.keys,
+            bytes=writer.bytes,
+            seconds=round(self._tools.clock() - self._began, 3),
+        )
+        self._drop_writer()
+        self._written = ref, self._ask()
+
+    def _verify_written(self, ref: FullRef, asked: Asked, *, wait: float = 0.0) -> None:
+        """Before referring to it: its first chunk must still be there (rule S4)."""
+        bounds = asked(wait)
+        if bounds is None:
+            return
+        self._written = None
+        if bounds.full_start > ref.low:
+            self._give_up(f"truncated while it was written: its first chunk {ref.low}, the log starts at {bounds.full_start}")
+            return
+        self._pending, self._pending_since = ref, self._tools.clock()
+        self._policy.force_delta = True
+
+    def _note_referred(self, mark: Mark) -> None:
+        if self._pending is None or self._pending not in mark.fulls:
+            return
+        self.refs, self._pending = mark.fulls, None
+        if len(self.refs) < self._settings.keep:
+            return
+        oldest, names, partition = self.refs[-1], self._tools.place.names, self._tools.place.partition
+        self._tools.offsets.delete_records(names.full, partition, oldest.low)
+        self._tools.offsets.delete_records(names.increment, partition, oldest.increment)
+        self._tools.log.info("truncated", full_before=oldest.low, increment_before=oldest.increment, kept=len(self.refs))
+
+    def _ask(self) -> Asked:
+        names = self._tools.place.names
+        return self._tools.offsets.ask_bounds(names.increment, names.full, self._tools.place.partition)
+
+    def _give_up(self, why: str) -> None:
+        self._drop_writer()
+        self._asked = self._bounds = self._written = self._pending = None
+        self._tools.log.warning("full_given_up", cause=why)
+
+    def _drop_writer(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+        self._writer, self._sink = None, None

@@ -1,0 +1,329 @@
+"""The live loop of one partition: take, handle, commit; undo and redo when Kafka or the handler refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    Lost,
+    MessageRefused,
+    OutcomeUnknown,
+    OutputRefused,
+    PartitionError,
+    ProducerFenced,
+    TransactionAborted,
+)
+from holdfast.ports import Membership
+from holdfast.record import Message
+from holdfast.snapshot.records import Effect, Mark
+from holdfast.snapshot.state import Frozen
+from holdfast.worker.committer import Closing, Committer
+from holdfast.worker.effects import EffectRunner
+from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.fulls import Fulls
+from holdfast.worker.lifecycle import Event
+from holdfast.worker.mailbox import Batch, Mailbox
+from holdfast.worker.policy import CommitPolicy, SnapshotPolicy
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Report, Tools
+from holdfast.worker.work import Work, offset
+
+_IDLE = 0.5
+_BUSY_IDLE = 0.01
+#: aborts in a row, without a commit between, after which the partition fails
+_ABORTS = 10
+
+
+class ProducerDropped(Exception):
+    """The producer must be replaced, and the last mark settles how its last transaction ended."""
+
+
+class Live:
+    """Used by the partition's thread. What it holds in memory survives a replaced producer (rule T4)."""
+
+    def __init__(self, tools: Tools, signals: Signals, mailbox: Mailbox, engine: Engine, committer: Committer) -> None:
+        self._tools, self._signals, self._mailbox = tools, signals, mailbox
+        self._engine, self.committer = engine, committer
+        now = tools.clock()
+        self._policy = CommitPolicy(tools.settings.commit, last_commit=now)
+        self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
+        self.fulls = Fulls(tools, engine.state, self._snapshots, committer.mark)
+        self._effects = EffectRunner(engine.handler, f"effects-{tools.place.partition}", self._effect_failed)
+        self._work = Work()
+        #: records were rolled back and are not committed again yet
+        self._redoing = False
+        self._frozen: Frozen | None = None
+        self._noted: list[Effect] = []
+        self._outputs = 0
+        self._aborts = 0
+        #: next offset to handle, and next offset to take from the mailbox
+        self.position = self._taken = committer.position
+
+    def begin(self) -> None:
+        """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
+        self._effects.submit(self.committer.mark.effects)
+        self._engine.handler.on_live()
+
+    # The loop
+
+    def run(self) -> Event:
+        """Until the partition is revoked or lost.
+
+        :raises PartitionError: the partition fails. :raises ProducerDropped: fence and settle, then call `resume`.
+        """
+        while (event := self._signals.event()) not in (Event.LOST, Event.REVOKED):
+            self._signals.raise_failure()
+            self._turn()
+        return event
+
+    def _turn(self) -> None:
+        if not self._work.waiting:
+            self._take()
+        if (messages := self._work.next(self._policy.room())) is not None:
+            self._handle(messages)
+        if self._policy.due(self._tools.clock()) or (self._work.at_poison and self._policy.since is not None):
+            self.commit()
+        elif self._work.at_poison:
+            self._work.face()
+
+    def _take(self) -> None:
+        idle = _BUSY_IDLE if self.fulls.active else _IDLE
+        batch = self._mailbox.take(self._policy.room(), self._policy.wait(self._tools.clock(), idle))
+        if batch is None:
+            self._rest()
+        elif messages := self._fresh(batch):
+            self._work.add(messages)
+
+    def drain(self) -> None:
+        """Commit what is processed; before a stop also take a full, if the settings say so. Raises as `run`."""
+        while (self._policy.since is not None or self._redoing) and self._tools.clock() < self._signals.deadline:
+            while (messages := self._work.next(self._policy.room())) is not None:
+                self._handle(messages)
+            self.commit()
+        if self._signals.final:
+            bounds = self.fulls.final_bounds(self._signals.deadline)
+            if bounds is not None:
+                self.commit()
+                self.fulls.final(self.committer.mark, bounds, self._signals.deadline)
+        left = self._effects.close(max(0.0, self._signals.deadline - self._tools.clock()))
+        if self.fulls.pending or len(left) != len(self.committer.mark.effects):
+            self.commit()
+
+    def close(self) -> None:
+        """Let go of what runs beside; nothing is committed here."""
+        self.fulls.close()
+        self._effects.close(0.0)
+        self._engine.handler.on_stop()
+
+    def _rest(self) -> None:
+        """Nothing came: move a full on, and keep the producer id from expiring."""
+        if self._policy.since is not None:
+            return
+        now = self._tools.clock()
+        done = len(self.committer.mark.effects) > 0 and not self._effects.owed()
+        if self.fulls.mark_due(now) or done or self._policy.renewal_due(now):
+            self.commit()
+        else:
+            self.fulls.boundary(self.committer.mark)
+
+    # Handling
+
+    def _fresh(self, batch: Batch) -> Sequence[Message]:
+        """The records that continue what was taken before (rule T6)."""
+        if batch.next <= self._taken:
+            return ()
+        if batch.previous > self._taken:
+            raise PartitionError(
+                f"records from {self._taken} to {batch.previous} never arrived: nothing was skipped; this is a bug in "
+                f"holdfast, `holdfast retry {self._tools.place.partition}` restores",
+                topic=self._tools.place.input,
+                partition=self._tools.place.partition,
+                position=self.position,
+            )
+        taken, self._taken = self._taken, batch.next
+        if batch.previous < taken:
+            return [message for message in batch.messages if offset(message) >= taken]
+        return batch.messages
+
+    def _handle(self, messages: Sequence[Message]) -> None:
+        """Run the handler and send what it sent; whatever is refused ends in an undo, so nothing is half done."""
+        try:
+            self._process(messages)
+        except TransactionAborted as error:
+            self._redo(error)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except Poisoned as poison:
+            self._work.fail_at(poison)
+            self._undo()
+        except MessageRefused as error:
+            self._blame(messages, error)
+
+    def _process(self, messages: Sequence[Message]) -> None:
+        if not self.committer.is_open:
+            self._require_clean_producer()
+        self._policy.handled(len(messages), self._tools.clock())
+        self._engine.run(messages, one_by_one=self._work.is_careful(messages))
+        outputs = self._engine.take_outputs()
+        self._outputs += len(outputs)
+        self.committer.send(outputs)
+        self.position = offset(messages[-1]) + 1
+
+    def _blame(self, messages: Sequence[Message], error: MessageRefused) -> None:
+        """Something that was sent is refused: find the record that sent it."""
+        if len(messages) > 1:
+            self._work.suspect()
+        else:
+            at = offset(messages[0])
+            self._work.fail_at(Poisoned(at, self._refused(f"an output was refused: {error}", at)))
+        self._undo()
+
+    # Committing
+
+    def commit(self) -> None:
+        """Outputs, delta, mark and offsets become visible together, or the transaction is undone and handled again."""
+        try:
+            mark = self._commit_once()
+        except TransactionAborted as error:
+            self._redo(error)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except OutcomeUnknown as error:
+            self._tools.metrics.transaction("unknown")
+            raise ProducerDropped(f"the commit's outcome is unknown: {error}") from error
+        except MessageRefused as error:
+            raise self._refused(str(error), self.committer.position) from error
+        else:
+            self._committed(mark)
+
+    def _commit_once(self) -> Mark:
+        if not self.committer.is_open:
+            self._require_clean_producer()
+        began = self._tools.clock()
+        state, engine = self._engine.state, self._engine
+        self._frozen = engine.freeze()
+        self._noted = engine.take_effects()
+        delta = state.delta(self._frozen) if self._snapshots.delta_due(began) else None
+        owed = (*self._effects.owed(), *self._noted)
+        closing = Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed)
+        mark = self.committer.commit(closing, self._tools.membership().metadata)
+        self._tools.metrics.commit_seconds.observe(self._tools.clock() - began)
+        return mark
+
+    def _committed(self, mark: Mark) -> None:
+        """The mark is the truth now: let memory follow, then whatever had to wait for it."""
+        assert self._frozen is not None
+        self._engine.state.commit(self._frozen, delta=mark.delta)
+        self._frozen = None
+        self._effects.submit(self._noted)
+        self._count(mark)
+        now = self._tools.clock()
+        self._snapshots.committed(now, delta=mark.delta, increment_bytes=self.committer.increment_bytes)
+        self._policy.committed(now)
+        self._work.committed()
+        self._noted, self._outputs, self._aborts, self._redoing = [], 0, 0, self._work.waiting
+        self.fulls.boundary(mark)
+
+    def _count(self, mark: Mark) -> None:
+        metrics = self._tools.metrics
+        metrics.transaction("committed")
+        metrics.records.inc(self._policy.records)
+        metrics.outputs.inc(self._outputs)
+        metrics.position.set(self.position)
+        metrics.keys.set(mark.keys)
+        metrics.increment_bytes.inc(self.committer.increment_bytes)
+        metrics.mailbox.set(self._mailbox.depth)
+
+    # Undoing
+
+    def _undo(self) -> int:
+        """Abort, and set memory back to the last commit (rules T4, T5); how many records will be handled again."""
+        try:
+            self.committer.abort()
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except OutcomeUnknown as error:
+            raise ProducerDropped(f"the abort's outcome is unknown: {error}") from error
+        self._tools.metrics.transaction("aborted")
+        return self._forget()
+
+    def _forget(self) -> int:
+        self._frozen, self._noted, self._outputs = None, [], 0
+        self._engine.rollback()
+        self._policy.rolled_back()
+        self.position = self.committer.position
+        self._redoing = True
+        return self._work.undo()
+
+    def _redo(self, error: TransactionAborted) -> None:
+        """The transaction could not commit while the partition is ours: undo it, and its records come again."""
+        self._aborts += 1
+        used = self._tools.membership()
+        count = self._undo()
+        self._tools.log.warning("rolled_back", cause=str(error), records=count, position=self.position)
+        if error.stale:
+            self._await_membership(used)
+        elif self._aborts > _ABORTS:
+            raise self._refused(f"{self._aborts} transactions in a row were aborted, the last because {error}", self.position)
+        else:
+            self._signals.any.wait(min(0.05 * 2**self._aborts, 5.0))
+
+    def _await_membership(self, used: Membership) -> None:
+        """A rebalance may have moved the generation: have the manager fetch it anew before the next commit."""
+        place = self._tools.place
+        self._tools.report(Report(place.partition, "stale"))
+        until = self._tools.clock() + self._tools.settings.group.session_seconds
+        while self._tools.membership().version == used.version and self._tools.clock() < until:
+            if self._signals.any.wait(0.01):
+                return
+        self._signals.any.wait(min(0.01 * 2**self._aborts, 1.0))
+
+    def resume(self, mark: Mark, committer: Committer) -> bool:
+        """After a new producer has fenced: keep memory if the last mark allows it (rule T4); False means restore."""
+        expected, previous = self.committer.expected, self.committer.mark
+        committer.increment_bytes = self.committer.increment_bytes
+        if self._frozen is not None and mark.identity == expected.identity:
+            self.committer = committer
+            self._committed(mark)
+            return True
+        if mark.identity != previous.identity:
+            return False
+        self.committer = committer
+        self._forget()
+        return True
+
+    # Failing
+
+    def _require_clean_producer(self) -> None:
+        """Asked before every begin (rule T2)."""
+        taint = self.committer.producer.tainted
+        if taint:
+            raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
+
+    def _refused(self, why: str, position: int) -> OutputRefused:
+        place = self._tools.place
+        return OutputRefused(
+            f"{why}. Nothing was skipped; then `holdfast retry {place.partition}`",
+            topic=place.input,
+            partition=place.partition,
+            position=position,
+        )
+
+    def _fenced(self, error: HoldfastError) -> Fenced | Lost:
+        self._tools.metrics.transaction("fenced")
+        place = self._tools.place
+        kind = Lost if self._signals.lost() else Fenced
+        return kind(
+            f"a newer owner has fenced this one ({error}); what was not committed is thrown away",
+            topic=place.input,
+            partition=place.partition,
+            position=self.committer.position,
+        )
+
+    def _effect_failed(self, effect: Effect, error: BaseException, attempt: int) -> None:
+        self._tools.metrics.effect_failures.inc()
+        self._tools.log.warning(
+            "effect_failed", function=effect.function, key=effect.key, attempt=attempt, cause=f"{type(error).__name__}: {error}"
+        )

@@ -1,0 +1,77 @@
+"""Batches on their way from the manager to one partition's thread, and the signals that must overtake them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.record import Message
+
+
+class Batch(NamedTuple):
+    """Records in offset order from one stream of one partition; a seek opens a new stream (rule T6)."""
+
+    stream: int
+    #: the position before these records: the worker refuses a batch that does not continue its own
+    previous: int
+    messages: Sequence[Message]
+
+    @property
+    def next(self) -> int:
+        return (self.messages[-1].offset() or 0) + 1
+
+
+class Mailbox:
+    """Bounded by the manager's flow control, which looks at `depth`; nothing is ever dropped here silently."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._batches: deque[Batch] = deque()
+        self._signalled = False
+        self._stream = 0
+        self.depth = 0
+
+    def put(self, batch: Batch) -> None:
+        """Manager thread; does not block. A batch of an older stream will come again, after the seek: it is dropped."""
+        with self._changed:
+            if batch.stream != self._stream:
+                return
+            self._batches.append(batch)
+            self.depth += len(batch.messages)
+            self._changed.notify()
+
+    def take(self, room: int, timeout: float) -> Batch | None:
+        """Worker thread: the next batch, cut to `room` records; None after `timeout` seconds or on a signal."""
+        with self._changed:
+            if not self._batches and not self._signalled:
+                self._changed.wait(timeout)
+            self._signalled = False
+            if not self._batches:
+                return None
+            batch = self._batches.popleft()
+            if len(batch.messages) > room:
+                batch = self._cut(batch, room)
+            self.depth -= len(batch.messages)
+            return batch
+
+    def signal(self) -> None:
+        """Any thread: end the current or the next `take` at once."""
+        with self._changed:
+            self._signalled = True
+            self._changed.notify()
+
+    def open_stream(self) -> int:
+        """Worker thread: drop what is here; only batches of the returned stream are taken from now on."""
+        with self._changed:
+            self._batches.clear()
+            self.depth = 0
+            self._stream += 1
+            return self._stream
+
+    def _cut(self, batch: Batch, room: int) -> Batch:
+        first, rest = batch.messages[:room], batch.messages[room:]
+        taken = Batch(batch.stream, batch.previous, first)
+        self._batches.appendleft(Batch(batch.stream, taken.next, rest))
+        return taken

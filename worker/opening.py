@@ -1,0 +1,178 @@
+"""From an assignment to a state that may go live: fence, restore or settle, compare, replay (invariants 1 and 8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import tenacity
+
+from holdfast.errors import KafkaTrouble, Misconfigured, NonDeterministicReplay, OffsetDisagrees, RetentionGap
+from holdfast.ports import Cancelled, OutOfRange, Transactions
+from holdfast.snapshot import digest
+from holdfast.snapshot.records import Mark
+from holdfast.snapshot.restore import Restored, last_mark, restore
+from holdfast.snapshot.state import State
+from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Tools
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A restored state with the engine it lives in."""
+
+    engine: Engine
+    restored: Restored
+
+
+class Opening:
+    """Used by the partition's thread; every call ends with Cancelled soon after the partition is revoked or lost."""
+
+    def __init__(self, tools: Tools, signals: Signals) -> None:
+        self._tools, self._signals = tools, signals
+        self._names, self._partition = tools.place.names, tools.place.partition
+
+    def fence(self) -> Transactions:
+        """A new producer whose epoch shuts every older owner out; retried until it works or the partition leaves.
+
+        :raises Misconfigured: a right is missing. :raises Cancelled:
+        """
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda e: isinstance(e, KafkaTrouble) and not isinstance(e, Misconfigured)),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
+            stop=tenacity.stop_when_event_set(self._signals.any),
+            sleep=tenacity.sleep_using_event(self._signals.any),
+            before_sleep=self._tell,
+            reraise=True,
+        )
+        try:
+            return retrying(self._fence_once)
+        except KafkaTrouble as error:
+            if self._signals.leaving() and not isinstance(error, Misconfigured):
+                raise Cancelled from error
+            raise
+
+    def restore(self) -> Opened:
+        """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
+        engines: list[Engine] = []
+
+        def new_state() -> State:
+            engines[:] = [self._new_engine()]
+            return engines[0].state
+
+        reader = self._tools.reader(self._signals.leaving)
+        try:
+            restored = restore(reader, self._tools.place, new_state, self._note, self._tools.clock)
+            self._check_group_offset(restored.mark)
+            self._check_input(reader.bounds(self._names.input, self._partition), restored)
+        finally:
+            reader.close()
+        return Opened(engines[0], restored)
+
+    def last_mark(self) -> Mark | None:
+        """After a fence: how the transaction before it ended (rule T4)."""
+        reader = self._tools.reader(self._signals.leaving)
+        try:
+            return last_mark(reader, self._names.increment, self._partition)
+        finally:
+            reader.close()
+
+    def replay(self, opened: Opened) -> int:
+        """Run the handler over the gap with every side effect suppressed; the number of records replayed.
+
+        :raises NonDeterministicReplay: the state after it is not the one that the previous owner recorded (rule D1).
+        :raises RecordError: the handler failed on a record that it had handled before.
+        """
+        engine, restored = opened.engine, opened.restored
+        end = restored.mark.positions[self._names.input]
+        engine.mute(replaying=True)
+        replayed = self._replay_records(engine, restored.position, end) if restored.position < end else 0
+        engine.mute(replaying=False)
+        if digest.to_bytes(engine.state.digest) != restored.mark.digest:
+            raise NonDeterministicReplay(
+                f"replaying {restored.position} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
+                f"{digest.show(restored.mark.digest)}: the handler depends on more than its records and tables. It stays "
+                f"down; run the code that wrote the mark, or set snapshot.delta_interval = \"commit\" from then on, and "
+                f"`holdfast retry {self._partition}`",
+                topic=self._names.input,
+                partition=self._partition,
+                position=restored.position,
+            )
+        return replayed
+
+    def _replay_records(self, engine: Engine, start: int, end: int) -> int:
+        reader, count = self._tools.reader(self._signals.leaving), 0
+        try:
+            for batch in reader.read(self._names.input, self._partition, start, end):
+                engine.run(batch)
+                engine.state.commit(engine.freeze(), delta=False)
+                count += len(batch)
+        except Poisoned as poison:
+            raise poison.error from poison
+        except OutOfRange as error:
+            raise self._gap(start, str(error)) from error
+        finally:
+            reader.close()
+        return count
+
+    def _fence_once(self) -> Transactions:
+        producer = self._tools.producer()
+        try:
+            producer.fence()
+        except KafkaTrouble:
+            producer.drop()
+            raise
+        return producer
+
+    def _new_engine(self) -> Engine:
+        settings = self._tools.settings
+        return Engine(
+            self._tools.handler,
+            self._partition,
+            track_delta=settings.snapshot.delta_interval != "commit",
+            traced=settings.service.mode == "development",
+            output_partitions=self._tools.output_partitions,
+        )
+
+    def _check_group_offset(self, mark: Mark) -> None:
+        """The mark is the truth; a group offset that is further off than one transaction is a warning of worse (D6)."""
+        position = mark.positions[self._names.input]
+        committed = self._tools.offsets.committed(self._names.input, self._partition)
+        if committed is None or committed == position:
+            return
+        if committed == mark.start:
+            self._tools.log.warning("offset_behind", group_offset=committed, position=position)
+            return
+        raise OffsetDisagrees(
+            f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction {mark.n}, "
+            f"from {mark.start}). If the mark is right: kafka-consumer-groups --group {self._names.group} --topic "
+            f"{self._names.input}:{self._partition} --reset-offsets --to-offset {position} --execute, then "
+            f"`holdfast retry {self._partition}`",
+            topic=self._names.input,
+            partition=self._partition,
+            position=position,
+        )
+
+    def _check_input(self, bounds: tuple[int, int], restored: Restored) -> None:
+        start, end = bounds
+        if restored.position < start:
+            raise self._gap(restored.position, f"the topic begins at {start}")
+        position = restored.mark.positions[self._names.input]
+        if position > end:
+            raise self._gap(position, f"the topic ends at {end}: records that were handled are gone")
+
+    def _gap(self, position: int, why: str) -> RetentionGap:
+        return RetentionGap(
+            f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records back, or "
+            f"start anew from a chosen position with `holdfast topics create --start-at ...` on new topics",
+            topic=self._names.input,
+            partition=self._partition,
+            position=position,
+        )
+
+    def _note(self, event: str, fields: dict[str, Any]) -> None:
+        self._tools.log.warning(event, **fields)  # type: ignore[arg-type]
+
+    def _tell(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        self._tools.log.warning("kafka_retry", doing="fence", attempt=state.attempt_number, cause=str(error))

@@ -1,0 +1,277 @@
+"""One partition's thread: walks the lifecycle, one method per phase, and tells the manager where it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.errors import Fenced, HoldfastError, KafkaTrouble, PartitionError
+from holdfast.ports import Cancelled, Transactions
+from holdfast.record import Message
+from holdfast.snapshot import digest
+from holdfast.snapshot.records import Mark
+from holdfast.worker.committer import Committer
+from holdfast.worker.lifecycle import Event, Lifecycle, Phase
+from holdfast.worker.live import Live, ProducerDropped
+from holdfast.worker.mailbox import Batch, Mailbox
+from holdfast.worker.opening import Opened, Opening
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Report, Tools
+
+#: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
+_CONFIRM_EVERY: Final = 1.0
+
+
+class PartitionWorker:
+    """Made by the manager for one assignment of one partition, and used up with it."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+        self.partition = tools.place.partition
+        self.mailbox = Mailbox()
+        self.closed = threading.Event()
+        self._signals = Signals()
+        self._opening = Opening(tools, self._signals)
+        self._life = Lifecycle()
+        self._producer: Transactions | None = None
+        self._opened: Opened | None = None
+        self._live: Live | None = None
+        self._fences: list[float] = []
+        self._thread = threading.Thread(target=self._run, name=f"partition-{self.partition}", daemon=True)
+
+    # The manager's side; none of these blocks
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        return self.mailbox.depth
+
+    def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None:
+        self.mailbox.put(Batch(stream, previous, messages))
+
+    def revoke(self, deadline: float, *, final: bool) -> None:
+        """Commit what is processed until `deadline` (monotonic seconds), then close."""
+        self._signals.revoke(deadline, final=final)
+        self.mailbox.signal()
+
+    def lose(self) -> None:
+        """Close without committing anything."""
+        self._signals.lose()
+        self.mailbox.signal()
+
+    def fail(self, cause: BaseException) -> None:
+        """What the consumer saw makes going on impossible."""
+        self._signals.fail(cause)
+        self.mailbox.signal()
+
+    def retry(self) -> None:
+        """If the partition has failed, begin again with a fence."""
+        self._signals.retry()
+        self.mailbox.signal()
+
+    def status(self) -> dict[str, Any]:
+        """Phase, position and cause, for people; any thread."""
+        life, live = self._life, self._live
+        return {
+            "partition": self.partition,
+            "phase": life.phase.value,
+            "position": live.committer.position if live else None,
+            "transaction": live.committer.mark.n if live else None,
+            "mailbox": self.mailbox.depth,
+            "cause": str(life.cause) if life.cause else None,
+        }
+
+    # The partition's thread
+
+    def _run(self) -> None:
+        steps = {
+            Phase.FENCING: self._fence,
+            Phase.RESTORING: self._restore,
+            Phase.REPLAYING: self._replay,
+            Phase.LIVE: self._work,
+            Phase.DRAINING: self._drain,
+            Phase.ABORTING: self._abort,
+            Phase.FAILED: self._wait_for_retry,
+        }
+        self._go(self._signals.event() or Event.START)
+        try:
+            while self._life.phase is not Phase.CLOSED:
+                self._step(steps[self._life.phase])
+        except BaseException as error:  # a thread must not die unseen (invariant 10)
+            self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
+            self._tools.report(Report(self.partition, "failed", cause=error))
+        finally:
+            self._drop()
+            self.closed.set()
+            self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
+            self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
+
+    def _step(self, step: Any) -> None:
+        """One phase's work; every way in which it can end is an event."""
+        try:
+            step()
+        except Cancelled:
+            self._go(self._signals.event() or Event.LOST)
+        except ProducerDropped as dropped:
+            self._tools.log.warning("producer_replaced", cause=str(dropped))
+            self._go(Event.PRODUCER_DROPPED)
+        except (HoldfastError, Exception) as error:
+            self._go(Event.FAILED, error)
+
+    def _go(self, event: Event, cause: BaseException | None = None) -> None:
+        before, self._life = self._life, self._life.after(event, cause)
+        self._tools.metrics.phase(before.phase.value, self._life.phase.value)
+
+    def _fence(self) -> None:
+        began = self._tools.clock()
+        self._drop_producer()
+        self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
+        self._producer = self._opening.fence()
+        seconds = self._tools.clock() - began
+        self._tools.metrics.takeover("fence", seconds)
+        self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
+        self._go(Event.FENCED)
+
+    def _restore(self) -> None:
+        """With state in memory the last mark may allow to keep it (rule T4); otherwise all comes from the topics."""
+        if self._live is not None:
+            mark = self._opening.last_mark()
+            if mark is not None and self._live.resume(mark, self._committer(mark)):
+                self._tools.log.info("settled", n=mark.n, position=self._live.position)
+                self._go(Event.RESTORED)
+                return
+            self._drop_live()
+        self._tools.log.info("restoring")
+        self._opened = self._opening.restore()
+        self._tell_restored(self._opened)
+        self._go(Event.RESTORED)
+
+    def _replay(self) -> None:
+        if self._live is None:
+            assert self._opened is not None
+            began = self._tools.clock()
+            count = self._opening.replay(self._opened)
+            seconds = self._tools.clock() - began
+            self._tools.metrics.takeover("replay", seconds)
+            self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
+            mark = self._opened.restored.mark
+            self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
+            self._opened = None
+            stream = self.mailbox.open_stream()
+            self._live.begin()
+            self._tools.report(Report(self.partition, "live", self._live.position, stream))
+            self._tools.log.info("live", position=self._live.position, n=mark.n)
+        self._go(Event.REPLAYED)
+
+    def _work(self) -> None:
+        assert self._live is not None
+        self._go(self._live.run())
+
+    def _drain(self) -> None:
+        assert self._live is not None
+        self._live.drain()
+        self._tools.log.info("drained", position=self._live.committer.position, n=self._live.committer.mark.n)
+        self._go(Event.LOST if self._signals.lost() else Event.DRAINED)
+
+    def _abort(self) -> None:
+        """Nothing is committed; the next owner's fence aborts what is open."""
+        self._drop()
+        self._tools.log.info("aborted")
+        self._go(Event.ABORTED)
+
+    def _wait_for_retry(self) -> None:
+        """Stay assigned and paused, hold no state; a fence is tried again only if the group says we are the owner."""
+        cause = self._life.cause
+        self._drop()
+        self._tell_failed(cause)
+        while (event := self._signals.event()) is None:
+            fenced = isinstance(cause, Fenced) and self._confirmed()
+            if fenced:
+                event = Event.RETRY
+                break
+            self._signals.any.wait(_CONFIRM_EVERY if isinstance(cause, Fenced) else None)
+        if event is Event.RETRY:
+            self._tools.log.info("retrying", after=str(cause))
+        self._go(event)
+
+    def _confirmed(self) -> bool:
+        """A round trip begun after the fence: memory of an assignment is a zombie's memory (rule T8)."""
+        settings, now = self._tools.settings.failure, self._tools.clock()
+        self._fences = [at for at in self._fences if now - at < settings.fence_window]
+        if len(self._fences) >= settings.fence_limit:
+            return False
+        try:
+            member = self._tools.membership().member_id
+            owner = self._tools.offsets.is_member(member, self._tools.place.input, self.partition)
+        except KafkaTrouble as error:
+            self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
+            return False
+        if owner:
+            self._fences.append(now)
+        return owner
+
+    # Small helpers
+
+    def _committer(self, mark: Mark) -> Committer:
+        assert self._producer is not None
+        settings = self._tools.settings
+        return Committer(
+            self._producer,
+            self._tools.place,
+            mark,
+            origin=settings.output.origin,
+            part_bytes=settings.kafka.message_max_bytes // 2,
+            wall=self._tools.wall,
+        )
+
+    def _tell_restored(self, opened: Opened) -> None:
+        restored = opened.restored
+        self._tools.metrics.takeover("restore", restored.seconds)
+        self._tools.log.info(
+            "restored",
+            full=restored.full.offset if restored.full else None,
+            deltas=restored.deltas,
+            keys=restored.state.keys,
+            bytes=sum(sum(map(len, table.stored.values())) for table in restored.state.tables.values()),
+            seconds=round(restored.seconds, 3),
+            n=restored.mark.n,
+            position=restored.mark.positions[self._tools.place.input],
+            digest=digest.show(restored.state.digest),
+        )
+
+    def _tell_failed(self, cause: BaseException | None) -> None:
+        if cause is None:
+            return
+        self._tools.metrics.failed(cause)
+        event = "fenced_away" if isinstance(cause, Fenced) else "failed"
+        details = isinstance(cause, PartitionError) and cause.__cause__ is None
+        self._tools.log.error(
+            "fenced_away" if event == "fenced_away" else "failed",
+            error=type(cause).__name__,
+            cause=str(cause),
+            exc_info=None if details else cause,
+        )
+        self._tools.report(Report(self.partition, "failed", cause=cause))
+
+    def _drop(self) -> None:
+        self._drop_live()
+        self._drop_producer()
+        self._opened = None
+        self.mailbox.open_stream()
+
+    def _drop_live(self) -> None:
+        live, self._live = self._live, None
+        if live is None:
+            return
+        try:
+            live.close()
+        except Exception as error:  # the user's on_stop may raise anything; the partition goes away all the same
+            self._tools.log.error("failed", error=type(error).__name__, cause=f"on_stop: {error}", exc_info=True)
+
+    def _drop_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.drop()

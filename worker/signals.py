@@ -1,0 +1,66 @@
+"""What the manager wants of a partition, set on its thread and read on the worker's."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.worker.lifecycle import Event
+
+
+class Signals:
+    """A loss overtakes a revocation; neither is ever taken back."""
+
+    def __init__(self) -> None:
+        self._lost = threading.Event()
+        self._revoked = threading.Event()
+        self._retry = threading.Event()
+        #: what the manager saw that ends the work on this partition
+        self.failure: BaseException | None = None
+        #: any of these: what back-offs sleep on
+        self.any = threading.Event()
+        #: monotonic time until which a drain may take
+        self.deadline = 0.0
+        #: the process stops, so a full may be worth its time
+        self.final = False
+
+    def lose(self) -> None:
+        self._lost.set()
+        self.any.set()
+
+    def revoke(self, deadline: float, *, final: bool) -> None:
+        self.deadline, self.final = deadline, final
+        self._revoked.set()
+        self.any.set()
+
+    def fail(self, cause: BaseException) -> None:
+        self.failure = cause
+        self.any.set()
+
+    def raise_failure(self) -> None:
+        """Raise what `fail` was given, once."""
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            self.any.clear()
+            raise failure
+
+    def retry(self) -> None:
+        self._retry.set()
+        self.any.set()
+
+    def leaving(self) -> bool:
+        return self._lost.is_set() or self._revoked.is_set()
+
+    def lost(self) -> bool:
+        return self._lost.is_set()
+
+    def event(self) -> Event | None:
+        """The event to act on; a retry is consumed by asking."""
+        if self._lost.is_set():
+            return Event.LOST
+        if self._revoked.is_set():
+            return Event.REVOKED
+        if self._retry.is_set():
+            self._retry.clear()
+            self.any.clear()
+            return Event.RETRY
+        return None

@@ -1,0 +1,46 @@
+"""What a partition's thread works with; the wiring fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from holdfast.config.settings import Settings
+from holdfast.handler import Handler
+from holdfast.observe import Log, PartitionMetrics
+from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transactions
+from holdfast.snapshot.place import Place
+
+
+class Report(NamedTuple):
+    """What a worker tells the manager."""
+
+    partition: int
+    #: stale = the group metadata is refused and must be fetched anew
+    kind: Literal["live", "failed", "closed", "stale"]
+    #: with "live": where to read from, and the stream that the mailbox now takes
+    position: int = -1
+    stream: int = -1
+    cause: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """One partition's surroundings. Everything here may be called from the partition's thread."""
+
+    place: Place
+    settings: Settings
+    handler: Callable[[], Handler[Any]]
+    producer: Callable[[], Transactions]
+    #: a reader whose calls end with Cancelled once the argument returns True
+    reader: Callable[[Callable[[], bool]], Reader]
+    full_sink: Callable[[], FullSink]
+    offsets: Offsets
+    membership: Callable[[], Membership]
+    report: Callable[[Report], None]
+    log: Log
+    metrics: PartitionMetrics
+    clock: Clock
+    wall: Callable[[], float]
+    output_partitions: Callable[[str], int]

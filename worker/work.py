@@ -1,0 +1,98 @@
+"""Which records of a partition come next, and how carefully: the raw batches of the open transaction and what is to be redone.
+
+No Kafka, no clock: the live loop asks, the answer is a decision (rules T6, M4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from holdfast.record import Message
+from holdfast.worker.engine import Poisoned
+
+Messages = Sequence[Message]
+
+
+def offset(message: Message) -> int:
+    return message.offset() or 0
+
+
+class Work:
+    """Nothing that was taken is lost: it is committed, or it is back in `todo`."""
+
+    def __init__(self) -> None:
+        self._kept: list[Messages] = []
+        self._todo: deque[Messages] = deque()
+        #: the record that failed; what comes before it is committed first
+        self._poison: Poisoned | None = None
+        #: records below this offset are handled one by one, to find the one to blame
+        self._careful_until = -1
+
+    @property
+    def records(self) -> int:
+        """Records of the open transaction."""
+        return sum(map(len, self._kept))
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._todo)
+
+    def add(self, messages: Messages) -> None:
+        self._todo.append(messages)
+
+    def next(self, room: int) -> Messages | None:
+        """The next records to handle, now part of the open transaction; None when there are none before the poison."""
+        if not self._todo or self.at_poison is not None:
+            return None
+        messages = self._todo.popleft()
+        size = min(room, len(messages))
+        if offset(messages[0]) < self._careful_until:
+            size = 1
+        elif self._poison is not None:
+            size = min(size, sum(offset(message) < self._poison.offset for message in messages))
+        if size < len(messages):
+            self._todo.appendleft(messages[size:])
+            messages = messages[:size]
+        self._kept.append(messages)
+        return messages
+
+    def is_careful(self, messages: Messages) -> bool:
+        return offset(messages[0]) < self._careful_until
+
+    @property
+    def at_poison(self) -> Poisoned | None:
+        """The failure whose record comes next: commit what is open, then `face` it."""
+        if self._poison is None or (self._todo and offset(self._todo[0][0]) < self._poison.offset):
+            return None
+        return self._poison
+
+    def fail_at(self, poison: Poisoned) -> None:
+        """A record failed. Everything is to be redone up to it."""
+        self._careful_until = -1
+        self._poison = poison
+
+    def face(self) -> None:
+        """Everything before the poison is committed.
+
+        :raises RecordError: it is one record's fault. Otherwise its batch is redone record by record.
+        """
+        poison, self._poison = self._poison, None
+        assert poison is not None
+        if not poison.batch:
+            raise poison.error from poison.error.__cause__
+        self._careful_until = offset(self._todo[0][-1]) + 1
+
+    def suspect(self) -> None:
+        """Some record of the open transaction is to blame: redo all of it one by one."""
+        self._careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
+
+    def undo(self) -> int:
+        """The open transaction was rolled back; how many records are to be handled again."""
+        count = self.records
+        self._todo.extendleft(reversed(self._kept))
+        self._kept = []
+        return count
+
+    def committed(self) -> None:
+        self._kept = []
