@@ -153,7 +153,7 @@ def _membership(settings: Settings) -> ClientConfig:
     if group.instance_id:
         config["group.instance.id"] = group.instance_id
     if group.protocol == "classic":
-        # With the consumer protocol the broker has the assignor and the session times; the client refuses these.
+        # The consumer protocol has its assignor and session times on the broker; the client refuses them.
         config["partition.assignment.strategy"] = "cooperative-sticky"
         config["session.timeout.ms"] = _ms(group.session_seconds)
         config["heartbeat.interval.ms"] = _ms(group.heartbeat_seconds)
