@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -37,9 +38,11 @@ def read_committed(bootstrap_servers: str, topic: str, patience: float = 60.0) -
         records: dict[int, list[Raw]] = {partition: [] for partition in partitions}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         unfinished = set(partitions)
+        heard = monotonic()
         while unfinished:
-            messages = consumer.consume(10_000, timeout=patience)
-            if not messages:
+            messages = consumer.consume(10_000, timeout=0.1)  # it waits for all of them, or for the time
+            heard = monotonic() if messages else heard
+            if monotonic() - heard > patience:
                 raise TimeoutError(f"{topic}: nothing for {patience:.0f} s, unfinished: {sorted(unfinished)}")
             for message in messages:
                 _take(message, records, unfinished)
