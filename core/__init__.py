@@ -10,13 +10,13 @@ from holdfast.output import Output
 from holdfast.record import Record
 from holdfast.serde import Json, MsgPack, Serde
 from holdfast.table import Table
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from holdfast.service import Service
 
 __all__ = ["Handler", "HoldfastError", "Json", "MsgPack", "Output", "Record", "Serde", "Service", "Table", "__version__"]
 
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

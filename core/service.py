@@ -11,8 +11,6 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-import holdfast
-from holdfast import topics
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
@@ -25,6 +23,8 @@ from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
+from holdfast.topics import require
+from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Tools
 
@@ -97,9 +97,9 @@ class Service:
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
         log = Log(service=self.names.group, instance=self._settings.service.identity)
-        log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=holdfast.__version__)
+        log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         admin = Admin(self._settings, self.names.group)
-        facts = topics.require(admin, self.names, self._outputs())
+        facts = require(admin, self.names, self._outputs())
         wiring = _Wiring(self, admin, facts, log)
         consumer = KafkaGroupConsumer(self._settings, self.names, log)
         self._manager = wiring.manager = Manager(
@@ -111,12 +111,12 @@ class Service:
     def stop(self, timeout: float | None = None) -> None:
         """Commit what is processed, take a full if the settings say so, leave the group. Blocks; may be called twice.
 
-        `timeout` is in seconds, by default `group.drain_budget`; what has not committed by then is done again by the
+        `timeout` is in seconds, by default `service.stop_timeout`; what has not committed by then is done again by the
         next owner.
         """
         if self._thread is None or self._manager is None:
             return
-        self._manager.stop(self._settings.group.drain_seconds if timeout is None else timeout)
+        self._manager.stop(self._settings.service.stop_timeout if timeout is None else timeout)
         self._thread.join()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -178,7 +178,7 @@ class Service:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._manager is not None:
-            self._manager.stop(self._settings.group.drain_seconds)
+            self._manager.stop(self._settings.service.stop_timeout)
 
 
 class _Wiring:
@@ -223,7 +223,7 @@ class _Wiring:
                 instance=self._service.settings.service.identity,
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                version=holdfast.__version__,
+                version=__version__,
             ),
         )
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 
-import holdfast
 from holdfast.config.settings import Settings
 from holdfast.errors import StartError, TopicMismatch, TopicMissing, UsageError
 from holdfast.kafka.admin import Admin, TopicFacts
@@ -21,6 +20,7 @@ from holdfast.observe import Log
 from holdfast.snapshot import digest, records
 from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.snapshot.restore import last_mark
+from holdfast.version import __version__
 
 #: What an increment or full topic must be set to, and why.
 REQUIRED: dict[str, str] = {
@@ -205,7 +205,7 @@ class Topics:
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),
-            writer=Writer(instance="topics create", version=holdfast.__version__),
+            writer=Writer(instance="topics create", version=__version__),
             time=int(time.time() * 1000),
         )
         producer.fence()

@@ -19,8 +19,6 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
 from holdfast.snapshot.state import State
 
-#: How often a restore starts over when truncation overtakes it (rule C5).
-ATTEMPTS: Final = 3
 _FIRST_STEP: Final = 64
 
 #: Something an operator wants to read while a restore goes on: the event's name and its fields.
@@ -39,15 +37,17 @@ class Restored(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def restore(reader: Reader, place: Place, new_state: Callable[[], State], note: Note, clock: Clock) -> Restored:
-    """The newest committed state of a partition.
+def restore(
+    reader: Reader, place: Place, new_state: Callable[[], State], note: Note, clock: Clock, attempts: int = 3
+) -> Restored:
+    """The newest committed state of a partition; started over `attempts` times when truncation overtakes it (rule C5).
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
     :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again.
     """
     began = clock()
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, attempts + 1):
         try:
             state, mark, position, full, deltas = _Restore(reader, place, new_state, note).run()
         except OutOfRange as error:
@@ -55,7 +55,7 @@ def restore(reader: Reader, place: Place, new_state: Callable[[], State], note: 
         else:
             return Restored(state, mark, position, full, deltas, clock() - began)
     raise DamagedIncrement(
-        f"truncated while it was being read, {ATTEMPTS} times: is somebody else deleting records? "
+        f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
         f"`holdfast retry {place.partition}` tries again",
         topic=place.names.increment,
         partition=place.partition,

@@ -62,7 +62,7 @@ class Opening:
 
         reader = self._tools.reader(self._signals.leaving)
         try:
-            restored = restore(reader, self._tools.place, new_state, self._note, self._tools.clock)
+            restored = restore(reader, self._tools.place, new_state, self._note, self._tools.clock, self._tools.settings.restore.attempts)
             self._check_group_offset(restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
         finally:
