@@ -61,7 +61,7 @@ def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], obje
             if jar.name.startswith(WANTED):
                 shutil.copyfile(jar, target / jar.name)
     else:
-        _extract(_download_pyspark(work, report), target)
+        extract(_download_pyspark(work, report), target)
 
 
 def _download_pyspark(work: Path, report: Callable[[str], object]) -> Path:
@@ -77,7 +77,8 @@ def _download_pyspark(work: Path, report: Callable[[str], object]) -> Path:
     return next(work.glob("pyspark-*.tar.gz"))
 
 
-def _extract(archive: Path, target: Path) -> None:
+def extract(archive: Path, target: Path) -> None:
+    """Copy the wanted jars out of PySpark's archive, in one pass and without unpacking the rest."""
     with tarfile.open(archive) as tar:
         for member in tar:
             name = Path(member.name)

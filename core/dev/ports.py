@@ -18,9 +18,8 @@ LOW, HIGH = 12_000, 32_000
 def is_free(port: int) -> bool:
     """Tell whether a server could listen on `port` of the loopback address now."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the broker does: TIME_WAIT is no obstacle
+        # As the broker does: connections in TIME_WAIT are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
             probe.listen(1)

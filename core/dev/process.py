@@ -53,7 +53,7 @@ def command_of(pid: int) -> str:
         told = _read(Path("/proc") / str(pid) / "cmdline").replace("\0", " ").strip()
     else:
         told = _ps(pid, "args=")
-    return (told if len(told) <= 100 else f"{told[:30]} ... {told[-65:]}") or "unknown"
+    return (told if len(told) <= 120 else f"{told[:24]} ... {told[-90:]}") or "unknown"
 
 
 _HAS_PROC = Path("/proc/self/stat").exists()  # Linux; it needs no `ps`, which a minimal system lacks

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+WIRING = 5
 # Layer of each module, by its longest matching prefix. A module may import its own layer and lower ones.
 LAYERS = {
     "holdfast.errors": 0,
@@ -30,8 +31,8 @@ LAYERS = {
     "holdfast.balancer": 3,
     "holdfast.kafka": 3,
     "holdfast.dev": 4,  # asks the adapter whether a broker serves
-    "holdfast.pytest_plugin": 5,
-    "holdfast": 5,  # the wiring: service, testing, topics, and the root that names them all
+    "holdfast.pytest_plugin": WIRING,
+    "holdfast": WIRING,  # the wiring: service, testing, topics, and the root that names them all
     "holdfast.ops": 6,
 }
 INDEPENDENT = ("holdfast.worker", "holdfast.balancer", "holdfast.kafka")  # one layer, not each other
@@ -77,7 +78,10 @@ def imports_of(module: str, path: Path, known: frozenset[str]) -> Iterator[Impor
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: import from the defining module by its full name"
             base = node.module or ""
-            for alias in node.names:  # `from holdfast import config` names a module, not a thing in holdfast
+            for alias in node.names:
+                if (base, alias.name) == ("holdfast", "__version__"):
+                    continue  # the one thing that the root itself defines
+                # `from holdfast import config` names a module, not a thing in holdfast
                 deeper = f"{base}.{alias.name}"
                 yield Import(module, deeper if deeper in known else base, node.lineno)
 
@@ -101,7 +105,7 @@ def complaint(found: Import) -> str | None:
         return f"only {', '.join(owners)} may import it"
     if not within(found.target, "holdfast"):
         return None
-    if found.target == "holdfast" and found.importer != "holdfast.ops.cli.main":
+    if found.target == "holdfast" and layer_of(found.importer) < WIRING:
         return "import from the defining module, not from holdfast"
     if layer_of(found.target) > layer_of(found.importer):
         return f"layer {layer_of(found.importer)} may not import layer {layer_of(found.target)}"

@@ -1,0 +1,192 @@
+"""A real broker, started, killed, paused and restarted by `Cluster`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from holdfast.dev import Cluster
+from holdfast.dev.process import Identity
+from holdfast.dev.properties import parse, shipped
+from holdfast.dev.state import load
+from holdfast.kafka.probe import listed_brokers
+from holdfast.pytest_plugin import ClusterFactory
+
+pytestmark = pytest.mark.kafka
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Wait until `condition` holds; False when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"cluster-{uuid.uuid4().hex[:8]}"
+
+
+def transactional(cluster: Cluster) -> Producer:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": uuid.uuid4().hex}
+    producer = Producer({**settings, "log_level": 0})
+    producer.init_transactions(30)
+    return producer
+
+
+def create(cluster: Cluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+
+
+def commit(producer: Producer, topic: str, value: str) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, value)
+    producer.commit_transaction(30)
+
+
+def committed(cluster: Cluster, topic: str, count: int) -> list[str]:
+    """The first `count` committed values of the topic."""
+    settings = {"group.id": "unused", "isolation.level": "read_committed", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[str] = []
+    try:
+        deadline = time.monotonic() + 30
+        while len(found) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            value = message.value() if message is not None and message.error() is None else None
+            if isinstance(value, bytes):
+                found.append(value.decode())
+    finally:
+        consumer.close()
+    return found
+
+
+def test_kill_9_and_restart_keep_what_was_committed(kafka_cluster: ClusterFactory, topic: str) -> None:
+    cluster = kafka_cluster()
+    create(cluster, topic)
+    producer = transactional(cluster)
+    commit(producer, topic, "before")
+
+    cluster.kill(1)
+    assert not cluster.is_alive(1)
+    assert listed_brokers(cluster.bootstrap_servers, 0.5) is None
+    cluster.start(1)
+    commit(producer, topic, "after")
+
+    assert committed(cluster, topic, 2) == ["before", "after"]
+
+
+def test_a_paused_broker_is_silent_until_it_is_resumed(kafka_cluster: ClusterFactory) -> None:
+    cluster = kafka_cluster()
+
+    cluster.pause(1)
+    assert cluster.is_alive(1)
+    assert listed_brokers(cluster.bootstrap_servers, 1.0) is None
+    cluster.resume(1)
+
+    assert eventually(lambda: listed_brokers(cluster.bootstrap_servers, 1.0) is not None)
+
+
+def test_a_paused_broker_can_be_stopped_and_nothing_is_left() -> None:
+    with Cluster() as cluster:
+        cluster.pause(1)
+        assert cluster.directory.exists()
+    assert not cluster.directory.exists()
+    assert not cluster.is_alive(1)
+
+
+def test_two_clusters_side_by_side_know_nothing_of_each_other(
+    kafka: Cluster, kafka_cluster: ClusterFactory, topic: str
+) -> None:
+    other = kafka_cluster()
+    create(other, topic)
+
+    assert topic in AdminClient({"bootstrap.servers": other.bootstrap_servers}).list_topics(timeout=10).topics
+    assert (
+        topic
+        not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).topics
+    )
+
+
+def test_three_brokers_survive_one_and_replicate_everything(
+    kafka_cluster: ClusterFactory, topic: str
+) -> None:
+    cluster = kafka_cluster(brokers=3)
+    create(cluster, topic)
+    producer = transactional(cluster)
+    commit(producer, topic, "three alive")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    described = admin.list_topics(timeout=10).topics
+    for name in (topic, "__transaction_state"):
+        assert {len(each.replicas) for each in described[name].partitions.values()} == {3}, name
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        settings = admin.describe_configs([resource])[resource].result(10)
+        assert settings["min.insync.replicas"].value == "2", name
+
+    cluster.kill(2)
+    commit(producer, topic, "two alive")
+    cluster.start(2)
+
+    assert committed(cluster, topic, 2) == ["three alive", "two alive"]
+
+
+def test_the_broker_runs_with_the_shipped_settings(kafka: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    resource = ConfigResource(ResourceType.BROKER, "1")
+
+    actual = admin.describe_configs([resource])[resource].result(10)
+
+    for name in ("broker", "replicas-1", "development"):
+        for key, value in parse((shipped() / f"{name}.properties").read_text(encoding="utf-8")).items():
+            assert key in actual, f"the broker knows no {key}"
+            assert actual[key].value == value, key
+
+
+def test_clients_are_sent_to_the_advertised_port(kafka_cluster: ClusterFactory) -> None:
+    cluster = kafka_cluster(advertised={1: 11_999})
+
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{cluster.ports[1]}", "log_level": 0})
+
+    assert cluster.bootstrap_servers == "127.0.0.1:11999"
+    assert [broker.port for broker in admin.list_topics(timeout=10).brokers.values()] == [11_999]
+
+
+def test_brokers_die_with_their_parent_even_by_kill_9(python: str) -> None:
+    program = (
+        "import sys, time\nfrom holdfast.dev import Cluster\n"
+        "with Cluster() as cluster:\n    print(cluster.directory, flush=True)\n    time.sleep(600)\n"
+    )
+    with subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        directory = Path(parent.stdout.readline().strip())
+        known = load(directory)
+        assert known is not None
+        broker = known.brokers[0].process
+        assert isinstance(broker, Identity)
+        assert broker.is_alive()
+
+        os.kill(parent.pid, signal.SIGKILL)
+
+    assert broker.wait_gone(10)
+    assert eventually(lambda: not directory.exists())
+
+
+def test_nothing_is_created_by_naming_it(kafka: Cluster, topic: str) -> None:
+    client = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
+
+    assert "UNKNOWN_TOPIC" in str(client.list_topics(topic, timeout=10).topics[topic].error)
+    assert topic not in client.list_topics(timeout=10).topics

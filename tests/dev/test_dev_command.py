@@ -1,0 +1,141 @@
+"""`holdfast dev up | status | down`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.dev import Cluster
+from holdfast.dev.ports import free_ports
+from holdfast.dev.process import Identity
+from holdfast.dev.state import BrokerState, load, save
+from holdfast.kafka.probe import listed_brokers
+
+pytestmark = pytest.mark.kafka
+
+
+@dataclass
+class Command:
+    """`holdfast dev ...` on a directory of the test's own."""
+
+    python: str
+    directory: Path
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            self.python,
+            "-m",
+            "holdfast.ops.cli.entry",
+            "dev",
+            *arguments,
+            "--dir",
+            str(self.directory),
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    def told(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def dev(python: str, tmp_path: Path) -> Iterator[Command]:
+    command = Command(python, tmp_path / "dev")
+    yield command
+    command.run("down", "--delete")
+
+
+@pytest.fixture
+def port() -> str:
+    return str(free_ports(1)[0])
+
+
+def test_up_status_down_and_up_again(dev: Command, port: str) -> None:
+    up = dev.told("up", "--port", port)
+    assert (up["bootstrap_servers"], up["brokers"][0]["state"]) == (f"127.0.0.1:{port}", "ready")
+    assert listed_brokers(up["bootstrap_servers"], 5) == frozenset({1})
+    assert dev.run("status").returncode == 0
+
+    assert dev.told("down")["stopped"] == [up["brokers"][0]["pid"]]
+    assert dev.run("status").returncode == 3
+    assert dev.told("down")["stopped"] == []
+
+    again = dev.told("up")  # the port of last time, not the default
+    assert again["bootstrap_servers"] == up["bootstrap_servers"]
+
+
+def test_a_killed_broker_is_seen_and_up_recovers_it(dev: Command, port: str) -> None:
+    pid = dev.told("up", "--port", port)["brokers"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    broker = Identity.of(pid)
+    assert broker is None or broker.wait_gone(10)
+
+    assert dev.told("status")["brokers"][0]["state"] == "down"
+    assert dev.told("up")["brokers"][0]["state"] == "ready"
+
+
+def test_a_directory_in_use_names_the_holder_and_nothing_is_stopped(dev: Command, port: str) -> None:
+    pid = dev.told("up", "--port", port)["brokers"][0]["pid"]
+
+    second = dev.run("up")
+
+    assert second.returncode == 1
+    assert second.stderr.startswith(f"holdfast: directory {dev.directory} is held by pid {pid} (")
+    assert second.stderr.count("\n") == 1
+    assert dev.run("status").returncode == 0
+
+
+def test_a_port_in_use_names_the_holder(dev: Command, kafka: Cluster) -> None:
+    held = kafka.ports[1]
+
+    refused = dev.run("up", "--port", str(held))
+
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"holdfast: port {held} is held by pid ")
+    assert "kafka.Kafka" in refused.stderr
+    assert kafka.is_alive(1)
+
+
+def test_a_cluster_of_a_test_is_not_taken_over(dev: Command) -> None:
+    with Cluster(directory=dev.directory) as mine:
+        refused = dev.run("up")
+        assert refused.returncode == 1
+        assert f"directory {dev.directory} is held by pid" in refused.stderr
+        assert mine.is_alive(1)
+
+
+def test_down_never_stops_what_it_did_not_start(dev: Command, port: str) -> None:
+    """The recorded pid belongs to somebody else by now."""
+    dev.told("up", "--port", port)
+    dev.told("down")
+    known = load(dev.directory)
+    assert known is not None
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        now = Identity.of(stranger.pid)
+        assert now is not None
+        recorded = BrokerState(known.brokers[0].address, replace(now, started="an earlier life"))
+        save(dev.directory, msgspec.structs.replace(known, brokers=(recorded,)))
+
+        assert dev.told("down")["stopped"] == []
+
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_status_without_a_cluster_says_how_to_start_one(dev: Command) -> None:
+    absent = dev.run("status")
+
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert absent.stderr == (
+        f"holdfast: there is no cluster in {dev.directory}: start one with `holdfast dev up`\n"
+    )
