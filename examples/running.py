@@ -19,13 +19,13 @@ GLANCE = 0.05
 HOLDFAST = (str(Path(sys.executable).with_name("holdfast")),)
 
 
-def holdfast(servers: str, *arguments: str) -> str:
+def holdfast(servers: str, command: str) -> str:
     """Run a command of `holdfast` to its end and return what it printed.
 
     RuntimeError with its words if it fails.
     """
     done = subprocess.run(
-        [*HOLDFAST, *arguments],
+        [*HOLDFAST, *command.split()],
         cwd=ROOT,
         env=_environment(servers),
         capture_output=True,
@@ -33,7 +33,7 @@ def holdfast(servers: str, *arguments: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"holdfast {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        raise RuntimeError(f"holdfast {command}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 from confluent_kafka import (
@@ -75,6 +75,27 @@ class Progress:
         request = ConsumerGroupTopicPartitions(self._group)
         answer = self._admin.list_consumer_group_offsets([request])[self._group].result(timeout=30)
         return sum(max(each.offset, 0) for each in answer.topic_partitions or () if each.topic == self._topic)
+
+
+class Arrivals:
+    """Counts the committed records of a topic as they come; from one thread, as a context manager."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._consumer, self._topic = _plain_consumer(bootstrap_servers), topic
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        partitions = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic].partitions
+        self._consumer.assign([TopicPartition(self._topic, each, OFFSET_BEGINNING) for each in partitions])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def count(self) -> int:
+        """How many there have been so far; waits a tenth of a second at most."""
+        self._count += sum(message.error() is None for message in self._consumer.consume(10_000, 0.1))
+        return self._count
 
 
 def _plain_consumer(bootstrap_servers: str) -> Consumer:

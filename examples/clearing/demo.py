@@ -15,9 +15,6 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic, time
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from examples.clearing.app import Clearing
 from examples.clearing.feed import records as keyed
 from examples.clearing.market import trades
@@ -63,11 +60,9 @@ class Demo:
         return self.verify().ok
 
     def create_topics(self) -> None:
-        """Input and outputs are the house's own; holdfast adds its two and a genesis mark per partition."""
-        topics = [NewTopic(name, PARTITIONS, 1) for name in ("trades", "fills", "margin-calls")]
-        for created in AdminClient({"bootstrap.servers": self.servers}).create_topics(topics).values():
-            created.result(PATIENCE)
-        holdfast(self.servers, "topics", "create", TARGET, "--start-at", "beginning")
+        """Input, outputs, snapshots, and a genesis mark per partition: a first start is an act."""
+        create = f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}"
+        holdfast(self.servers, create)
         self.report.step(
             "topics", f"trades, fills, margin-calls and the snapshots, {PARTITIONS} partitions each"
         )
