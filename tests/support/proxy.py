@@ -1,0 +1,246 @@
+"""A TCP proxy in front of one broker that understands where Kafka requests begin and end.
+
+It can hold a request (and, as TCP would, all that follows on that connection), let it through later, reset
+the client's connection meanwhile, or let a request through and lose its answer. One proxy, one broker; the
+broker must advertise the proxy's port (`Cluster(advertised={1: proxy.port})`), or clients go round it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+WAIT_SECONDS = 30.0
+
+
+class ApiKey(enum.IntEnum):
+    """The requests that tests single out; numbers from the Kafka protocol."""
+
+    PRODUCE = 0
+    FETCH = 1
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it came from a client."""
+
+    api_key: int
+    version: int
+    correlation: int
+    frame: bytes
+
+
+class Fault(enum.Enum):
+    """What happens to the request that a trap catches."""
+
+    HOLD = "hold"  # the network delays it: the client waits until its own timeout
+    HOLD_AND_RESET = "hold and reset"  # it is on its way, and the client's connection breaks
+    LOSE_ANSWER = "lose answer"  # the broker gets it, and the client's connection breaks before the answer
+
+
+@dataclass(eq=False)
+class Trap:
+    """Catches the first request that matches. Its methods may be called from any thread."""
+
+    match: Callable[[Request], bool]
+    fault: Fault
+    request: Request | None = None
+    answer: bytes | None = None
+    _caught: threading.Event = field(default_factory=threading.Event)
+    _released: threading.Event = field(default_factory=threading.Event)
+    _answered: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def caught(self) -> bool:
+        """Tell whether a request is in the trap, or went through it."""
+        return self._caught.is_set()
+
+    def wait_caught(self) -> Request:
+        """Block until a request is caught; AssertionError after 30 s."""
+        assert self._caught.wait(WAIT_SECONDS), "no request came into the trap"
+        assert self.request is not None
+        return self.request
+
+    def deliver(self) -> bytes:
+        """Let the request go on and return the broker's answer: the bytes after the correlation id."""
+        self.wait_caught()
+        self._released.set()
+        assert self._answered.wait(WAIT_SECONDS), "the broker did not answer the delayed request"
+        assert self.answer is not None
+        return self.answer
+
+    def end_txn_error(self) -> int:
+        """Deliver an EndTxn and return the broker's error code for it (0: it was done)."""
+        answer = self.deliver()
+        assert self.request is not None
+        flexible = self.request.version >= 3  # an empty tag section comes first
+        body = answer[1:] if flexible else answer
+        return int(struct.unpack_from(">ih", body)[1])
+
+
+class Proxy:
+    """Listens on a free port at once; `connect` tells it where the broker really is."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((HOST, 0), backlog=200)
+        self.port: int = self._listener.getsockname()[1]
+        self.requests: Counter[int] = Counter()
+        self._upstream = 0
+        self._traps: list[Trap] = []
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connect(self, port: int) -> None:
+        """Forward to the broker that listens on `port` of the loopback address."""
+        self._upstream = port
+
+    def trap(self, api_key: int, fault: Fault, where: Callable[[Request], bool] = lambda _: True) -> Trap:
+        """Set a trap for the next request with `api_key` for which `where` holds."""
+        trap = Trap(lambda request: request.api_key == api_key and where(request), fault)
+        with self._lock:
+            self._traps.append(trap)
+        return trap
+
+    def reset_all(self) -> None:
+        """Break every connection there is now."""
+        with self._lock:
+            going = list(self._sockets)
+        for each in going:
+            _shutdown(each)
+
+    def close(self) -> None:
+        """Stop listening, break all connections, free whoever waits in a trap."""
+        _shutdown(self._listener)
+        self._listener.close()
+        with self._lock:
+            traps, self._traps = self._traps, []
+        for trap in traps:
+            trap._released.set()
+        self.reset_all()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection((HOST, self._upstream))
+            except OSError:  # the broker is down: the client sees it as such
+                client.close()
+                continue
+            link = _Link(self, client, broker)
+            for target in (link.upwards, link.downwards):
+                threading.Thread(target=target, name="proxy link", daemon=True).start()
+
+    def _trap_for(self, request: Request) -> Trap | None:
+        with self._lock:
+            self.requests[request.api_key] += 1
+            for trap in self._traps:
+                if trap.match(request):
+                    self._traps.remove(trap)
+                    return trap
+        return None
+
+
+class _Link:
+    """One client connection and its connection to the broker."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
+        self._proxy, self._client, self._broker = proxy, client, broker
+        self._awaited: dict[int, Trap] = {}
+        for each in (client, broker):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with proxy._lock:
+                proxy._sockets.add(each)
+
+    def upwards(self) -> None:
+        """Client to broker, request by request."""
+        with contextlib.suppress(OSError):
+            while (frame := _read_frame(self._client)) is not None:
+                api_key, version, correlation = struct.unpack_from(">hhi", frame, 4)
+                request = Request(api_key, version, correlation, frame)
+                trap = self._proxy._trap_for(request)
+                if trap is not None:
+                    self._spring(trap, request)
+                self._broker.sendall(frame)
+        # Half closed only: an answer that is still awaited must come back before the rest goes.
+        with contextlib.suppress(OSError):
+            if not self._awaited:
+                self._broker.shutdown(socket.SHUT_WR)
+
+    def downwards(self) -> None:
+        """Broker to client, answer by answer."""
+        with contextlib.suppress(OSError):
+            while (frame := _read_frame(self._broker)) is not None:
+                trap = self._awaited.pop(struct.unpack_from(">i", frame, 4)[0], None)
+                if trap is not None:
+                    trap.answer = frame[8:]
+                    trap._answered.set()
+                    if trap.fault is not Fault.HOLD:
+                        break
+                with contextlib.suppress(OSError):  # a client that has given up is not there any more
+                    self._client.sendall(frame)
+        self._forget()
+
+    def _spring(self, trap: Trap, request: Request) -> None:
+        """Do to `request` what the trap says; on return it is to be sent on."""
+        trap.request = request
+        self._awaited[request.correlation] = trap
+        if trap.fault is Fault.HOLD_AND_RESET:
+            _shutdown(self._client)
+        trap._caught.set()
+        if trap.fault is not Fault.LOSE_ANSWER:
+            trap._released.wait()
+
+    def _forget(self) -> None:
+        for each in (self._client, self._broker):
+            _shutdown(each)
+            each.close()
+            with self._proxy._lock:
+                self._proxy._sockets.discard(each)
+
+
+def _shutdown(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+
+
+def _read_frame(source: socket.socket) -> bytes | None:
+    """Return one size-prefixed frame, prefix included; None at the end of the stream."""
+    head = _read(source, 4)
+    body = _read(source, struct.unpack(">i", head)[0]) if head else None
+    return head + body if head and body is not None else None
+
+
+def _read(source: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        part = source.recv(count - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
