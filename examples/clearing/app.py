@@ -1,6 +1,4 @@
-"""The service. Run it with `holdfast run examples.clearing.app:service --config
-examples/clearing/clearing.toml`.
-"""
+"""The service: `holdfast run examples.clearing.app:service --config examples/clearing/clearing.toml`."""
 
 from examples.clearing.domain import Account, Fill, MarginCall, Position, Trade
 from holdfast import Handler, Output, Record, Service, Table
