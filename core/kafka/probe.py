@@ -11,21 +11,16 @@ def listed_brokers(bootstrap: str, timeout: float) -> frozenset[int] | None:
 
     None when no answer came within `timeout` seconds. Blocks for at most that long.
     """
-    quiet: dict[str, str | int | float | bool] = {
+    settings: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap,
-        "log_level": 0,
+        "log_level": 0,  # a broker that is down is an answer here, not news
+        "allow.auto.create.topics": False,
         "socket.timeout.ms": int(timeout * 1000),
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 100,
+        # No broker.address.family=v4: with it, not even 127.0.0.1 resolves on a machine without a network.
     }
-    admin = AdminClient(
-        {
-            **quiet,
-            "allow.auto.create.topics": False,
-            "reconnect.backoff.ms": 20,
-            "reconnect.backoff.max.ms": 100,
-            "broker.address.family": "v4",
-        }
-    )
     try:
-        return frozenset(admin.list_topics(timeout=timeout).brokers)
+        return frozenset(AdminClient(settings).list_topics(timeout=timeout).brokers)
     except KafkaException:
         return None

@@ -1,0 +1,60 @@
+"""Every supported Python that is on this machine passes the fast tier, against the wheel."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.packaging.environments import build_wheel, find_uv, run
+
+pytestmark = pytest.mark.slow
+SUPPORTED = ("3.11", "3.12", "3.13")
+
+
+def find_interpreter(version: str) -> str | None:
+    """Return a Python of that version, on PATH or kept by pyenv (whose shims may refuse to run)."""
+    kept = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
+    for candidate in (shutil.which(f"python{version}"), *map(str, kept)):
+        if candidate and run(candidate, "-c", "import venv, ssl").returncode == 0:
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_the_fast_tier_passes(root: Path, python: str, tmp_path: Path, version: str) -> None:
+    uv = find_uv()
+    base = find_interpreter(version)
+    if base is None:
+        pytest.skip(f"no Python {version} here")
+    wheel = build_wheel(root, python, tmp_path)
+    env = tmp_path / "env"
+    interpreter = str(env / "bin" / "python")
+    assert run(uv, "venv", "--quiet", "--python", base, str(env)).returncode == 0
+    for what in (["--require-hashes", "-r", str(root / "requirements.lock")], ["--no-deps", str(wheel)]):
+        done = run(uv, "pip", "install", "--quiet", "--python", interpreter, *what)
+        assert done.returncode == 0, done.stderr
+
+    tree = tmp_path / "tree"  # the copy that the wheel was built from, without packages in the way
+    tests = run(interpreter, "script/test.py", "--fast", "-q", "-p", "no:cacheprovider", cwd=tree)
+
+    assert tests.returncode == 0, tests.stdout[-3000:] + tests.stderr[-1000:]
+
+
+def test_the_supported_versions_are_declared(root: Path) -> None:
+    import tomllib
+
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: Python :: 3." in line]
+    assert tuple(declared) == SUPPORTED
+    assert project["requires-python"] == f">={SUPPORTED[0]}"
+
+
+def test_the_locks_name_hashes_and_no_host(root: Path) -> None:
+    for name in ("requirements.lock", "requirements-spark.lock"):
+        text = (root / name).read_text(encoding="utf-8")
+        assert "://" not in text
+        assert "index-url" not in text
+        pinned = [line for line in text.splitlines() if "==" in line]
+        assert pinned
+        assert text.count("--hash=sha256:") >= len(pinned)
