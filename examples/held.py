@@ -4,8 +4,7 @@ from time import monotonic
 from typing import Any
 
 from examples.proof import Held
-from holdfast.config.connection import KafkaSettings
-from holdfast.config.settings import Settings
+from holdfast.config import KafkaSettings, Settings
 from holdfast.handler import Handler, declared
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.reader import KafkaReader

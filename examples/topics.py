@@ -18,6 +18,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+QUIET = {"log_level": 2}
+"""A reader that outlives its broker for a moment has nothing to say about it."""
+
 
 class Raw(NamedTuple):
     """A record as it lies in a partition."""
@@ -67,7 +70,7 @@ class Progress:
     """How far a group has committed on a topic, asked from outside: this never joins the group."""
 
     def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
         self._group, self._topic = group, topic
 
     def position(self) -> int:
@@ -107,6 +110,7 @@ def _plain_consumer(bootstrap_servers: str) -> Consumer:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "allow.auto.create.topics": False,
+            **QUIET,
         }
     )
 

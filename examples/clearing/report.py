@@ -68,7 +68,7 @@ class Report:
     def step(self, what: str, detail: str = "") -> None:
         """One thing that happened, with the time since the demo began."""
         elapsed = monotonic() - self._began
-        self.console.print(f"[dim]{elapsed:5.1f} s[/]  [bold]{what:<12}[/] {detail}")
+        self.console.print(f"[dim]{elapsed:5.1f} s[/]  [bold]{what:<10}[/] {detail}", soft_wrap=True)
 
     def takeovers(self, survivor: str, rows: Sequence[Takeover]) -> None:
         """The phases of every partition that moved; seconds are counted from the kill."""
@@ -89,9 +89,8 @@ class Report:
             table.add_column(column, justify="right")
         for row in rows:
             times = (f"{each:.2f}" for each in (row.assigned, row.fenced, row.restored, row.live))
-            counts = (f"{each:,}" for each in (row.deltas, row.keys, row.replayed))
-            deltas, keys, replayed = counts
-            table.add_row(str(row.partition), *times, row.full, deltas, keys, replayed)
+            counts = (f"{each:,}" for each in (row.deltas, row.keys, row.bytes, row.replayed))
+            table.add_row(str(row.partition), *times, row.full, *counts)
         self.console.print(table)
 
     def verdict(self, verdict: Verdict) -> None:

@@ -1,4 +1,4 @@
-"""A chain of three services, each killed at random: its end and all three states follow from A's input alone."""
+"""A chain of three services, each killed at random: its end and all states follow from A's input alone."""
 
 import json
 from collections.abc import Callable, Iterator
