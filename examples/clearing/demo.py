@@ -33,7 +33,7 @@ PARTITIONS = 4
 RUSH = 0.75
 """Share of the trades that come in flat out; the kill falls into the middle of them. The rest comes at PACE.
 """
-PACE = 10_000
+PACE = 7_500
 """Trades a second after the killed process has been brought back."""
 PATIENCE = 60.0
 """Seconds that any one step may take."""

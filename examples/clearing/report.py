@@ -1,5 +1,6 @@
 """What the demo tells: each step when it happens, then what was measured. Words and tables only."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -10,6 +11,14 @@ from rich.table import Table
 
 from examples.clearing.verify import Verdict
 from examples.running import LogEvent
+
+
+COLUMNS = (
+    *("partition", "assigned", "fenced", "restored", "live"),
+    *("full", "deltas", "keys", "bytes", "replayed"),
+)
+WIDTH = 100
+"""Characters a line, where the account goes to a file and not to a terminal."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class Report:
     """Prints the demo's account to a terminal or a file."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False)
+        self.console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
         self._began = monotonic()
 
     def title(self, text: str) -> None:
@@ -75,17 +84,7 @@ class Report:
         table = Table(
             title=f"taken over by {survivor}, seconds after the kill", title_justify="left", box=None
         )
-        for column in (
-            "partition",
-            "assigned",
-            "fenced",
-            "restored",
-            "live",
-            "full",
-            "deltas",
-            "keys",
-            "replayed",
-        ):
+        for column in COLUMNS:
             table.add_column(column, justify="right")
         for row in rows:
             times = (f"{each:.2f}" for each in (row.assigned, row.fenced, row.restored, row.live))
