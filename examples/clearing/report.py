@@ -12,7 +12,6 @@ from rich.table import Table
 from examples.clearing.verify import Verdict
 from examples.running import LogEvent
 
-
 COLUMNS = (
     *("partition", "assigned", "fenced", "restored", "live"),
     *("full", "deltas", "keys", "bytes", "replayed"),
