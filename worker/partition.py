@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.errors import Fenced, HoldfastError, KafkaTrouble, PartitionError
+from holdfast.errors import Fenced, HoldfastError, KafkaTrouble, Lost, OwnershipError, PartitionError
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
@@ -246,15 +246,17 @@ class PartitionWorker:
         if cause is None:
             return
         self._tools.metrics.failed(cause)
-        event = "fenced_away" if isinstance(cause, Fenced) else "failed"
-        details = isinstance(cause, PartitionError) and cause.__cause__ is None
+        # Losing a partition is no failure of it: who owned it says so and lets go.
+        gone = isinstance(cause, OwnershipError)
+        details = isinstance(cause, PartitionError) and (gone or cause.__cause__ is None)
         self._tools.log.error(
-            "fenced_away" if event == "fenced_away" else "failed",
+            "fenced_away" if gone else "failed",
             error=type(cause).__name__,
             cause=str(cause),
             exc_info=None if details else cause,
         )
-        self._tools.report(Report(self.partition, "failed", cause=cause))
+        if not isinstance(cause, Lost):
+            self._tools.report(Report(self.partition, "failed", cause=cause))
 
     def _drop(self) -> None:
         self._drop_live()

@@ -1,0 +1,52 @@
+"""`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, HOLDFAST_* are its settings.
+
+Logs one JSON object a line to standard output.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from holdfast import Service
+from holdfast.config.load import load
+from tests.system.apps.tally import Tally, tally
+
+
+def _path(name: str) -> Path | None:
+    return Path(os.environ[name]) if os.environ.get(name) else None
+
+
+def _also_note_closing(handler: type[Tally]) -> Any:
+    """The end of an assignment goes to the file of calls, too, by the thread that ends."""
+
+    def processor(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if handler.note is not None and event["event"] == "partition_closed":
+            handler.note(f"closed {event['partition']}")
+        return event
+
+    return processor
+
+
+def main() -> None:
+    handler = tally(os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"))
+    structlog.configure(
+        processors=[
+            _also_note_closing(handler),
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(os.environ.get("PROBE_LEVEL", "info")),
+        logger_factory=structlog.WriteLoggerFactory(),
+    )
+    Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load()).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A handler whose outputs and state are a pure fold over its input, so that a reader can compute them again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from holdfast import Handler, Output, Record, Table
+
+
+class Event(msgspec.Struct, frozen=True):
+    id: int
+    amount: int
+
+
+class Total(msgspec.Struct, frozen=True):
+    count: int = 0
+    sum: int = 0
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line per event: where it came from, and the key's total after it."""
+
+    partition: int
+    offset: int
+    id: int
+    count: int
+    sum: int
+
+
+#: the amount of an event that the handler refuses while the file PROBE_POISON exists
+POISON = -1
+
+Note = Callable[[str], None]
+
+
+class Tally(Handler[Event]):
+    """Totals by key. Subclasses name the output."""
+
+    totals = Table(key=str, value=Total)
+    lines: Output[Line]
+    #: writes down every call, where a test wants to know
+    note: Note | None = None
+    poison: Path | None = None
+
+    def on_record(self, record: Record[Event]) -> None:
+        if self.note is not None:
+            self.note(f"call {self.partition} {record.offset}")
+        event, key = record.value, (record.key or b"").decode()
+        before = self.totals.get(key, Total())
+        after = Total(before.count + 1, before.sum + event.amount)
+        self.totals[key] = after
+        self.lines.send(Line(self.partition, record.offset, event.id, after.count, after.sum), key)
+        if event.amount == POISON and self.poison is not None and self.poison.exists():
+            raise ValueError("poison")
+
+
+def tally(output: str, calls: Path | None = None, poison_file: Path | None = None) -> type[Tally]:
+    """The handler with its output topic, and with a file to which all processes write their calls."""
+
+    class Bound(Tally):
+        lines = Output(output, value=Line)
+        note = None if calls is None else staticmethod(Calls(calls).note)
+        poison = poison_file
+
+    return Bound
+
+
+class Calls:
+    """Lines `WHAT PARTITION ... EPOCH`, appended whole, so that one file holds the order over all processes.
+
+    An epoch is one thread of one process: a partition has a thread of its own for each assignment.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._numbers = itertools.count(1)
+        self._local = threading.local()
+
+    def note(self, text: str) -> None:
+        if not hasattr(self._local, "epoch"):
+            self._local.epoch = f"{os.getpid()}-{next(self._numbers)}"
+        os.write(self._file, f"{text} {self._local.epoch}\n".encode())

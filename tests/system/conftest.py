@@ -1,0 +1,77 @@
+"""One broker for all system tests of a run: it creates topics for anybody who lets it, so that nothing may rely on that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if str(ROOT) not in sys.path:  # tests.system.* are imported from the project's root
+    sys.path.insert(0, str(ROOT))
+
+from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
+from tests.system.stage import Stage  # noqa: E402
+
+SETTINGS = {
+    "auto.create.topics.enable": "true",
+    # The consumer protocol takes its times from the broker: as short as the classic ones of these tests.
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    # Files with a broken retention are gone soon, so that a gap can be shown.
+    "log.segment.delete.delay.ms": "1000",
+}
+
+
+class StageFactory(Protocol):
+    """Arguments as for `Stage`, without servers and directory."""
+
+    def __call__(self, partitions: int = 4, namespace: str = "", service: str = "") -> Stage: ...
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Cluster]:
+    try:
+        cluster = Cluster(settings=SETTINGS)
+        cluster.start()
+    except (JavaMissing, JarsUnavailable) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Kafka here: {error}")
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def stages(broker: Cluster, tmp_path: Path) -> Iterator[StageFactory]:
+    """A factory of stages, each with a directory and names of its own."""
+    made: list[Stage] = []
+
+    def stage(partitions: int = 4, namespace: str = "", service: str = "") -> Stage:
+        directory = tmp_path / str(len(made))
+        directory.mkdir()
+        made.append(Stage(broker.bootstrap_servers, directory, partitions, namespace, service))
+        return made[-1]
+
+    yield stage
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def stage(stages: StageFactory) -> Stage:
+    """Four partitions, topics created, nothing fed."""
+    return stages().create_topics()
+
+
+@pytest.fixture
+def two_partitions(stages: StageFactory) -> Stage:
+    return stages(2).create_topics()
+
+
+Figure = Callable[[str, float, str], None]

@@ -1,0 +1,196 @@
+"""What a test stands on: a service's names and topics on the shared broker, its input, its processes, its verdict."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from holdfast import Service
+from holdfast.config.load import load
+from holdfast.config.settings import Settings
+from holdfast.names import Names
+from holdfast.topics import Topics
+from tests.system import verify
+from tests.system.apps.tally import tally
+from tests.system.processes import Process, await_true
+
+#: a takeover after a kill takes a session timeout: the shortest that the settings allow
+FAST = {
+    "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
+    "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
+}
+KIP848 = {"HOLDFAST_GROUP__PROTOCOL": "consumer"}
+
+
+class Stage:
+    """Unique names; everything it started is ended by `close`."""
+
+    def __init__(self, servers: str, directory: Path, partitions: int = 4, namespace: str = "", service: str = "") -> None:
+        run = uuid.uuid4().hex[:8]
+        self.servers, self.directory, self.partitions = servers, directory, partitions
+        self.names = Names(service or f"tally-{run}", f"events-{run}", namespace)
+        self.output = f"lines-{namespace}{run}"
+        self.calls = directory / "calls"
+        self.poison = directory / "poison"
+        self.group = verify.Group(servers, self.names.group)
+        self.snapshots = verify.Snapshots(servers, self.names)
+        self.processes: dict[str, Process] = {}
+        self._feeder = Feeder(servers, self.names.input)
+
+    # Set-up
+
+    def create_topics(self, start_at: str = "beginning") -> Stage:
+        findings = Topics(self.settings(), self.names, [self.output]).create(start_at, partitions=self.partitions)
+        assert all(finding.good for finding in findings), findings
+        return self
+
+    def environment(self, **more: str) -> dict[str, str]:
+        own = {
+            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers,
+            "HOLDFAST_SERVICE__NAMESPACE": self.names.namespace,
+            "PROBE_NAME": self.names.service,
+            "PROBE_INPUT": self.names.input,
+            "PROBE_OUTPUT": self.output,
+            "PROBE_POISON": str(self.poison),
+        }
+        protocol = KIP848 if more.get("HOLDFAST_GROUP__PROTOCOL") == "consumer" else FAST
+        return own | protocol | more
+
+    def settings(self, **more: str) -> Settings:
+        environment = self.environment(**more)
+        return load(env={key: value for key, value in environment.items() if key.startswith("HOLDFAST_")})
+
+    def process(self, name: str, **more: str) -> Process:
+        """Start a process of the service; a name that was used before starts that process again."""
+        if name not in self.processes:
+            self.processes[name] = Process(name, self.directory, self.environment(**more))
+        return self.processes[name].start()
+
+    def service(self, **more: str) -> Service:
+        """The service inside this process, not started."""
+        handler = tally(self.output, poison_file=self.poison)
+        return Service(self.names.service, input=self.names.input, handler=handler, settings=self.settings(**more))
+
+    def feed(self, count: int, keys: int = 1000) -> None:
+        """Append `count` events with ids that go on counting."""
+        self._feeder.feed(count, keys)
+
+    def send(self, value: bytes, partition: int, key: str = "k") -> None:
+        self._feeder.send(value, partition, key)
+
+    def load(self, per_second: int) -> Load:
+        """Feed steadily, in the background, until the `with` block ends."""
+        return Load(self._feeder, per_second)
+
+    @property
+    def fed(self) -> int:
+        return self._feeder.fed
+
+    # Looking on
+
+    def position(self) -> int:
+        """Input records whose transaction has committed (the input begins at 0 in each partition)."""
+        return sum(max(0, offset) for offset in self.group.positions(self.names.input).values())
+
+    def await_position(self, position: int, seconds: float = 120.0) -> None:
+        def there() -> bool:
+            ended = [process for process in self.processes.values() if process.exit_code not in (None, 0, -9)]
+            assert not ended, f"{ended[0].name} ended with {ended[0].exit_code}\n{ended[0].tail()}"
+            return self.position() >= position
+
+        try:
+            await_true(there, f"position {position}", seconds)
+        except AssertionError as error:
+            tails = "\n".join(f"--- {process.name}\n{process.tail(12)}" for process in self.processes.values())
+            raise AssertionError(f"{error}; at {self.position()}\n{tails}") from None
+
+    def await_all(self, seconds: float = 120.0) -> None:
+        """Until everything that was fed is committed."""
+        self._feeder.flush()
+        self.await_position(self.fed, seconds)
+
+    def await_empty_group(self, seconds: float = 30.0) -> None:
+        await_true(lambda: not self.group.members(), "no members", seconds)
+
+    def verify(self) -> verify.Fold:
+        """Outputs, state, positions and digests against the input; the fold, for more questions."""
+        expected = verify.fold(verify.read_all(self.servers, self.names.input))
+        assert sum(map(len, expected.lines.values())) == self.fed
+        assert verify.check_outputs(self.servers, self.output, expected) == self.fed
+        self.snapshots.check(expected)
+        committed = self.group.positions(self.names.input)
+        for partition, end in expected.ends.items():
+            assert committed.get(partition, 0) == end, f"group offset of partition {partition}"
+        return expected
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+        self._feeder.flush()
+
+
+class Feeder:
+    """Events with ids 0, 1, 2, ... and keys in no order; keys land where Java producers put them."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._topic, self.fed = topic, 0
+        self._random = random.Random(7)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def feed(self, count: int, keys: int) -> None:
+        for number in range(self.fed, self.fed + count):
+            key = f"key-{self._random.randrange(keys)}"
+            self._produce(b'{"id":%d,"amount":%d}' % (number, number % 97), key)
+        self.fed += count
+        self.flush()
+
+    def send(self, value: bytes, partition: int, key: str) -> None:
+        self._producer.produce(self._topic, value, key, partition)
+        self.flush()
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0
+
+    def _produce(self, value: bytes, key: str) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key)
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+
+
+class Load:
+    """Feeds in slices of 20 ms on a thread of its own."""
+
+    def __init__(self, feeder: Feeder, per_second: int) -> None:
+        self._feeder, self._each = feeder, max(1, per_second // 50)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began, slices = time.monotonic(), 0
+        while not self._done.wait(max(0.0, began + slices * 0.02 - time.monotonic())):
+            self._feeder.feed(self._each, 1000)
+            slices += 1

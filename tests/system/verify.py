@@ -1,0 +1,212 @@
+"""The verifier: reads input, output and snapshots from Kafka by itself and computes everything again.
+
+Outputs and positions are read with plain confluent_kafka. The state is what a restore of the increment and full topics
+gives, compared with a fold over the input; the digest is computed from the description of the format, not by its code.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import xxhash
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from holdfast.config.connection import KafkaSettings
+from holdfast.config.settings import Settings
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.reader import KafkaReader
+from holdfast.names import Names
+from holdfast.snapshot.digest import show
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.restore import Restored, restore
+from holdfast.snapshot.state import State
+from tests.system.apps.tally import Event, Line, Tally, Total
+
+
+class Row(NamedTuple):
+    partition: int
+    offset: int
+    key: str
+    value: bytes
+
+
+def read_all(servers: str, topic: str, isolation: str = "read_committed") -> dict[int, list[Row]]:
+    """Every record of a topic by partition, up to the end that the isolation level allows."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"verifier-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        rows: dict[int, list[Row]] = {partition: [] for partition in partitions}
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        unfinished, heard = set(partitions), time.monotonic()
+        while unfinished:
+            messages = consumer.consume(5000, 0.1)
+            heard = time.monotonic() if messages else heard
+            assert time.monotonic() - heard < 60, f"{topic}: nothing for 60 s, unfinished {unfinished}"
+            for message in messages:
+                _take(message, rows, unfinished)
+        return rows
+    finally:
+        consumer.close()
+
+
+def _take(message: Message, rows: dict[int, list[Row]], unfinished: set[int]) -> None:
+    error, partition = message.error(), message.partition() or 0
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        unfinished.discard(partition)
+        return
+    key, value = message.key() or b"", message.value() or b""
+    assert isinstance(key, bytes)
+    assert isinstance(value, bytes)
+    rows[partition].append(Row(partition, message.offset() or 0, key.decode(), value))
+
+
+@dataclass
+class Fold:
+    """What the handler must have done with an input."""
+
+    #: by key, in the order of the key's input partition
+    lines: dict[str, list[Line]] = field(default_factory=lambda: defaultdict(list))
+    #: by input partition, then key
+    totals: dict[int, dict[str, Total]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+
+def fold(inputs: dict[int, list[Row]]) -> Fold:
+    """The handler's work again, in other words."""
+    result, decode = Fold(), msgspec.json.Decoder(Event).decode
+    for partition, rows in inputs.items():
+        counts: dict[str, int] = defaultdict(int)
+        sums: dict[str, int] = defaultdict(int)
+        for row in rows:
+            event = decode(row.value)
+            counts[row.key] += 1
+            sums[row.key] += event.amount
+            line = Line(partition, row.offset, event.id, counts[row.key], sums[row.key])
+            result.lines[row.key].append(line)
+        result.totals[partition] = {key: Total(counts[key], sums[key]) for key in counts}
+        result.ends[partition] = rows[-1].offset + 1 if rows else 0
+    return result
+
+
+def digest_of(totals: dict[str, Total]) -> str:
+    """The sum of one hash per key, modulo 2^128: of the value, seeded with that of the key, seeded with the table's."""
+    table = xxhash.xxh3_64_intdigest(b"totals")
+    encode = msgspec.msgpack.encode
+    hashes = (
+        xxhash.xxh3_128_intdigest(encode(total), xxhash.xxh3_64_intdigest(key.encode(), table))
+        for key, total in totals.items()
+    )
+    return f"{sum(hashes) % 2**128:032x}"
+
+
+def check_outputs(servers: str, topic: str, expected: Fold) -> int:
+    """None lost, none twice, none foreign, each key's in order; the number of lines."""
+    decode = msgspec.json.Decoder(Line).decode
+    seen: dict[str, list[Line]] = defaultdict(list)
+    home: dict[str, int] = {}
+    for partition, rows in read_all(servers, topic).items():
+        for row in rows:
+            seen[row.key].append(decode(row.value))
+            assert home.setdefault(row.key, partition) == partition, f"key {row.key} lies in two partitions"
+    for key in sorted(expected.lines.keys() | seen.keys()):
+        assert_same(key, expected.lines.get(key, []), seen.get(key, []))
+    return sum(map(len, seen.values()))
+
+
+def assert_same(key: str, wanted: Sequence[Line], found: Sequence[Line]) -> None:
+    if list(wanted) == list(found):
+        return
+    known, ids = {line.id for line in wanted}, [line.id for line in found]
+    lost, twice = known - set(ids), len(ids) - len(set(ids))
+    foreign = sum(one not in known for one in ids)
+    first = next((pair for pair in zip(wanted, found, strict=False) if pair[0] != pair[1]), None)
+    raise AssertionError(
+        f"key {key}: {len(wanted)} lines expected, {len(found)} found; {len(lost)} lost, {twice} twice, {foreign} "
+        f"foreign; first difference {first}"
+    )
+
+
+class Snapshots:
+    """Restores a service's partitions as a new owner would, but fences nobody and joins no group."""
+
+    def __init__(self, servers: str, names: Names) -> None:
+        self._settings = Settings(kafka=KafkaSettings(bootstrap_servers=servers))
+        self._admin = Admin(self._settings, names.group)
+        self.names = names
+        self.notes: list[tuple[str, dict[str, object]]] = []
+
+    def restored(self, partition: int) -> Restored:
+        """:raises StateRefused: as a worker would."""
+        facts = self._admin.describe([self.names.input, self.names.increment, self.names.full])
+        ids = {name: fact.id for name, fact in facts.items() if fact is not None}
+        given = facts[self.names.input]
+        assert given is not None
+        place = Place(self.names, partition, given.partitions, ids)
+        group = f"{self.names.group}-{uuid.uuid4().hex[:6]}"
+        reader = KafkaReader(self._settings, group, self._admin, lambda: False, time.monotonic)
+        try:
+            return restore(reader, place, _new_state, lambda *note: self.notes.append(note), time.monotonic)
+        finally:
+            reader.close()
+
+    def check(self, expected: Fold) -> None:
+        """State, position, digest of the state, digest in the mark: each as the fold says."""
+        for partition, totals in expected.totals.items():
+            restored = self.restored(partition)
+            where = f"{self.names.group} partition {partition}"
+            position = restored.mark.positions[self.names.input]
+            assert position == expected.ends[partition], f"{where}: position {position}"
+            assert restored.position == position, f"{where}: state of {restored.position}"
+            stored = restored.state.tables["totals"].stored
+            held = {key: msgspec.msgpack.decode(value, type=Total) for key, value in stored.items()}
+            assert held == totals, f"{where}: state differs"
+            wanted = digest_of(totals)
+            assert show(restored.mark.digest) == wanted, f"{where}: the mark's digest differs"
+            assert show(restored.state.digest) == wanted, f"{where}: the state's digest differs"
+
+
+def _new_state() -> State:
+    return State([Tally.totals.bind()])
+
+
+class Group:
+    """The consumer group as an outsider sees it; never a member."""
+
+    def __init__(self, servers: str, group: str) -> None:
+        self._admin, self._group = AdminClient({"bootstrap.servers": servers}), group
+
+    def positions(self, topic: str) -> dict[int, int]:
+        """Committed offsets; transactions that are open count for nothing."""
+        asked = [ConsumerGroupTopicPartitions(self._group)]
+        answer = self._admin.list_consumer_group_offsets(asked)[self._group].result(30)
+        places = answer.topic_partitions or ()
+        return {place.partition: place.offset for place in places if place.topic == topic}
+
+    def members(self) -> list[Any]:
+        return list(self._admin.describe_consumer_groups([self._group])[self._group].result(30).members)
