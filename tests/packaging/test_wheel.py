@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tests.packaging.environments import build_wheel, find_uv, run
 from tests.packaging.test_architecture import modules
 
@@ -17,17 +21,38 @@ def wheel(root: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> 
     return build_wheel(root, python, tmp_path_factory.mktemp("wheel"))
 
 
+def closure(wanted: str) -> set[str]:
+    """Return the normalised names of what `holdfast` with that extra needs, by what is installed here."""
+    found: set[str] = set()
+    open_ends = [("holdfast", wanted)]
+    while open_ends:
+        name, extra = open_ends.pop()
+        for line in requires(name) or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                key = canonicalize_name(needed.name)
+                open_ends += [] if key in found else [(key, each) for each in (needed.extras or {""})]
+                found.add(key)
+    return found
+
+
 def install(root: Path, wheel: Path, python: str, target: Path, extra: str = "") -> Path:
-    """Make an environment that holds nothing but the wheel and what it asks for; return its bin folder."""
+    """Make an environment that holds nothing but the wheel and what it asks for; return its bin folder.
+
+    From the lock and uv's cache alone: the second run of script/test must not need a network.
+    """
     uv = find_uv()
     assert run(uv, "venv", "--quiet", "--python", python, str(target)).returncode == 0
-    interpreter = str(target / "bin" / "python")
-    lock = str(root / "requirements.lock")
-    wanted = f"holdfast{extra} @ {wheel.as_uri()}"
-    done = run(
-        uv, "pip", "install", "--offline", "--quiet", "--python", interpreter, "--constraint", lock, wanted
-    )
-    assert done.returncode == 0, done.stderr
+    names = closure(extra)
+    blocks = re.split(r"\n(?=\S)", (root / "requirements.lock").read_text(encoding="utf-8"))
+    subset = target / "subset.lock"
+    subset.write_text("\n".join(block for block in blocks if block.split("==")[0] in names) + "\n")
+    options = ["--offline", "--quiet", "--python", str(target / "bin" / "python")]
+    for what in (["--require-hashes", "-r", str(subset)], ["--no-deps", str(wheel)]):
+        done = run(uv, "pip", "install", *options, *what)
+        assert done.returncode == 0, done.stderr
+    complete = run(uv, "pip", "check", "--python", str(target / "bin" / "python"))
+    assert complete.returncode == 0, complete.stderr
     return target / "bin"
 
 
@@ -45,7 +70,7 @@ def test_the_wheel_holds_every_module_and_the_broker_settings(root: Path, wheel:
 
 
 def test_the_command_line_runs_from_the_wheel(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
-    programs = install(root, wheel, python, tmp_path / "env", "[cli]")
+    programs = install(root, wheel, python, tmp_path / "env", "cli")
 
     helped = run(str(programs / "holdfast"), "--help", cwd=tmp_path)
 
