@@ -1,0 +1,121 @@
+"""Who takes part in the comparison, and how one of them is run: a process of its own, measured from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import environments
+
+HERE = Path(__file__).parent
+Command = Callable[[], list[str]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """`command` makes the environment if need be and returns the command line, without the job file."""
+
+    letter: str
+    title: str
+    command: Command
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _python(environment: str, file: str) -> Command:
+    return lambda: [environments.python_of(environment), str(HERE / "contenders" / file)]
+
+
+def _streams() -> list[str]:
+    path = environments.streams_class_path()
+    return ["java", "-Xms512m", "-Xmx1500m", "-cp", path, "Totals"]
+
+
+def _holdfast() -> list[str]:
+    return [sys.executable, "-m", "benchmarks.holdfast_app"]
+
+
+CONTENDERS = {
+    "a": Contender("a", "holdfast on_record", _holdfast, {"batch": False, "origin": False}),
+    "a_origin": Contender("a_origin", "holdfast on_record, output.origin on", _holdfast, {"batch": False, "origin": True}),
+    "b": Contender("b", "holdfast on_batch", _holdfast, {"batch": True, "origin": False}),
+    "c": Contender("c", "confluent-kafka by hand, json", _python("loop", "loop_json.py")),
+    "d": Contender("d", "the same, msgspec, tuned", _python("loop", "loop_msgspec.py")),
+    "e": Contender("e", "quixstreams exactly-once", _python("quix", "quix.py")),
+    "f": Contender("f", "Kafka Streams exactly_once_v2", _streams, {"caching": True}),
+    "g": Contender("g", "bytewax (at least once)", _python("bytewax", "bytewax_flow.py")),
+}
+
+
+@dataclass
+class Usage:
+    """What a finished process used."""
+
+    cpu_seconds: float = 0.0
+    peak_mb: float = 0.0
+    exit_code: int = 0
+
+
+class Running:
+    """A contender at work. The job file, its state directory and its output live in a folder that `stop` removes."""
+
+    def __init__(self, contender: Contender, job: dict[str, Any]) -> None:
+        command = contender.command()
+        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
+        folder = Path(self._folder.name)
+        self.log = folder / "log"
+        file = folder / "job.json"
+        file.write_text(json.dumps({"state_dir": str(folder / "state"), **contender.options, **job}))
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*command, str(file)], cwd=HERE.parent, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
+        self._usage: Usage | None = None
+
+    def alive(self) -> bool:
+        """Tell whether it still runs; reaps it when it does not, keeping what it used."""
+        if self._usage is None:
+            pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+            if pid:
+                self._keep(status, used)
+        return self._usage is None
+
+    def stop(self, *, kill: bool = False, patience: float = 20.0) -> Usage:
+        """End it, kindly at first, and return what it used."""
+        if self.alive():
+            self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+            deadline = time.monotonic() + patience
+            while self.alive() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if self.alive():
+                self.process.kill()
+                _, status, used = os.wait4(self.process.pid, 0)
+                self._keep(status, used)
+        self._folder.cleanup()
+        assert self._usage is not None
+        return self._usage
+
+    def said(self, lines: int = 4) -> str:
+        """Return the end of its output, for a message about a failure."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def _keep(self, status: int, used: Any) -> None:
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+        self._usage = Usage(cpu, peak, self.process.returncode)
+
+
+def new_job(bootstrap: str, records: int, source: str, target: str, **more: Any) -> dict[str, Any]:
+    """Return what every contender is told."""
+    group = f"bench-{uuid.uuid4().hex[:8]}"
+    job = {"bootstrap": bootstrap, "records": records, "input": source, "output": target, "group": group}
+    return job | {"changelog": f"{group}-changelog", "commit_seconds": 0.1} | more

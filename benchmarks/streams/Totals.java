@@ -1,0 +1,122 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
+import com.fasterxml.jackson.databind.ObjectWriter;
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
+
+/** (f) Kafka Streams, exactly_once_v2, an in-memory store, one thread. Run: java Totals JOB.json */
+public final class Totals {
+    static final ObjectMapper JSON = new ObjectMapper();
+
+    public static final class Trade {
+        public String id, account, symbol, side;
+        public long quantity, price, ts;
+    }
+
+    public static final class Running {
+        public String id, account;
+        public long total, count;
+    }
+
+    static final class Add implements Processor<byte[], byte[], byte[], byte[]> {
+        private final ObjectReader read = JSON.readerFor(Trade.class);
+        private final ObjectWriter write = JSON.writerFor(Running.class);
+        private final Running running = new Running();
+        private ProcessorContext<byte[], byte[]> context;
+        private KeyValueStore<String, byte[]> store;
+
+        @Override
+        public void init(ProcessorContext<byte[], byte[]> given) {
+            context = given;
+            store = given.getStateStore("totals");
+        }
+
+        @Override
+        public void process(Record<byte[], byte[]> record) {
+            try {
+                Trade trade = read.readValue(record.value());
+                byte[] old = store.get(trade.account);
+                ByteBuffer was = old == null ? null : ByteBuffer.wrap(old);
+                long amount = trade.quantity * trade.price;
+                running.id = trade.id;
+                running.account = trade.account;
+                running.total = (was == null ? 0 : was.getLong()) + (trade.side.equals("BUY") ? amount : -amount);
+                running.count = (was == null ? 0 : was.getLong()) + 1;
+                store.put(trade.account, ByteBuffer.allocate(16).putLong(running.total).putLong(running.count).array());
+                context.forward(record.withValue(write.writeValueAsBytes(running)));
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+    }
+
+    public static void main(String[] args) throws Exception {
+        Map<?, ?> job = JSON.readValue(new File(args[0]), Map.class);
+        Properties settings = new Properties();
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, job.get("group"));
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, job.get("bootstrap"));
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        long commit = Math.round(((Number) job.get("commit_seconds")).doubleValue() * 1000);
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, commit);
+        settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 1);
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("session.timeout.ms", "6000");
+
+        boolean caching = Boolean.TRUE.equals(job.get("caching"));
+        var store = Stores.keyValueStoreBuilder(
+            Stores.inMemoryKeyValueStore("totals"), Serdes.String(), Serdes.ByteArray());
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.addStateStore(caching ? store.withCachingEnabled() : store);
+        builder.stream((String) job.get("input"),
+                org.apache.kafka.streams.kstream.Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
+            .process(Add::new, "totals")
+            .to((String) job.get("output"),
+                org.apache.kafka.streams.kstream.Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
+        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        streams.setGlobalStateRestoreListener(new Restores());
+        long began = System.currentTimeMillis();
+        streams.setStateListener((now, before) -> {
+            if (now == KafkaStreams.State.RUNNING) {
+                System.out.println("{\"running_ms\": " + (System.currentTimeMillis() - began) + "}");
+            }
+        });
+        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.start();
+    }
+
+    /** Tells how long the store took to restore, one JSON line each. */
+    static final class Restores implements StateRestoreListener {
+        private long began;
+
+        @Override
+        public void onRestoreStart(TopicPartition partition, String store, long from, long to) {
+            began = System.currentTimeMillis();
+        }
+
+        @Override
+        public void onBatchRestored(TopicPartition partition, String store, long end, long count) {}
+
+        @Override
+        public void onRestoreEnd(TopicPartition partition, String store, long total) {
+            long took = System.currentTimeMillis() - began;
+            System.out.println("{\"restored\": " + total + ", \"restore_ms\": " + took + "}");
+        }
+    }
+}
