@@ -47,8 +47,8 @@ def install(root: Path, wheel: Path, python: str, target: Path, extra: str = "")
     blocks = re.split(r"\n(?=\S)", (root / "requirements.lock").read_text(encoding="utf-8"))
     subset = target / "subset.lock"
     subset.write_text("\n".join(block for block in blocks if block.split("==")[0] in names) + "\n")
-    options = ["--offline", "--quiet", "--python", str(target / "bin" / "python")]
-    for what in (["--require-hashes", "-r", str(subset)], ["--no-deps", str(wheel)]):
+    options = ["--offline", "--no-deps", "--quiet", "--python", str(target / "bin" / "python")]
+    for what in (["--require-hashes", "-r", str(subset)], [str(wheel)]):
         done = run(uv, "pip", "install", *options, *what)
         assert done.returncode == 0, done.stderr
     complete = run(uv, "pip", "check", "--python", str(target / "bin" / "python"))
