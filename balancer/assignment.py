@@ -59,8 +59,9 @@ class Assignment:
 
     tracks: dict[int, Track] = field(default_factory=dict)
 
-    def add(self, partition: int, worker: Worker) -> None:
-        self.tracks[partition] = Track(worker)
+    def add(self, partition: int, track: Track) -> Track:
+        self.tracks[partition] = track
+        return track
 
     def remove(self, partitions: Sequence[int]) -> list[Worker]:
         """The workers of those partitions that were here."""

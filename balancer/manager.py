@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Literal, Protocol
 
 from holdfast import observe
-from holdfast.balancer.assignment import Assignment, Worker
+from holdfast.balancer.assignment import Assignment, Track, Worker
 from holdfast.balancer.flow import Flow
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, RetentionGap
@@ -45,7 +45,7 @@ class Manager:
     def __init__(
         self,
         consumer: GroupConsumer,
-        workers: Callable[[int], Worker],
+        workers: Callable[[int, Callable[[Report], None]], Worker],
         settings: Settings,
         service: str,
         log: Log,
@@ -55,7 +55,7 @@ class Manager:
         self._service, self._log, self._clock = service, log, clock
         self._assignment = Assignment()
         self._flow = Flow(settings.flow.high, settings.flow.low)
-        self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[tuple[Track, Report]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
@@ -66,9 +66,6 @@ class Manager:
         self.failure: BaseException | None = None
 
     # Any thread
-
-    def report(self, report: Report) -> None:
-        self._reports.put(report)
 
     def stop(self, within: float) -> None:
         """Drain every partition, leave the group, end the thread."""
@@ -154,17 +151,16 @@ class Manager:
                 if chosen in (None, partition):
                     track.worker.retry()
         while not self._reports.empty():
-            self._note(self._reports.get())
+            self._note(*self._reports.get())
 
-    def _note(self, report: Report) -> None:
+    def _note(self, track: Track, report: Report) -> None:
         if report.kind == "stale":
             self._stale = True
             return
-        track = self._assignment.tracks.get(report.partition)
         if report.kind == "failed" and self._settings.failure.on_partition_failure == "exit":
             self.failure = self.failure or report.cause
             self._stopping.set()
-        if track is None or self._stopping.is_set():
+        if self._assignment.tracks.get(report.partition) is not track or self._stopping.is_set():
             return
         if report.kind == "live":
             track.go_live(report.position, report.stream)
@@ -205,9 +201,12 @@ class Manager:
         if self._stopping.is_set():
             return
         for partition in partitions:
-            worker = self._workers(partition)
-            self._assignment.add(partition, worker)
-            worker.start()
+            self._assignment.add(partition, self._new_track(partition)).worker.start()
+
+    def _new_track(self, partition: int) -> Track:
+        """A worker's reports carry its track: those of an earlier assignment are told apart."""
+        track: Track = Track(self._workers(partition, lambda report: self._reports.put((track, report))))
+        return track
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Waits for the drains, within their budget, and for nothing else (rule T9)."""

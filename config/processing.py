@@ -83,9 +83,15 @@ class SnapshotSettings:
         low=65_536,
         high=10**13,
     )
+    full_growth: int = count(
+        1,
+        "Take a full when the deltas since the last one hold this many times the keys of the state, and at "
+        "least 500,000 keys: a restore then applies about as much as it loads. 0: never for this reason.",
+        high=1000,
+    )
     slice_budget: float = seconds(
-        0.005,
-        "Longest time that one slice of a full may hold up processing; a slice is taken at a commit.",
+        0.003,
+        "Longest time that one slice of a full may hold up processing; slices are taken between batches.",
         low=0.0005,
         high=10.0,
     )

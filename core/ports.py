@@ -63,8 +63,8 @@ class Transactions(Protocol):
 
     attempt: str
 
-    def fence(self) -> None:
-        """init_transactions: from here no older owner can commit. Blocks; raises KafkaTrouble."""
+    def fence(self, cancelled: Callable[[], bool]) -> None:
+        """init_transactions: from here no older owner can commit. Blocks; raises KafkaTrouble, Cancelled."""
         ...
 
     def begin(self) -> None: ...
@@ -80,11 +80,16 @@ class Transactions(Protocol):
         """Queue one record of the increment; raises as `send`."""
         ...
 
-    def commit(self, position: int, membership: Any) -> None:
-        """Send the offsets (none without a membership), then commit. Blocks up to the commit deadline.
+    def send_offsets(self, position: int, membership: Any) -> None:
+        """Wait until all that was sent is on its partitions, and put the offsets into the transaction (rule T1).
 
-        Raises TransactionAborted (offsets refused: nothing was committed), OutcomeUnknown or ProducerFenced.
+        What is sent after this is the mark: nothing else may join a transaction that a delayed request has torn. Blocks;
+        raises TransactionAborted (nothing was committed), OutcomeUnknown or ProducerFenced.
         """
+        ...
+
+    def commit(self) -> None:
+        """Blocks up to the commit deadline. Raises OutcomeUnknown or ProducerFenced."""
         ...
 
     def abort(self) -> None:

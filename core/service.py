@@ -26,7 +26,7 @@ from holdfast.snapshot.records import Writer
 from holdfast.topics import require
 from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.tools import Tools
+from holdfast.worker.tools import Report, Tools
 
 _STEP = 0.2
 
@@ -49,7 +49,8 @@ class Service:
         settings: Settings | None = None,
         namespace: str | None = None,
     ) -> None:
-        if not isinstance(input, str) or input.startswith("^"):
+        given: object = input
+        if not isinstance(given, str) or given.startswith("^"):
             raise UsageError(
                 f"Service {name!r}: input={input!r} is a list or a pattern; a service reads one topic, make one service each"
             )
@@ -188,10 +189,10 @@ class _Wiring:
         self._service, self._admin, self._facts, self._log = service, admin, facts, log
         self.manager: Manager
 
-    def worker(self, partition: int) -> PartitionWorker:
-        return PartitionWorker(self._tools(partition))
+    def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
+        return PartitionWorker(self._tools(partition, report))
 
-    def _tools(self, partition: int) -> Tools:
+    def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
         service, admin, names = self._service, self._admin, self._service.names
         settings, log = service.settings, self._log.bind(partition=partition)
         return Tools(
@@ -203,7 +204,7 @@ class _Wiring:
             full_sink=lambda: KafkaFullSink(settings, names.full, partition),
             offsets=admin,
             membership=lambda: self.manager.membership,
-            report=self.manager.report,
+            report=report,
             log=log,
             metrics=PartitionMetrics(names.group, partition),
             clock=time.monotonic,

@@ -30,6 +30,10 @@ class SortedTable(Table[K, V]):
         self._order = None if len(keys) > len(self._keys()) else self._keys()
         self._keys().update(keys)
 
+    def loaded(self) -> None:
+        super().loaded()
+        self._order = None
+
     def __iter__(self) -> Iterator[K]:
         return (key for key, _ in self.range())
 

@@ -202,6 +202,21 @@ class Table(Generic[K, V]):
         if len(tombed) > max(_TOMBED, len(stored)):
             self.order, self._tombed = list(stored), set()
 
+    def load(self, keys: list[K], values: list[bytes | None]) -> None:
+        """While restoring: as `apply`, but what depends on the whole table waits for `loaded`."""
+        if None not in values:
+            self.stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value is None:
+                self.stored.pop(key, None)
+            else:
+                self.stored[key] = value
+
+    def loaded(self) -> None:
+        """The restore is complete."""
+        self.order, self._tombed = list(self.stored), set()
+
     def check_in_place(self) -> None:
         """Only traced tables can tell whether a value was changed in place."""
 

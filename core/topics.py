@@ -208,11 +208,11 @@ class Topics:
             writer=Writer(instance="topics create", version=__version__),
             time=int(time.time() * 1000),
         )
-        producer.fence()
+        producer.fence(lambda: False)
         producer.begin()
         for record in (Header(0, producer.attempt, lineage, position), mark):
             producer.send_increment(names.increment, partition, records.pack(record))
-        producer.commit(position, None)
+        producer.commit()
         producer.drop()
 
 

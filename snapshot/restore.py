@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import DamagedIncrement, DigestMismatch, NoMark
+from holdfast.errors import DamagedIncrement, DigestMismatch, NoMark, TornTransaction
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.chain import Chain, Increment
 from holdfast.snapshot.full import FullUnusable, load
+from holdfast.snapshot.garbage import no_collection
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
 from holdfast.snapshot.state import State
@@ -49,7 +50,8 @@ def restore(
     began = clock()
     for attempt in range(1, attempts + 1):
         try:
-            state, mark, position, full, deltas = _Restore(reader, place, new_state, note).run()
+            with no_collection:
+                state, mark, position, full, deltas = _Restore(reader, place, new_state, note).run()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
         else:
@@ -65,23 +67,37 @@ def restore(
 def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
     """The newest mark, found by walking back from the end; None when the partition holds none (requirement B6).
 
-    :raises frame.BadFrame: a record is not ours or damaged.
+    :raises frame.BadFrame: a record is not ours or damaged. :raises TornTransaction: a header follows the mark.
     """
     start, end = reader.bounds(topic, partition)
-    step, upper = _FIRST_STEP, end
+    step, upper, followed_by = _FIRST_STEP, end, -1
     while upper > start:
         lower = max(start, upper - step)
-        found: bytes | None = None
+        found, follower = None, -1
         for batch in reader.read(topic, partition, lower, upper):
             for message in batch:
                 if frame.kind_of(message.value()) == b"M":
-                    found = message.value()
+                    found, follower = message.value(), -1
+                elif follower < 0:
+                    follower = message.offset() or 0
+        followed_by = follower if follower >= 0 else followed_by
         if found is not None:
-            mark = records.unpack(found)
-            assert isinstance(mark, Mark)
-            return mark
+            return _unfollowed(records.unpack(found), followed_by, topic, partition)
         upper, step = lower, step * 8
     return None
+
+
+def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int) -> Mark:
+    assert isinstance(mark, Mark)
+    if follower >= 0:
+        raise TornTransaction(
+            f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was changed. See "
+            f"docs/runbook.md, 'Torn transaction'",
+            topic=topic,
+            partition=partition,
+            position=follower,
+        )
+    return mark
 
 
 class _Restore:
@@ -128,21 +144,23 @@ class _Restore:
         return None, None
 
     def _deltas(self, mark: Mark, manifest: Manifest | None) -> tuple[int, int]:
-        """Apply what came after the base; the position of the newest state, and how many deltas it took."""
+        """Apply what came after the base; the position of the newest state, and how many deltas it took.
+
+        The digest is compared once, at the newest mark whose state this is: before the last slice of a fuzzy full the
+        state is no transaction's (rule S1).
+        """
         topic, applied = self.names.input, 0
         position = manifest.positions[topic] if manifest else -1
-        consistent = manifest.through if manifest else 0
-        if manifest is not None and manifest.digest:
-            self._check_digest(manifest.digest, f"full of transaction {manifest.first}")
+        expected = manifest.digest if manifest else b""
         for increment in self._increments(mark, manifest):
             if not increment.mark.delta:
                 continue
             for part in increment.parts:
                 for raw in part.entries:
                     self.state.load(self.decoder.decode(raw))
-            applied, position = applied + 1, increment.mark.positions[topic]
-            if increment.mark.n >= consistent:
-                self._check_digest(increment.mark.digest, f"mark of transaction {increment.mark.n}")
+            applied, position, expected = applied + 1, increment.mark.positions[topic], increment.mark.digest
+        self.state.loaded()
+        self._check_digest(expected)
         return position, applied
 
     def _increments(self, mark: Mark, manifest: Manifest | None) -> Iterator[Increment]:
@@ -165,11 +183,11 @@ class _Restore:
         if chain.last is None or chain.last < mark.n:
             raise self._damaged(f"the chain ends with transaction {chain.last}, the last mark is {mark.n}")
 
-    def _check_digest(self, expected: bytes, whose: str) -> None:
+    def _check_digest(self, expected: bytes) -> None:
         found = digest.to_bytes(self.state.digest)
         if found != expected:
             raise DigestMismatch(
-                f"the restored state's digest is {digest.show(found)}, the {whose} says {digest.show(expected)}. "
+                f"the restored state's digest is {digest.show(found)}, its writer recorded {digest.show(expected)}. "
                 f"Nothing was changed. `holdfast retry {self.partition}` reads again; see docs/runbook.md, 'Digest'",
                 topic=self.names.input,
                 partition=self.partition,

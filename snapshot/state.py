@@ -77,10 +77,16 @@ class State:
         )
 
     def load(self, changes: Changes) -> None:
-        """Set committed values while restoring, and follow with the digest."""
-        added, _ = self._effect(changes)
-        self.digest = (self.digest + added) % MODULUS
-        self.tables[changes.table].apply(changes.keys, changes.values)
+        """Set committed values while restoring; the digest waits for `loaded`."""
+        self.tables[changes.table].load(changes.keys, changes.values)
+
+    def loaded(self) -> None:
+        """The restore is complete: compute the digest of what is here, once and from nothing else."""
+        self.digest = 0
+        for name, table in self.tables.items():
+            table.loaded()
+            self.digest += table_digest(name, table.order, table.stored.values())
+        self.digest %= MODULUS
 
     def _merge(self, name: str, older: dict[Any, None], fresh: Changes | None) -> Changes:
         stored = self.tables[name].stored

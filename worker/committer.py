@@ -82,15 +82,19 @@ class Committer:
         self._outputs += len(outputs)
 
     def commit(self, closing: Closing, membership: Any) -> Mark:
-        """Delta parts, mark, offsets, commit. The new mark is the truth once this returns."""
+        """Delta parts, offsets, mark, commit: the mark joins last, so that it is refused after any tear before it.
+
+        The new mark is the truth once this returns.
+        """
         self.begin()
         parts = 0
         for entries in _parts(closing.delta or (), self._part_bytes):
             self._increment(Part(self.mark.n + 1, self.producer.attempt, parts, entries))
             parts += 1
+        self.producer.send_offsets(closing.position, membership)
         self.expected = self._mark(closing, parts)
         self._increment(self.expected)
-        self.producer.commit(closing.position, membership)
+        self.producer.commit()
         self.mark, self.is_open = self.expected, False
         return self.mark
 

@@ -9,7 +9,7 @@ import importlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import tenacity
@@ -43,7 +43,7 @@ def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
         return f".{function.__name__}"
     name = f"{getattr(function, '__module__', '')}:{qualified}"
     try:
-        if _find(handler, name) is function:
+        if find(handler, name) is function:
             return name
     except (ImportError, AttributeError):
         pass
@@ -52,13 +52,32 @@ def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
     )
 
 
-def _find(handler: Handler[Any], name: str) -> Callable[..., object]:
+def find(handler: Handler[Any], name: str) -> Callable[..., object]:
     module, _, path = name.partition(":")
     found: Any = handler if name.startswith(".") else importlib.import_module(module)
     for attribute in (path or name[1:]).split("."):
         found = getattr(found, attribute)
     function: Callable[..., object] = found
     return function
+
+
+def call(handler: Handler[Any], effect: Effect) -> None:
+    """Run it now, once. Raises whatever it raises."""
+    find(handler, effect.function)(effect.key, *arguments(effect))
+
+
+def arguments(effect: Effect) -> list[Any]:
+    return _decode(effect.arguments)
+
+
+class Effects(Protocol):
+    """Whoever runs them; every method belongs to the partition's thread."""
+
+    def owed(self) -> tuple[Effect, ...]: ...
+
+    def submit(self, effects: Sequence[Effect]) -> None: ...
+
+    def close(self, timeout: float) -> tuple[Effect, ...]: ...
 
 
 class EffectRunner:
@@ -114,13 +133,10 @@ class EffectRunner:
             before_sleep=lambda state: self._tell(effect, state),
         )
         try:
-            retrying(self._call, effect)
+            retrying(call, self._handler, effect)
         except tenacity.RetryError:
             return False
         return True
-
-    def _call(self, effect: Effect) -> None:
-        _find(self._handler, effect.function)(effect.key, *_decode(effect.arguments))
 
     def _tell(self, effect: Effect, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

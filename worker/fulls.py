@@ -14,6 +14,8 @@ from holdfast.worker.tools import Tools
 
 #: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
 _FORCE_AFTER = 5.0
+#: of a partition's time that a full may take
+_SHARE = 0.3
 
 Asked = Callable[[float], Bounds | None]
 
@@ -37,7 +39,7 @@ class Fulls:
         self._written: tuple[FullRef, Asked] | None = None
         self._pending: FullRef | None = None
         self._pending_since = 0.0
-        self._began = 0.0
+        self._began = self._next_slice = 0.0
 
     @property
     def active(self) -> bool:
@@ -60,13 +62,30 @@ class Fulls:
         try:
             self._note_referred(mark)
             if self._writer is not None:
-                self._advance(self._writer, mark.n, self._settings.slice_budget)
+                self._slice(self._writer, mark)
             elif self._written is not None:
                 self._verify_written(*self._written)
             elif self._pending is None and self._policy.full_due(self._tools.clock()):
                 self._prepare(mark)
         except KafkaTrouble as error:
             self._give_up(str(error))
+
+    def between(self, mark: Mark) -> None:
+        """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
+        if self._writer is None:
+            return
+        try:
+            self._slice(self._writer, mark)
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+
+    def _slice(self, writer: FullWriter, mark: Mark) -> None:
+        began = self._tools.clock()
+        if began < self._next_slice:
+            return
+        self._advance(writer, mark.n, self._settings.slice_budget)
+        now = self._tools.clock()
+        self._next_slice = now + (now - began) * (1 / _SHARE - 1)
 
     def final_bounds(self, deadline: float) -> Bounds | None:
         """Before a stop, if anything changed since the last full: the bounds to give to `final` after one more mark."""
@@ -107,8 +126,9 @@ class Fulls:
         if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
             bounds, self._bounds = self._bounds, None
             self._start(mark, bounds)
-            if self._writer is not None:
-                self._advance(self._writer, mark.n, self._slice_budget())
+            if self._policy.mode == "off" and self._writer is not None:
+                # Without deltas a full is one state at one boundary: S = E.
+                self._advance(self._writer, mark.n, -1.0)
         elif self._asked is not None:
             bounds_now = self._asked(0.0)
             if bounds_now is not None:
@@ -122,10 +142,6 @@ class Fulls:
             self._policy.force_delta = True
             return False
         return True
-
-    def _slice_budget(self) -> float:
-        """Without deltas a full is one state at one boundary: S = E."""
-        return -1.0 if self._policy.mode == "off" else self._settings.slice_budget
 
     def _start(self, mark: Mark, bounds: Bounds) -> None:
         newest = self.refs[0].offset if self.refs else -1

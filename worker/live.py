@@ -20,7 +20,6 @@ from holdfast.record import Message
 from holdfast.snapshot.records import Effect, Mark
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing, Committer
-from holdfast.worker.effects import EffectRunner
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.fulls import Fulls
 from holdfast.worker.lifecycle import Event
@@ -32,6 +31,8 @@ from holdfast.worker.work import Work, offset
 
 _IDLE = 0.5
 _BUSY_IDLE = 0.01
+#: how long a drain waits for effects; what is not done then is owed by the next owner
+_EFFECTS_WAIT = 1.0
 #: aborts in a row, without a commit between, after which the partition fails
 _ABORTS = 10
 
@@ -50,7 +51,7 @@ class Live:
         self._policy = CommitPolicy(tools.settings.commit, last_commit=now)
         self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
         self.fulls = Fulls(tools, engine.state, self._snapshots, committer.mark)
-        self._effects = EffectRunner(engine.handler, f"effects-{tools.place.partition}", self._effect_failed)
+        self._effects = tools.effects(engine.handler, f"effects-{tools.place.partition}", self._effect_failed)
         self._work = Work()
         #: records were rolled back and are not committed again yet
         self._redoing = False
@@ -66,6 +67,20 @@ class Live:
         self._effects.submit(self.committer.mark.effects)
         self._engine.handler.on_live()
 
+    @property
+    def waiting(self) -> bool:
+        """Records were taken and are not handled."""
+        return self._work.waiting
+
+    @property
+    def uncommitted(self) -> bool:
+        """Something was handled, or undone, and is not committed."""
+        return self._policy.since is not None or self._redoing
+
+    def ask_full(self) -> None:
+        """Take a full from the next commit boundary on."""
+        self._snapshots.asked = True
+
     # The loop
 
     def run(self) -> Event:
@@ -75,14 +90,16 @@ class Live:
         """
         while (event := self._signals.event()) not in (Event.LOST, Event.REVOKED):
             self._signals.raise_failure()
-            self._turn()
+            self.turn()
         return event
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """One round; waits for records at most until a commit is due. Raises as `run`."""
         if not self._work.waiting:
             self._take()
         if (messages := self._work.next(self._policy.room())) is not None:
             self._handle(messages)
+            self.fulls.between(self.committer.mark)
         if self._policy.due(self._tools.clock()) or (self._work.at_poison and self._policy.since is not None):
             self.commit()
         elif self._work.at_poison:
@@ -98,16 +115,20 @@ class Live:
 
     def drain(self) -> None:
         """Commit what is processed; before a stop also take a full, if the settings say so. Raises as `run`."""
-        while (self._policy.since is not None or self._redoing) and self._tools.clock() < self._signals.deadline:
+        while self._tools.clock() < self._signals.deadline:
             while (messages := self._work.next(self._policy.room())) is not None:
                 self._handle(messages)
+            if self._policy.since is None:
+                break
             self.commit()
+            if not self._redoing:
+                break
         if self._signals.final:
             bounds = self.fulls.final_bounds(self._signals.deadline)
             if bounds is not None:
                 self.commit()
                 self.fulls.final(self.committer.mark, bounds, self._signals.deadline)
-        left = self._effects.close(max(0.0, self._signals.deadline - self._tools.clock()))
+        left = self._effects.close(max(0.0, min(_EFFECTS_WAIT, self._signals.deadline - self._tools.clock())))
         if self.fulls.pending or len(left) != len(self.committer.mark.effects):
             self.commit()
 
@@ -208,7 +229,10 @@ class Live:
         delta = state.delta(self._frozen) if self._snapshots.delta_due(began) else None
         owed = (*self._effects.owed(), *self._noted)
         closing = Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed)
-        mark = self.committer.commit(closing, self._tools.membership().metadata)
+        membership = self._tools.membership()
+        if membership.metadata is None:
+            raise TransactionAborted("the group metadata is not known yet", stale=True)
+        mark = self.committer.commit(closing, membership.metadata)
         self._tools.metrics.commit_seconds.observe(self._tools.clock() - began)
         return mark
 
@@ -216,11 +240,17 @@ class Live:
         """The mark is the truth now: let memory follow, then whatever had to wait for it."""
         assert self._frozen is not None
         self._engine.state.commit(self._frozen, delta=mark.delta)
-        self._frozen = None
         self._effects.submit(self._noted)
         self._count(mark)
         now = self._tools.clock()
-        self._snapshots.committed(now, delta=mark.delta, increment_bytes=self.committer.increment_bytes)
+        self._snapshots.committed(
+            now,
+            delta=mark.delta,
+            increment_bytes=self.committer.increment_bytes,
+            entries=sum(len(changes.keys) for changes in self._frozen.changes),
+            keys=mark.keys,
+        )
+        self._frozen = None
         self._policy.committed(now)
         self._work.committed()
         self._noted, self._outputs, self._aborts, self._redoing = [], 0, 0, self._work.waiting
@@ -247,6 +277,8 @@ class Live:
         except OutcomeUnknown as error:
             raise ProducerDropped(f"the abort's outcome is unknown: {error}") from error
         self._tools.metrics.transaction("aborted")
+        # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).
+        self._require_clean_producer()
         return self._forget()
 
     def _forget(self) -> int:

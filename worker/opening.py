@@ -118,8 +118,8 @@ class Opening:
     def _fence_once(self) -> Transactions:
         producer = self._tools.producer()
         try:
-            producer.fence()
-        except KafkaTrouble:
+            producer.fence(self._signals.leaving)
+        except (KafkaTrouble, Cancelled):
             producer.drop()
             raise
         return producer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.errors import Fenced, HoldfastError, KafkaTrouble, Lost, OwnershipError, PartitionError
@@ -38,6 +38,15 @@ class PartitionWorker:
         self._opened: Opened | None = None
         self._live: Live | None = None
         self._fences: list[float] = []
+        self._phases: dict[Phase, Callable[[], None]] = {
+            Phase.FENCING: self._fence,
+            Phase.RESTORING: self._restore,
+            Phase.REPLAYING: self._replay,
+            Phase.LIVE: self._work,
+            Phase.DRAINING: self._drain,
+            Phase.ABORTING: self._abort,
+            Phase.FAILED: self._wait_for_retry,
+        }
         self._thread = threading.Thread(target=self._run, name=f"partition-{self.partition}", daemon=True)
 
     # The manager's side; none of these blocks
@@ -87,19 +96,10 @@ class PartitionWorker:
     # The partition's thread
 
     def _run(self) -> None:
-        steps = {
-            Phase.FENCING: self._fence,
-            Phase.RESTORING: self._restore,
-            Phase.REPLAYING: self._replay,
-            Phase.LIVE: self._work,
-            Phase.DRAINING: self._drain,
-            Phase.ABORTING: self._abort,
-            Phase.FAILED: self._wait_for_retry,
-        }
         self._go(self._signals.event() or Event.START)
         try:
             while self._life.phase is not Phase.CLOSED:
-                self._step(steps[self._life.phase])
+                self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (invariant 10)
             self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
             self._tools.report(Report(self.partition, "failed", cause=error))
@@ -109,7 +109,7 @@ class PartitionWorker:
             self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
             self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
 
-    def _step(self, step: Any) -> None:
+    def _step(self, step: Callable[[], None]) -> None:
         """One phase's work; every way in which it can end is an event."""
         try:
             step()

@@ -11,6 +11,12 @@ from holdfast.handler import Handler
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transactions
 from holdfast.snapshot.place import Place
+from holdfast.worker.effects import EffectRunner, Effects
+from holdfast.worker.effects import Report as EffectReport
+
+
+#: what runs the effects of a handler; the name is for its thread
+EffectsOf = Callable[[Handler[Any], str, EffectReport], Effects]
 
 
 class Report(NamedTuple):
@@ -44,3 +50,4 @@ class Tools:
     clock: Clock
     wall: Callable[[], float]
     output_partitions: Callable[[str], int]
+    effects: EffectsOf = EffectRunner

@@ -43,7 +43,7 @@ class Work:
 
     def next(self, room: int) -> Messages | None:
         """The next records to handle, now part of the open transaction; None when there are none before the poison."""
-        if not self._todo or self.at_poison is not None:
+        if room <= 0 or not self._todo or self.at_poison is not None:
             return None
         messages = self._todo.popleft()
         size = min(room, len(messages))

@@ -17,9 +17,10 @@ from holdfast.kafka.taint import Taint, client_logger
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.output import Headers, Sent
-from holdfast.ports import Clock
+from holdfast.ports import Cancelled, Clock
 
 _FULL_QUEUE_WAIT = 0.01
+_FENCE_STEP = 0.5
 
 
 class KafkaTransactions:
@@ -33,7 +34,8 @@ class KafkaTransactions:
         self._taint = Taint(settings.commit.slow)
         self._identity: tuple[int, int] | None = None
         config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
-        config["stats_cb"] = self._statistics
+        # Only with the brokers' debug lines is every lost connection told, and none suppressed (docs/assumptions.md).
+        config |= {"debug": "broker", "log_level": 7, "stats_cb": self._statistics}
         config["logger"] = client_logger("holdfast.producer", self._logged)
         self._producer: Producer | None = Producer(config)
 
@@ -42,8 +44,8 @@ class KafkaTransactions:
         self._alive().poll(0)
         return self._taint.reason
 
-    def fence(self) -> None:
-        self._resume(self._alive().init_transactions)
+    def fence(self, cancelled: Callable[[], bool]) -> None:
+        self._resume(self._alive().init_transactions, step=_FENCE_STEP, cancelled=cancelled)
         self._taint.reason = ""
 
     def begin(self) -> None:
@@ -83,13 +85,25 @@ class KafkaTransactions:
             except Exception as error:
                 raise translate(error) from error
 
-    def commit(self, position: int, membership: Any) -> None:
+    def send_offsets(self, position: int, membership: Any) -> None:
+        # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
+        producer, offsets = self._alive(), [TopicPartition(self._input, self._partition, position)]
+        self._resume(lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
+        deadline = self._clock() + self._timeout
+        while self._flush(deadline) > 0:
+            if self._clock() >= deadline:
+                raise OutcomeUnknown(f"outputs were not acknowledged within {self._timeout:.0f} s")
+
+    def _flush(self, deadline: float) -> int:
+        try:
+            return self._alive().flush(max(0.0, deadline - self._clock()))
+        except Exception as error:
+            raise translate(error) from error
+
+    def commit(self) -> None:
         producer = self._alive()
-        if membership is not None:
-            # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
-            offsets = [TopicPartition(self._input, self._partition, position)]
-            self._resume(lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
         began = self._clock()
+        self._taint.calling()
         try:
             self._resume(producer.commit_transaction)
         except TransactionAborted as error:
@@ -97,15 +111,18 @@ class KafkaTransactions:
             raise OutcomeUnknown(str(error)) from error
         finally:
             self._taint.ended(self._clock() - began)
+            self._drain_log()
 
     def abort(self) -> None:
         began = self._clock()
+        self._taint.calling()
         try:
             self._resume(self._alive().abort_transaction)
         except TransactionAborted as error:
             raise OutcomeUnknown(str(error)) from error
         finally:
             self._taint.ended(self._clock() - began)
+            self._drain_log()
 
     def drop(self) -> None:
         # close() would wait for the broker while a transaction is open (P8); losing the last reference does not.
@@ -116,18 +133,30 @@ class KafkaTransactions:
             raise OutcomeUnknown("the producer was dropped")
         return self._producer
 
+    def _drain_log(self) -> None:
+        """Lines reach us in poll() only; those of now belong to the transaction that has just ended."""
+        self._taint.in_transaction = True
+        try:
+            self._alive().poll(0)
+        except KafkaException as error:
+            self._taint.logged(f"FAIL [thrd:TxnCoordinator] {error}")
+        finally:
+            self._taint.in_transaction = False
+
     def _try(self, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception as error:
             raise translate(error) from error
 
-    def _resume(self, call: Callable[[float], object]) -> None:
-        """Repeat the same call while it may be repeated, up to the commit deadline."""
+    def _resume(
+        self, call: Callable[[float], object], *, step: float = 3600.0, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Repeat the same call while it may be repeated, up to the commit deadline; `cancelled` is asked every `step`."""
         deadline = self._clock() + self._timeout
-        while True:
+        while not cancelled():
             try:
-                call(max(0.1, deadline - self._clock()))
+                call(min(step, max(0.1, deadline - self._clock())))
                 return
             except KafkaException as error:
                 inner = kafka_error(error)
@@ -135,6 +164,7 @@ class KafkaTransactions:
                     raise translate(error) from error
             except Exception as error:
                 raise translate(error) from error
+        raise Cancelled
 
     def _wait_for_room(self) -> None:
         """The client's queue is full: the broker is slower than the handler."""
@@ -145,7 +175,8 @@ class KafkaTransactions:
 
     def _logged(self, level: str, message: str) -> None:
         self._taint.logged(message)
-        self._log.debug("kafka_log", client="producer", level=level, message=message)
+        if level != "debug":
+            self._log.debug("kafka_log", client="producer", level=level, message=message)
 
     def _statistics(self, text: str) -> None:
         self._taint.statistics(text)

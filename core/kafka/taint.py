@@ -7,34 +7,40 @@ import logging
 import re
 from collections.abc import Callable
 
-_LOST_CONNECTION = re.compile(r"TxnCoordinator.*(Disconnected|REQTMOUT|FAIL|timed out)|(FAIL|REQTMOUT).*TxnCoordinator", re.S)
+#: a connection that was up is gone, or a request timed out; any broker's counts while a transaction is under way,
+#: because offsets go to the group's coordinator
+_LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
 
 
 class Taint:
     """Gathers three signals: a log line about the coordinator's connection, a slow call, more EndTxn requests than calls.
 
-    librdkafka leaves out repeated log lines, so no single signal is enough. Fed by the producer's own callbacks, which
+    No single signal is enough (docs/assumptions.md). Fed by the producer's own callbacks, which
     run in its `poll`; read by the same thread.
     """
 
     def __init__(self, slow: float) -> None:
         self._slow = slow
         self._calls = 0
+        self.in_transaction = False
         self.reason = ""
 
     def logged(self, message: str) -> None:
-        if _LOST_CONNECTION.search(message):
-            self._set(f"the coordinator's connection was lost ({message.strip()[:120]})")
+        if _LOST.search(message) and (self.in_transaction or "TxnCoordinator" in message):
+            self._set(f"a connection was lost ({message.strip()[:160]})")
+
+    def calling(self) -> None:
+        """A commit or abort call begins."""
+        self._calls += 1
 
     def ended(self, seconds: float) -> None:
-        """A commit or abort call took so long."""
-        self._calls += 1
+        """It took so long."""
         if seconds > self._slow:
             self._set(f"a commit or abort took {seconds:.2f} s")
 
     def statistics(self, text: str) -> None:
         requests = sum(broker.get("req", {}).get("EndTxn", 0) for broker in json.loads(text)["brokers"].values())
-        if requests > self._calls + 1:
+        if requests > self._calls:
             self._set(f"{requests} commit and abort requests were sent for {self._calls} calls")
 
     def _set(self, reason: str) -> None:
@@ -49,7 +55,9 @@ class LogHandler(logging.Handler):
         self._take = take
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._take(record.levelname.lower(), record.getMessage())
+        message = record.getMessage()
+        if not message.startswith("WAKEUP"):
+            self._take(record.levelname.lower(), message)
 
 
 def client_logger(name: str, take: Callable[[str, str], None]) -> logging.Logger:
