@@ -13,20 +13,29 @@ from holdfast.dev.errors import JavaMissing
 MINIMUM = 17  # Kafka 4 brokers are compiled for 17
 
 
+def apt_package() -> str:
+    """Return the runtime that this Debian or Ubuntu has: releases carry one or the other."""
+    for package in ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless"):
+        told = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
+        if told.returncode == 0:
+            return package
+    return "openjdk-17-jre-headless"
+
+
 def install_hint() -> str:
     """Return the one command that installs Java on this system."""
-    if shutil.which("brew"):
-        return "brew install openjdk@17"
+    if shutil.which("apt-get"):
+        return f"sudo apt-get install {apt_package()}"
     for manager, command in (
-        ("apt-get", "apt-get install openjdk-17-jre-headless"),
-        ("dnf", "dnf install java-17-openjdk-headless"),
-        ("zypper", "zypper install java-17-openjdk-headless"),
-        ("pacman", "pacman -S jre17-openjdk-headless"),
-        ("apk", "apk add openjdk17-jre-headless"),
+        ("brew", "brew install openjdk@17"),
+        ("dnf", "sudo dnf install java-21-openjdk-headless"),
+        ("zypper", "sudo zypper install java-17-openjdk-headless"),
+        ("pacman", "sudo pacman -S jre21-openjdk-headless"),
+        ("apk", "sudo apk add openjdk17-jre-headless"),
     ):
         if shutil.which(manager):
-            return f"sudo {command}"
-    return "install a Java 17 runtime and put `java` on PATH"
+            return command
+    return "install a Java 17 runtime and put `java` on PATH, or name its folder in JAVA_HOME"
 
 
 def parse_major(version_output: str) -> int:
