@@ -32,9 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 @app.command()
 def up(
     brokers: Annotated[Brokers, typer.Option(help="How many.")] = Brokers.ONE,
-    port: Annotated[
-        int | None, typer.Option(min=1024, max=65000, help="First client port. [default: 9092]")
-    ] = None,
+    port: Annotated[int | None, typer.Option(min=1024, max=65000, help="First client port. [default: 9092]")] = None,
     directory: Directory = None,
     kafka_version: Annotated[
         str | None,
@@ -70,9 +68,7 @@ def down(
         _print_json({"directory": str(place), "stopped": pids, "deleted": delete})
     else:
         stopped = f"stopped pid {', '.join(map(str, pids))}" if pids else "nothing was running"
-        Console(highlight=False).print(
-            f"{stopped}; {'deleted' if delete else 'data kept in'} {place}", soft_wrap=True
-        )
+        Console(highlight=False).print(f"{stopped}; {'deleted' if delete else 'data kept in'} {place}", soft_wrap=True)
 
 
 def _tell(line: str) -> None:

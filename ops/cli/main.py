@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.ops.cli import dev
+from holdfast.ops.cli import dev, retry, run, status, topics
 
 app = typer.Typer(
     name="holdfast",
@@ -16,6 +16,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("run")(run.run)
+app.add_typer(topics.app, name="topics")
+app.command("status")(status.status)
+app.command("retry")(retry.retry)
 app.add_typer(dev.app, name="dev")
 
 

@@ -1,0 +1,57 @@
+"""`holdfast retry`: tell a failed partition of a running service to try again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.errors import UsageError
+from holdfast.ops import processes
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.processes import Outcome
+
+
+def retry(
+    partition: Annotated[str, typer.Argument(metavar="PARTITION|all", help="A failed one, or all of them.")],
+    service: Annotated[str, typer.Option("--service", metavar="NAME", help="The service on this machine.")],
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to follow it.")] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Try failed partitions again: fence, restore, go on with the record that failed.
+
+    holdfast retry all --service clearing
+
+    Exit code 0: all that were tried are live, or still restoring; 1: one has failed again, or is not here.
+    """
+    outcomes = processes.retry(service, _number(partition), wait)
+    if as_json:
+        show.print_json([msgspec.to_builtins(each) for each in outcomes])
+    elif not outcomes:
+        show.tell(f"{service}: no partition has failed")
+    else:
+        for each in outcomes:
+            show.tell(f"partition {each.partition}: {_said(each, service)}")
+    raise typer.Exit(1 if any(each.phase in ("failed", "gone") for each in outcomes) else 0)
+
+
+def _number(partition: str) -> int | None:
+    if partition == "all":
+        return None
+    if not partition.isdecimal():
+        raise UsageError(f"{partition!r} is no partition: give a number, or all")
+    return int(partition)
+
+
+def _said(outcome: Outcome, service: str) -> str:
+    match outcome.phase:
+        case "live":
+            return f"live at position {outcome.position}"
+        case "failed":
+            return f"failed again: {outcome.cause}"
+        case "gone":
+            return "has gone to another member of the group meanwhile, which tries it"
+        case phase:
+            return f"{phase}; `holdfast status --service {service}` tells when it is live"

@@ -1,0 +1,105 @@
+"""`holdfast run module:service`: a service as a daemon."""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.config.settings import Settings
+from holdfast.errors import HoldfastError, PartitionError
+from holdfast.observe import Log
+from holdfast.ops.cli import show
+from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
+from holdfast.ops.control import Control
+from holdfast.ops.logs import configure_logging, wants_json
+
+#: how long a child of --reload may take beyond service.stop_timeout before it is killed
+_GRACE = 5.0
+
+
+class Exit(IntEnum):
+    """What the process ends with; 2 is typer's, for a wrong command line."""
+
+    STOPPED = 0
+    ERROR = 1
+    #: a partition failed, and failure.on_partition_failure = "exit"
+    PARTITION_FAILED = 3
+
+
+def run(
+    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="For development: start again when a .py or .toml file here changes."),
+    ] = False,
+) -> None:
+    """Run a service until SIGTERM or SIGINT, logging to standard error.
+
+    holdfast run examples.clearing.app:service -c examples/clearing/clearing.toml
+
+    Exit code 0: stopped in good order; 1: an error, told in one line;
+    3: a partition failed, with failure.on_partition_failure = "exit".
+    """
+    try:
+        settings = load_settings(config, overrides, secrets_dir, profile)
+    except HoldfastError as error:
+        show.complain(f"{type(error).__name__}: {error}")
+        raise typer.Exit(Exit.ERROR) from error
+    configure_logging(settings.log)
+    if reload:
+        raise typer.Exit(_reload(settings, [path.absolute() for path in (config,) if path is not None]))
+    raise typer.Exit(_serve(target, settings))
+
+
+def _serve(target: str, settings: Settings) -> Exit:
+    """Run to the end, and say in one line why it ended if it was no stop."""
+    try:
+        service = find_service(target)
+        service.settings = settings
+        control = Control(service)
+        _open(control)
+        try:
+            service.run()
+        finally:
+            control.close()
+    except PartitionError as error:
+        return _ended(error, settings, Exit.PARTITION_FAILED)
+    except HoldfastError as error:
+        return _ended(error, settings, Exit.ERROR)
+    except Exception as error:  # noqa: BLE001 - a bug, in the handler's module or in ours: logged with its traceback
+        Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
+        return Exit.ERROR
+    return Exit.STOPPED
+
+
+def _open(control: Control) -> None:
+    """A service must not stay down because `holdfast status` cannot reach it."""
+    try:
+        control.open()
+        Log().info("control_open", path=str(control.path))
+    except OSError as error:
+        Log().warning("control_closed", cause=f"holdfast status and retry cannot reach this process: {error}")
+
+
+def _ended(error: HoldfastError, settings: Settings, code: Exit) -> Exit:
+    """In a log of JSON lines every line is JSON; people get a sentence."""
+    if wants_json(settings.log, sys.stderr):
+        Log().error("stopped", error=type(error).__name__, cause=str(error), exit_code=int(code))
+    else:
+        show.complain(f"{type(error).__name__}: {error}")
+    return code
+
+
+def _reload(settings: Settings, files: list[Path]) -> int:
+    from holdfast.ops.reload import supervise
+
+    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    return supervise(arguments, Path.cwd(), files, settings.service.stop_timeout + _GRACE)

@@ -1,0 +1,77 @@
+"""`holdfast status`: what the services on this machine are doing, asked of their processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.ops import processes
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.sockets import Found
+
+_COLOURS: Final = {"live": "green", "failed": "red"}
+
+
+def status(
+    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only this service.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the partitions of the services that run on this machine.
+
+    holdfast status
+
+    Exit code 0: every partition is live; 1: one is not, or a process does not answer; 3: none runs here.
+    """
+    found = processes.of_service(service)
+    if as_json:
+        show.print_json([_as_json(each) for each in found])
+    if not found:
+        show.complain(processes.none_found(service))
+        raise typer.Exit(3)
+    if not as_json:
+        for each in found:
+            _show(each)
+    raise typer.Exit(0 if all(_is_well(each) for each in found) else 1)
+
+
+def _as_json(found: Found) -> dict[str, Any]:
+    return found.status or {"socket": str(found.path), "trouble": found.trouble}
+
+
+def _is_well(found: Found) -> bool:
+    return found.status is not None and all(each["phase"] == "live" for each in found.status["partitions"])
+
+
+def _show(found: Found) -> None:
+    if found.status is None:
+        show.tell(f"{found.path.stem}: {found.trouble}")
+        return
+    told = found.status
+    state = "running" if told["running"] else "not running"
+    show.tell(f"{told['service']} reads {told['input']}: {state}, instance {told['instance']}, pid {told['pid']}")
+    partitions: Sequence[dict[str, Any]] = told["partitions"]
+    if not partitions:
+        show.tell("no partition: starting, or other members of the group have them all")
+        return
+    table = Table("partition", "phase", "position", "transaction", "cause", box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in partitions:
+        phase = str(each["phase"])
+        table.add_row(
+            str(each["partition"]),
+            Text(phase, _COLOURS.get(phase, "yellow")),
+            _or_dash(each["position"]),
+            _or_dash(each["transaction"]),
+            Text(_or_dash(each["cause"]), overflow="fold"),
+        )
+    Console(highlight=False).print(table)
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

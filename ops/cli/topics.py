@@ -1,0 +1,152 @@
+"""`holdfast topics create | check`: the topics of a service, and its first start as an act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.config.settings import Settings
+from holdfast.errors import UsageError
+from holdfast.names import Names
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    Overrides,
+    Profile,
+    SecretsDir,
+    find_service,
+    load_settings,
+    outputs_of,
+)
+from holdfast.topics import Finding, Topics
+
+app = typer.Typer(help="Create and check the topics of a service.", no_args_is_help=True)
+
+Target = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by the options below."),
+]
+Name = Annotated[str | None, typer.Option("--name", help="The service's name.")]
+Input = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
+Outputs = Annotated[
+    list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
+]
+
+
+@app.command()
+def create(
+    start_at: Annotated[
+        str,
+        typer.Option(
+            "--start-at",
+            metavar="WHERE",
+            help="Where the first start reads from: beginning, end, group (its committed offsets), "
+            "2026-11-21T08:00:00Z or milliseconds since 1970.",
+        ),
+    ],
+    target: Target = None,
+    name: Name = None,
+    input_topic: Input = None,
+    outputs: Outputs = None,
+    partitions: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Also create a missing input and outputs, with N partitions."),
+    ] = 0,
+    replication: Annotated[
+        int, typer.Option(min=0, metavar="R", help="Their replication factor. [default: the broker's]")
+    ] = 0,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create what is missing, compare what is there, and write the first mark of each partition.
+
+    holdfast topics create examples.clearing.app:service \\
+        --start-at beginning --partitions 4
+
+    May be repeated: what exists is compared, a partition with a mark keeps it.
+
+    Exit code 0: all is good; 1: something is not.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    names, topics = _subject(settings, target, name, input_topic, outputs)
+    _show(names, topics.create(start_at, partitions, replication), as_json)
+
+
+@app.command()
+def check(
+    target: Target = None,
+    name: Name = None,
+    input_topic: Input = None,
+    outputs: Outputs = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare every topic with what it must be; changes nothing.
+
+    holdfast topics check examples.clearing.app:service
+
+    Exit code 0: all is good; 1: something is missing or differs.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    names, topics = _subject(settings, target, name, input_topic, outputs)
+    _show(names, topics.check(), as_json)
+
+
+def _subject(
+    settings: Settings,
+    target: str | None,
+    name: str | None,
+    input_topic: str | None,
+    outputs: Sequence[str] | None,
+) -> tuple[Names, Topics]:
+    """The service as its module declares it, or as the options say."""
+    if target is not None:
+        if name or input_topic or outputs:
+            raise UsageError(f"{target} declares its names itself; leave out --name, --input and --output")
+        service = find_service(target)
+        service.settings = settings
+        return service.names, Topics(settings, service.names, outputs_of(service))
+    if not (name and input_topic):
+        raise UsageError(
+            "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
+        )
+    names = Names(name, input_topic, settings.service.namespace)
+    return names, Topics(settings, names, list(outputs or ()))
+
+
+_COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
+
+
+def _show(names: Names, findings: Sequence[Finding], as_json: bool) -> None:
+    good = all(finding.good for finding in findings)
+    if as_json:
+        show.print_json([{"topic": f.topic, "good": f.good, "state": f.state} for f in findings])
+    else:
+        table = Table("topic", "state", box=box.SIMPLE_HEAD, pad_edge=False)
+        for finding in findings:
+            colour = _COLOURS.get(finding.state, "yellow" if finding.good else "red")
+            table.add_row(Text(finding.topic, overflow="fold"), Text(finding.state, colour, overflow="fold"))
+        Console(highlight=False).print(table)
+    if not good:
+        wrong = [finding.topic for finding in findings if not finding.good]
+        missing = any(finding.state == "missing" for finding in findings)
+        remedy = (
+            "`holdfast topics create ... --start-at ...` creates what is missing"
+            if missing
+            else "mend it as the table says"
+        )
+        show.complain(f"{names.group}: not as it must be: {', '.join(wrong)}; {remedy}")
+        raise typer.Exit(1)
