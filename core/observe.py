@@ -48,7 +48,11 @@ Event = Literal[
     "stopping",
     "stopped",
     "kafka_log",
+    "control_open",
+    "control_closed",
+    "reloading",
     "thread_died",
+    "uncaught",
 ]
 EVENTS: Final[tuple[str, ...]] = get_args(Event)
 
@@ -114,7 +118,10 @@ REBALANCES: Final = Counter(
     "holdfast_rebalances_total", "Rebalance callbacks by kind.", ("service", "kind"), registry=REGISTRY
 )
 LOOP_TIME: Final = Gauge(
-    "holdfast_loop_heartbeat_timestamp_seconds", "Last turn of the manager's loop.", ("service",), registry=REGISTRY
+    "holdfast_loop_heartbeat_timestamp_seconds",
+    "Last turn of the manager's loop.",
+    ("service",),
+    registry=REGISTRY,
 )
 
 
