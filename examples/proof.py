@@ -74,9 +74,7 @@ def compare_events(name: str, expected: Events, seen: Events, identity: str = "i
         reordered += once != [one for one in order_wanted if one in counts]
         content = {event[identity]: event for event in wanted}
         different += sum(content.get(event[identity], event) != event for event in found)  # known ones only
-    return Findings(
-        name, _size(expected), _size(seen), lost, duplicated, foreign, reordered, different, first
-    )
+    return Findings(name, _size(expected), _size(seen), lost, duplicated, foreign, reordered, different, first)
 
 
 def compare_state(expected: Tables, state: State) -> list[Findings]:

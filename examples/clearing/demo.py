@@ -63,9 +63,7 @@ class Demo:
         """Input, outputs, snapshots, and a genesis mark per partition: a first start is an act."""
         create = f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}"
         holdfast(self.servers, create)
-        self.report.step(
-            "topics", f"trades, fills, margin-calls and the snapshots, {PARTITIONS} partitions each"
-        )
+        self.report.step("topics", f"trades, fills, margin-calls and the snapshots, {PARTITIONS} partitions each")
 
     def start_workers(self) -> None:
         """Two processes; each must be live on its half before the market opens."""
@@ -87,9 +85,7 @@ class Demo:
             killed = time()
             victim.kill()
             rate = done / (monotonic() - began)
-            self.report.step(
-                "kill -9", f"{victim.name} at {done:,} trades cleared, {rate:,.0f} a second so far"
-            )
+            self.report.step("kill -9", f"{victim.name} at {done:,} trades cleared, {rate:,.0f} a second so far")
             wait_until(lambda: survivor.live() >= moved, "takeover", PATIENCE, survivor)
             self.report.step("takeover", f"{survivor.name} is live on all {PARTITIONS} partitions")
         wait_until(lambda: self.progress.position() >= rush, "the rush cleared", PATIENCE, survivor)
@@ -118,9 +114,7 @@ class Demo:
         """Read all with a plain consumer, compute it a second time, compare, the restored state too."""
         began = monotonic()
         verdict = verify(self.servers, held_by(self.servers, Names("clearing", "trades"), Clearing))
-        self.report.step(
-            "verified", f"in {monotonic() - began:.1f} s, by code that shares nothing with the service"
-        )
+        self.report.step("verified", f"in {monotonic() - began:.1f} s, by code that shares nothing with the service")
         self.report.verdict(verdict)
         if verdict.trades != self.records:
             raise RuntimeError(f"{verdict.trades:,} trades on the input, {self.records:,} were fed")

@@ -57,9 +57,7 @@ class Books:
         short_of_cash = held["margin"] > held["cash"]
         if short_of_cash and not held["called"]:
             call = {"id": trade["id"], "account": trade["account"]}
-            self.margin_calls[trade["account"]].append(
-                call | {"cash": held["cash"], "margin": held["margin"]}
-            )
+            self.margin_calls[trade["account"]].append(call | {"cash": held["cash"], "margin": held["margin"]})
         held["called"] = short_of_cash
 
 

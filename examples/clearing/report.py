@@ -80,9 +80,7 @@ class Report:
 
     def takeovers(self, survivor: str, rows: Sequence[Takeover]) -> None:
         """The phases of every partition that moved; seconds are counted from the kill."""
-        table = Table(
-            title=f"taken over by {survivor}, seconds after the kill", title_justify="left", box=None
-        )
+        table = Table(title=f"taken over by {survivor}, seconds after the kill", title_justify="left", box=None)
         for column in COLUMNS:
             table.add_column(column, justify="right")
         for row in rows:
@@ -99,9 +97,7 @@ class Report:
             table.add_column(column, justify="right")
         for each in verdict.findings:
             wrong = (each.lost, each.duplicated, each.reordered, each.different + each.foreign)
-            table.add_row(
-                each.name, f"{each.expected:,}", f"{each.seen:,}", *(f"{count:,}" for count in wrong)
-            )
+            table.add_row(each.name, f"{each.expected:,}", f"{each.seen:,}", *(f"{count:,}" for count in wrong))
         self.console.print(table)
         colour = "green" if verdict.ok else "red"
         self.console.print(

@@ -59,9 +59,7 @@ def verify(bootstrap_servers: str, held: Mapping[int, Held] | None = None) -> Ve
     if held is not None:
         findings += compare_state(_all_tables(books), _all_states(held))
     equal = sum(digest(tables(books[partition])) == each.digest for partition, each in (held or {}).items())
-    return Verdict(
-        sum(map(len, trades.values())), tuple(findings), equal, len(books) if held is not None else 0
-    )
+    return Verdict(sum(map(len, trades.values())), tuple(findings), equal, len(books) if held is not None else 0)
 
 
 def tables(books: Books) -> dict[str, dict[str, Event]]:

@@ -64,12 +64,8 @@ class Expected:
         trails[account] = (31 * trails.get(account, 1) + below + step["id"]) % MODULUS
         self.tables["chain-a"]["totals"][account] = told
         self.streams["chain.ab"].setdefault(account, []).append(told)
-        self.streams["chain.bc"].setdefault(account, []).append(
-            who | {"total": total, "peak": peaks[account]}
-        )
-        self.streams["chain.end"].setdefault(account, []).append(
-            who | {"below": below, "trail": trails[account]}
-        )
+        self.streams["chain.bc"].setdefault(account, []).append(who | {"total": total, "peak": peaks[account]})
+        self.streams["chain.end"].setdefault(account, []).append(who | {"below": below, "trail": trails[account]})
 
 
 def test_three_services_killed_at_random(

@@ -42,8 +42,6 @@ def test_the_oracle_shares_nothing_with_the_service() -> None:
             name
             for node in ast.walk(tree)
             if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in (
-                [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-            )
+            for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
         }
         assert not [name for name in imported if name.startswith(("holdfast", "examples"))]
