@@ -1,1 +1,1 @@
-"""The manager thread: owns the consumer, hands records to the partitions' threads. Nothing here knows the worker package."""
+"""The manager thread: owns the consumer, hands records over. Nothing here knows the worker package."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ class Flow:
     patience: float = 0.5
     _full_since: float | None = None
 
-    def decide(self, depths: Mapping[int, int], paused: Set[int], now: float) -> Decision:
+    def decide(self, depths: Mapping[int, int], paused: AbstractSet[int], now: float) -> Decision:
         """`depths` of the live partitions; `paused` those of them that this flow has paused."""
         resume = frozenset(p for p in paused if depths.get(p, 0) <= self.low and p in depths)
         running = depths.keys() - paused

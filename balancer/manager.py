@@ -137,7 +137,8 @@ class Manager:
                 continue
             track.worker.fail(
                 RetentionGap(
-                    f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. Bring the "
+                    f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. "
+                    f"Bring the "
                     f"records back, or start anew from a chosen position with `holdfast topics create --start-at ...`",
                     partition=partition,
                     position=track.next,

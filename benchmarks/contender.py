@@ -46,7 +46,9 @@ def _holdfast() -> list[str]:
 
 CONTENDERS = {
     "a": Contender("a", "holdfast on_record", _holdfast, {"batch": False, "origin": False}),
-    "a_origin": Contender("a_origin", "holdfast on_record, output.origin on", _holdfast, {"batch": False, "origin": True}),
+    "a_origin": Contender(
+        "a_origin", "holdfast on_record, output.origin on", _holdfast, {"batch": False, "origin": True}
+    ),
     "b": Contender("b", "holdfast on_batch", _holdfast, {"batch": True, "origin": False}),
     "c": Contender("c", "confluent-kafka by hand, json", _python("loop", "loop_json.py")),
     "d": Contender("d", "the same, msgspec, tuned", _python("loop", "loop_msgspec.py")),

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
-from benchmarks.kafka import LONG_WAIT, records_of
 from confluent_kafka import Producer
+
+from benchmarks.kafka import LONG_WAIT, records_of
 
 ACCOUNTS = 10_000
 SYMBOLS = ("ACME", "GLOBEX", "INITECH", "UMBRELLA", "STARK", "WAYNE")

@@ -105,7 +105,9 @@ def _report(results: dict[str, Result]) -> None:
         if above in results and below in results and results[above].rate and results[below].rate:
             ratio = results[above].rate / results[below].rate
             figures.add(f"{above}/{below}", ratio, "ratio")
-            ratios.append([f"({above}) / ({below})", f"{ratio:.2f}", f"{reach}", "reached" if ratio >= reach else "not reached"])
+            ratios.append(
+                [f"({above}) / ({below})", f"{ratio:.2f}", f"{reach}", "reached" if ratio >= reach else "not reached"]
+            )
     if ratios:
         show("ratios", ["", "measured", "at least", ""], ratios)
     figures.write()

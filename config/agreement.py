@@ -133,22 +133,15 @@ def _security(settings: Settings) -> Iterator[Problem]:
     production = settings.service.mode == "production"
     logs_in = security.protocol.startswith("sasl_")
     if logs_in != bool(security.sasl_mechanism):
-        cause = (
-            f"belongs with kafka.security.protocol sasl_plaintext or sasl_ssl, which is {security.protocol!r}"
-        )
+        cause = f"belongs with kafka.security.protocol sasl_plaintext or sasl_ssl, which is {security.protocol!r}"
         yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
     if security.sasl_mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") and not (
         security.sasl_username and security.sasl_password
     ):
-        cause = (
-            f"{security.sasl_mechanism} needs kafka.security.sasl_username and kafka.security.sasl_password"
-        )
+        cause = f"{security.sasl_mechanism} needs kafka.security.sasl_username and kafka.security.sasl_password"
         yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
     if production and security.protocol == "sasl_plaintext" and security.sasl_mechanism == "PLAIN":
-        cause = (
-            "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = "
-            "'development'"
-        )
+        cause = "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = 'development'"
         yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
     if not production:
         return
@@ -159,15 +152,11 @@ def _security(settings: Settings) -> Iterator[Problem]:
         )
         yield Problem(key="kafka.extra.enable.ssl.certificate.verification", value="'false'", cause=cause)
     if extra.get("ssl.endpoint.identification.algorithm") == "none":
-        cause = (
-            "any certificate of the CA could then pose as the broker; only with service.mode = 'development'"
-        )
+        cause = "any certificate of the CA could then pose as the broker; only with service.mode = 'development'"
         yield Problem(key="kafka.extra.ssl.endpoint.identification.algorithm", value="'none'", cause=cause)
     for key in extra:
         if ALLOWED[key].development_only:
-            yield Problem(
-                key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'"
-            )
+            yield Problem(key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'")
 
 
 def _must(key: str, value: float, bound: str, why: str) -> Problem:

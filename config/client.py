@@ -39,9 +39,7 @@ def consumer(settings: Settings, group_id: str) -> ClientConfig:
 def producer(settings: Settings, transactional_id: str) -> ClientConfig:
     """The transactional producer of one partition. Raises SettingsError for an empty id."""
     if not transactional_id:
-        raise SettingsError(
-            Problem(key="transactional.id", cause="is empty: outputs would not be transactional")
-        )
+        raise SettingsError(Problem(key="transactional.id", cause="is empty: outputs would not be transactional"))
     commit = settings.commit
     return (
         _common(settings)

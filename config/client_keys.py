@@ -106,9 +106,7 @@ ALLOWED: Final[dict[str, ClientKey]] = {
     "sasl.oauthbearer.client.secret": _SECRET,
     "sasl.oauthbearer.config": _SECRET,
     "sasl.oauthbearer.extensions": _TEXT,
-    "sasl.oauthbearer.grant.type": _words(
-        "every", "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"
-    ),
+    "sasl.oauthbearer.grant.type": _words("every", "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
     "sasl.oauthbearer.metadata.authentication.type": _words("every", "none", "azure_imds", "aws_iam"),
     "sasl.oauthbearer.method": _words("every", "default", "oidc"),
     "sasl.oauthbearer.scope": _TEXT,

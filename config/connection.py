@@ -37,8 +37,7 @@ class SecuritySettings:
     )
     sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = choice(
         "",
-        "How to log in; needed exactly when the protocol starts with sasl. SCRAM-SHA-512 where you can "
-        "choose.",
+        "How to log in; needed exactly when the protocol starts with sasl. SCRAM-SHA-512 where you can choose.",
         "",
         "PLAIN",
         "SCRAM-SHA-256",
@@ -92,8 +91,7 @@ class KafkaSettings:
     )
     message_max_bytes: int = size(
         1_000_000,
-        "Largest message we send; a delta above it is cut into parts. At most `max.message.bytes` of our "
-        "topics.",
+        "Largest message we send; a delta above it is cut into parts. At most `max.message.bytes` of our topics.",
         low=16_384,
         high=100_000_000,
     )
@@ -168,17 +166,9 @@ class GroupSettings:
     @property
     def heartbeat_seconds(self) -> float:
         """Heartbeat interval that the classic protocol uses."""
-        return (
-            max(1.0, self.session_seconds / 10)
-            if self.heartbeat_interval == "auto"
-            else self.heartbeat_interval
-        )
+        return max(1.0, self.session_seconds / 10) if self.heartbeat_interval == "auto" else self.heartbeat_interval
 
     @property
     def drain_seconds(self) -> float:
         """How long `on_revoke` waits for the drains."""
-        return (
-            min(0.2 * self.max_poll_interval, _DRAIN_CAP)
-            if self.drain_budget == "auto"
-            else self.drain_budget
-        )
+        return min(0.2 * self.max_poll_interval, _DRAIN_CAP) if self.drain_budget == "auto" else self.drain_budget

@@ -54,9 +54,7 @@ def _section(name: str, kind: type[object]) -> str:
     )
     heading = f"## {name}\n\n{kind.__doc__}\n"
     example = f"Environment: `{PREFIX}{name.upper().replace('.', '__')}__...`\n"
-    return "\n".join(
-        [heading, example, _table(("setting", "default", "meaning, and what is allowed"), rows), ""]
-    )
+    return "\n".join([heading, example, _table(("setting", "default", "meaning, and what is allowed"), rows), ""])
 
 
 def _allowed(option: Option) -> str:
@@ -87,9 +85,7 @@ def _extra() -> str:
 
 def _locked() -> str:
     rows = [(f"`{key}`{_aliases(key)}", reason) for key, reason in LOCKED.items()]
-    rows += [
-        (f"`{key}`{_aliases(key)}", f"has a setting of its own: `{ours}`") for key, ours in OWNED.items()
-    ]
+    rows += [(f"`{key}`{_aliases(key)}", f"has a setting of its own: `{ours}`") for key, ours in OWNED.items()]
     return (
         "## Locked librdkafka settings\n\nThese are refused in `kafka.extra`, with the reason; so is every "
         "key that this page does not list.\n\n" + _table(("key", "it ..."), rows) + "\n"

@@ -56,9 +56,7 @@ def load(
         read_toml(profile_path(profile)) if profile is not None else {},
     ]
     options = known_options()
-    problems = [
-        problem for layer in layers for problem in (*unknown_keys(layer, options), *refused_extra(layer))
-    ]
+    problems = [problem for layer in layers for problem in (*unknown_keys(layer, options), *refused_extra(layer))]
     known = [{key: given for key, given in layer.items() if is_known(key, options)} for layer in layers]
     try:
         merged = _merge(known)
@@ -112,8 +110,7 @@ def _edge_model() -> type[BaseSettings]:
 
 def _section_model(name: str, section: type[Any], **nested: Any) -> type[BaseModel]:
     declared: dict[str, Any] = {
-        entry.name: (Annotated[Any, PlainValidator(option.parse)], None)
-        for entry, option in options_of(section)
+        entry.name: (Annotated[Any, PlainValidator(option.parse)], None) for entry, option in options_of(section)
     }
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
     return create_model(f"{name.title()}Edge", __config__=config, **declared, **nested)

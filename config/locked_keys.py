@@ -6,24 +6,18 @@ from typing import Final
 
 LOCKED: Final[dict[str, str]] = {
     "isolation.level": "is read_committed: anything else hands aborted transactions to the handler",
-    "enable.auto.commit": (
-        "is false: offsets are committed inside the transaction, with the outputs, or not at all"
-    ),
+    "enable.auto.commit": ("is false: offsets are committed inside the transaction, with the outputs, or not at all"),
     "enable.auto.offset.store": "is false: a stored offset could be committed outside the transaction",
     "enable.idempotence": "is true: transactions need it, and without it a retry writes a record twice",
     "acks": "is all: a record that one broker holds is lost with that broker, after it was called committed",
-    "retries": (
-        "is unlimited within the deadlines: giving up early fails a transaction that would have committed"
-    ),
+    "retries": ("is unlimited within the deadlines: giving up early fails a transaction that would have committed"),
     "max.in.flight.requests.per.connection": (
         "is the client's limit for idempotence: more could reorder records of a key"
     ),
     "transactional.id": (
         "is <namespace><service>.<input>.<partition>: only a static id lets a new owner fence the old one"
     ),
-    "auto.offset.reset": (
-        "is error: a position that the broker no longer has must stop the partition, not move it"
-    ),
+    "auto.offset.reset": ("is error: a position that the broker no longer has must stop the partition, not move it"),
     "allow.auto.create.topics": (
         "is false: a misspelt topic must be an error, not a new topic; use `holdfast topics create`"
     ),
@@ -36,19 +30,11 @@ LOCKED: Final[dict[str, str]] = {
     "plugin.library.paths": "is refused: it loads foreign code into the process",
     "ssl.engine.location": "is refused: it loads foreign code into the process",
     "ssl.providers": "is refused: it loads foreign code into the process",
-    "sasl.kerberos.kinit.cmd": (
-        "is refused: it runs a shell command; keep the ticket fresh outside, with k5start"
-    ),
+    "sasl.kerberos.kinit.cmd": ("is refused: it runs a shell command; keep the ticket fresh outside, with k5start"),
     "enable.sasl.oauthbearer.unsecure.jwt": "is refused: unsigned tokens authenticate nobody",
-    "enable.gapless.guarantee": (
-        "is refused: it stops the producer where a transaction would abort and be redone"
-    ),
-    "enable.partition.eof": (
-        "is set where a restore needs to see the end of a topic, and off for live reading"
-    ),
-    "delivery.report.only.error": (
-        "is refused: the commit reports failures; a full needs every acknowledgement"
-    ),
+    "enable.gapless.guarantee": ("is refused: it stops the producer where a transaction would abort and be redone"),
+    "enable.partition.eof": ("is set where a restore needs to see the end of a topic, and off for live reading"),
+    "delivery.report.only.error": ("is refused: the commit reports failures; a full needs every acknowledgement"),
     "group.id": "is <namespace><service>; use service.namespace to run two environments side by side",
     "offset.store.method": "is refused: offsets belong to the transaction",
     "auto.commit.interval.ms": "is refused: offsets are committed inside the transaction",

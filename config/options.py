@@ -50,9 +50,7 @@ class Option:
         words = " or ".join(repr(word) for word in self.words)
         if self.kind in ("seconds", "bytes", "count"):
             form = {"seconds": DURATION_FORMS, "bytes": SIZE_FORMS, "count": "a whole number"}[self.kind]
-            return ", or ".join(
-                part for part in (f"{form}, {self.limits}" if self.limits else form, words) if part
-            )
+            return ", or ".join(part for part in (f"{form}, {self.limits}" if self.limits else form, words) if part)
         if self.kind == "flag":
             return "true or false (also on, off, yes, no)"
         return words or self.form or "text"
@@ -125,9 +123,7 @@ def _declare(default: T, option: Option) -> T:
     return field(default=default, metadata={_METADATA_KEY: option})
 
 
-def seconds(
-    default: T, doc: str, *, low: float = 0, high: float = float("inf"), words: tuple[str, ...] = ()
-) -> T:
+def seconds(default: T, doc: str, *, low: float = 0, high: float = float("inf"), words: tuple[str, ...] = ()) -> T:
     """A duration in seconds, or one of `words`."""
     return _declare(default, Option(kind="seconds", doc=doc, low=low, high=high, words=words))
 
@@ -178,8 +174,6 @@ def check_section(section: Any, name: str) -> None:
         try:
             object.__setattr__(section, entry.name, option.check(value))
         except ValueError as refused:
-            problems.append(
-                Problem(key=f"{name}.{entry.name}", value=option.show(value), cause=f"allowed: {refused}")
-            )
+            problems.append(Problem(key=f"{name}.{entry.name}", value=option.show(value), cause=f"allowed: {refused}"))
     if problems:
         raise SettingsError(problems)

@@ -78,8 +78,7 @@ class SnapshotSettings:
     full_interval: float = seconds(600.0, "Take a full when the last one is older.", low=1.0, high=30 * DAY)
     full_bytes: int = size(
         256_000_000,
-        "Take a full when this much increment was written since the last one: it bounds what a restore "
-        "reads.",
+        "Take a full when this much increment was written since the last one: it bounds what a restore reads.",
         low=65_536,
         high=10**13,
     )
@@ -95,9 +94,7 @@ class SnapshotSettings:
         low=0.0005,
         high=10.0,
     )
-    keep: int = count(
-        3, "Proven fulls that are kept. What lies before the oldest one is truncated.", low=1, high=1000
-    )
+    keep: int = count(3, "Proven fulls that are kept. What lies before the oldest one is truncated.", low=1, high=1000)
     on_stop: bool = flag(True, "Whether a clean stop takes a full, so that the next start replays nothing.")
     chunk_bytes: int = size(
         256_000,
@@ -146,26 +143,19 @@ class RestoreSettings:
 class FlowSettings:
     """How records move from the manager thread to the partitions' threads."""
 
-    high: int = count(
-        20_000, "Records in a mailbox at which its partition is paused.", low=2, high=10_000_000
-    )
+    high: int = count(20_000, "Records in a mailbox at which its partition is paused.", low=2, high=10_000_000)
     low: int = count(5_000, "Records in a mailbox at which its partition is resumed.", low=0, high=10_000_000)
-    batch: int = count(
-        1000, "Records taken from the client at once; more was not faster.", low=1, high=1_000_000
-    )
+    batch: int = count(1000, "Records taken from the client at once; more was not faster.", low=1, high=1_000_000)
     poll_timeout: float = seconds(
         0.02,
-        "Longest wait for a batch to fill; it adds to latency when the load is low, and reports are read "
-        "this often.",
+        "Longest wait for a batch to fill; it adds to latency when the load is low, and reports are read this often.",
         low=0.001,
         high=0.1,
     )
     prefetch_records: int = count(
         50_000, "Records that the client reads ahead for each partition.", low=1, high=10_000_000
     )
-    prefetch_bytes: int = size(
-        64_000_000, "Bytes that the client reads ahead in all.", low=1_048_576, high=2 * 10**9
-    )
+    prefetch_bytes: int = size(64_000_000, "Bytes that the client reads ahead in all.", low=1_048_576, high=2 * 10**9)
 
     def __post_init__(self) -> None:
         check_section(self, "flow")

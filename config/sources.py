@@ -47,9 +47,7 @@ Layer = dict[str, Given]
 def known_options() -> dict[str, Option]:
     """Every setting by its dotted key, without `kafka.extra`."""
     return {
-        f"{name}.{entry.name}": option
-        for name, section in sections().items()
-        for entry, option in options_of(section)
+        f"{name}.{entry.name}": option for name, section in sections().items() for entry, option in options_of(section)
     }
 
 
@@ -89,9 +87,7 @@ def read_toml(path: Path) -> Layer:
     except FileNotFoundError:
         raise SettingsError(Problem(key="--config", cause=f"there is no file {path}")) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as failed:
-        raise SettingsError(
-            Problem(key="--config", origin=str(path), cause=f"cannot be read: {failed}")
-        ) from failed
+        raise SettingsError(Problem(key="--config", origin=str(path), cause=f"cannot be read: {failed}")) from failed
     lines = _line_numbers(text)
     return {
         key: Given(raw=raw, origin=f"{path}:{lines[key]}" if key in lines else str(path))
@@ -162,13 +158,7 @@ def _key_of_file(name: str) -> str | None:
     first = name.lower().replace("__", ".").partition(".")
     if not first[1] or first[0] not in sections():
         return None
-    return (
-        name
-        if name.startswith(f"{EXTRA}.")
-        else _key_of_variable(PREFIX + upper)
-        if "__" in name
-        else name.lower()
-    )
+    return name if name.startswith(f"{EXTRA}.") else _key_of_variable(PREFIX + upper) if "__" in name else name.lower()
 
 
 def _listing(directory: Path) -> list[Path]:

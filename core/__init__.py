@@ -15,8 +15,18 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from holdfast.service import Service
 
-__all__ = ["Handler", "HoldfastError", "Json", "MsgPack", "Output", "Record", "Serde", "Service", "Table", "__version__"]
-
+__all__ = [
+    "Handler",
+    "HoldfastError",
+    "Json",
+    "MsgPack",
+    "Output",
+    "Record",
+    "Serde",
+    "Service",
+    "Table",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,37 +1,37 @@
 """Every error of holdfast, by what its owner must do about it.
 
-    HoldfastError
-    ├── UsageError                 the calling code is wrong: change it
-    │   └── MutatedInPlace         a table value was changed without put()
-    ├── StartError                 the service cannot start: change the set-up
-    │   ├── TopicMissing           a topic is absent: `holdfast topics create`
-    │   └── TopicMismatch          a topic differs from what the service needs
-    ├── PartitionError             one partition stops, the others stay live
-    │   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
-    │   │   ├── UndecodableRecord
-    │   │   ├── HandlerFailed
-    │   │   └── OutputRefused      the broker will not take what the handler sent
-    │   ├── StateRefused           the state cannot be trusted: never live until an operator decides
-    │   │   ├── NoMark             no genesis mark: a first start is an act
-    │   │   ├── DamagedIncrement   the chain of marks has a hole or a foreign record
-    │   │   ├── TornTransaction    a transaction was ended early by a delayed request
-    │   │   ├── DigestMismatch     the restored state is not the one that was written
-    │   │   ├── NonDeterministicReplay
-    │   │   ├── OffsetDisagrees    group offset and mark tell different positions
-    │   │   ├── RetentionGap       the input no longer holds the position that is needed
-    │   │   ├── TopicReplaced      a topic was deleted and made anew
-    │   │   └── PartitionCountChanged
-    │   ├── RestoreTimeout         Kafka did not deliver in time: `holdfast retry`
-    │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
-    │   └── OwnershipError         this process is no longer the owner: never retried from memory
-    │       ├── Fenced
-    │       └── Lost
-    └── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
-        ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
-        ├── OutcomeUnknown         make a new producer, fence, read the last mark
-        ├── ProducerFenced         another owner has fenced this producer, or its id expired
-        ├── MessageRefused         a message is too large, or its topic is missing or forbidden
-        └── Misconfigured          a right or a setting is missing: no retry helps
+HoldfastError
+├── UsageError                 the calling code is wrong: change it
+│   └── MutatedInPlace         a table value was changed without put()
+├── StartError                 the service cannot start: change the set-up
+│   ├── TopicMissing           a topic is absent: `holdfast topics create`
+│   └── TopicMismatch          a topic differs from what the service needs
+├── PartitionError             one partition stops, the others stay live
+│   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
+│   │   ├── UndecodableRecord
+│   │   ├── HandlerFailed
+│   │   └── OutputRefused      the broker will not take what the handler sent
+│   ├── StateRefused           the state cannot be trusted: never live until an operator decides
+│   │   ├── NoMark             no genesis mark: a first start is an act
+│   │   ├── DamagedIncrement   the chain of marks has a hole or a foreign record
+│   │   ├── TornTransaction    a transaction was ended early by a delayed request
+│   │   ├── DigestMismatch     the restored state is not the one that was written
+│   │   ├── NonDeterministicReplay
+│   │   ├── OffsetDisagrees    group offset and mark tell different positions
+│   │   ├── RetentionGap       the input no longer holds the position that is needed
+│   │   ├── TopicReplaced      a topic was deleted and made anew
+│   │   └── PartitionCountChanged
+│   ├── RestoreTimeout         Kafka did not deliver in time: `holdfast retry`
+│   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
+│   └── OwnershipError         this process is no longer the owner: never retried from memory
+│       ├── Fenced
+│       └── Lost
+└── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
+    ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
+    ├── OutcomeUnknown         make a new producer, fence, read the last mark
+    ├── ProducerFenced         another owner has fenced this producer, or its id expired
+    ├── MessageRefused         a message is too large, or its topic is missing or forbidden
+    └── Misconfigured          a right or a setting is missing: no retry helps
 """
 
 from __future__ import annotations

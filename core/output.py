@@ -12,7 +12,8 @@ V = TypeVar("V")
 
 Headers = Sequence[tuple[str, bytes]]
 Partitioner = Callable[[bytes | None, int], int]
-#: (topic, value, key, partition, headers, timestamp in ms); partition -1 = the producer's partitioner, timestamp 0 = now
+#: (topic, value, key, partition, headers, timestamp in ms); partition -1 = the producer's partitioner, timestamp 0 =
+#: now
 Sent = tuple[str, bytes | None, str | bytes | None, int, Headers | None, int]
 
 
@@ -23,9 +24,7 @@ class Output(Generic[V]):
     (murmur2_random). Partition and timestamp may also be given with each value.
     """
 
-    def __init__(
-        self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None
-    ) -> None:
+    def __init__(self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None) -> None:
         self.topic = topic
         self.value_type: Any = value
         self.partitioner = partitioner

@@ -1,6 +1,7 @@
 """What the parts need from Kafka and from the clock: each method says whether it blocks, what it raises, which thread.
 
-The Kafka adapter (`holdfast.kafka`) and the test driver implement these; nothing else in the house knows confluent_kafka.
+The Kafka adapter (`holdfast.kafka`) and the test driver implement these; nothing else in the house knows
+confluent_kafka.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Transactions(Protocol):
     def send_offsets(self, position: int, membership: Any) -> None:
         """Wait until all that was sent is on its partitions, and put the offsets into the transaction (rule T1).
 
-        What is sent after this is the mark: nothing else may join a transaction that a delayed request has torn. Blocks;
+        What is sent after this is the mark: nothing else may join a transaction that a delayed request has torn.
+        Blocks;
         raises TransactionAborted (nothing was committed), OutcomeUnknown or ProducerFenced.
         """
         ...

@@ -82,7 +82,7 @@ _PLAIN: dict[Any, Serde[Any]] = {str: Text(), int: Integer(), bytes: Raw()}
 
 
 def for_messages(kind: Any) -> Serde[Any]:
-    """The serde of a topic's values: str, int and bytes as themselves, an object with encode and decode as it is, else JSON."""
+    """The serde of a topic's values: str, int and bytes as themselves, an object with encode and decode, else JSON."""
     return _PLAIN[kind] if kind in _PLAIN else _given(kind) or Json(kind)
 
 

@@ -52,7 +52,8 @@ class Service:
         given: object = input
         if not isinstance(given, str) or given.startswith("^"):
             raise UsageError(
-                f"Service {name!r}: input={input!r} is a list or a pattern; a service reads one topic, make one service each"
+                f"Service {name!r}: input={input!r} is a list or a pattern; a service reads one topic, make one "
+                f"service each"
             )
         self.name, self.input, self.handler = name, input, handler
         self._namespace = namespace
@@ -229,12 +230,8 @@ class _Wiring:
         )
 
 
-
-
 def check(service: Any, where: str) -> Service:
     """:raises UsageError: what `module:name` names is no Service."""
     if not isinstance(service, Service):
         raise UsageError(f"{where} is a {type(service).__name__}, not a holdfast.Service")
     return service
-
-

@@ -1,6 +1,7 @@
 """A partition's state: a typed table in memory that costs about what a dict does.
 
-A table keeps the bytes of the last committed value of each key (`stored`, what snapshots are made of) and, for keys that
+A table keeps the bytes of the last committed value of each key (`stored`, what snapshots are made of) and, for keys
+that
 were touched, the decoded value (`_cache`). Writes of the open transaction are noted in `_dirty`; those of a transaction
 whose commit is under way in `_frozen`. Rolling back means forgetting both: no old value has to be kept.
 """
@@ -116,7 +117,7 @@ class Table(Generic[K, V]):
         return before
 
     def __iter__(self) -> Iterator[K]:
-        """The keys. Writing to the table while iterating is allowed; what is written meanwhile may or may not appear."""
+        """The keys. Writing while iterating is allowed; what is written meanwhile may or may not appear."""
         born = [key for layer in (self._frozen, self._dirty) for key in layer if key not in self.stored]
         for key in [*self.stored, *dict.fromkeys(born)]:
             if key in self:
@@ -264,7 +265,9 @@ class _Unbound(dict[Any, Any]):
     """The cache of a declaration that no partition has started: every use says so."""
 
     def _refuse(self, *_: Any) -> Any:
-        raise UsageError("this Table is a declaration: use it as self.<name> in a handler that a service or Driver runs")
+        raise UsageError(
+            "this Table is a declaration: use it as self.<name> in a handler that a service or Driver runs"
+        )
 
     get = pop = __setitem__ = __contains__ = _refuse
 

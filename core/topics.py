@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-
 from holdfast.config.settings import Settings
 from holdfast.errors import StartError, TopicMismatch, TopicMissing, UsageError
 from holdfast.kafka.admin import Admin, TopicFacts
@@ -29,7 +28,6 @@ REQUIRED: dict[str, str] = {
     "retention.bytes": "-1",
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
-
 
 
 class Finding(NamedTuple):
@@ -55,7 +53,8 @@ def require(admin: Admin, names: Names, outputs: Iterable[str]) -> dict[str, Top
     if missing:
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. holdfast creates no topic by accident; "
-            f"`holdfast topics create --name {names.service} --input {names.input} --start-at ...` creates ours, and with "
+            f"`holdfast topics create --name {names.service} --input {names.input} --start-at ...` creates ours, and "
+            f"with "
             f"--partitions N the input and outputs as well"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
@@ -63,7 +62,8 @@ def require(admin: Admin, names: Names, outputs: Iterable[str]) -> dict[str, Top
         if facts[topic].partitions != facts[names.input].partitions:
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
-                f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: the state must "
+                f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: the state "
+                f"must "
                 f"be migrated"
             )
     return facts
@@ -158,7 +158,8 @@ class Topics:
         refused = self._topics.set_group_offsets(self._names.input, positions)
         if refused:
             raise StartError(
-                f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. Stop its "
+                f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. "
+                f"Stop its "
                 f"members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... --execute"
             )
 
@@ -172,7 +173,8 @@ class Topics:
             reader.close()
         if end > 0:
             raise StartError(
-                f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks were "
+                f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
+                f"were "
                 f"there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
             )
         return False
@@ -182,7 +184,8 @@ class Topics:
             committed = self._admin.committed(self._names.input, partition)
             if committed is None:
                 raise StartError(
-                    f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was written. "
+                    f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was "
+                    f"written. "
                     f"Choose --start-at beginning, end or a time"
                 )
             return committed
@@ -224,8 +227,7 @@ def _milliseconds(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"--start-at {text!r}: use beginning, end, group, milliseconds since 1970 or a time such as 2026-11-21T08:00:00Z"
+            f"--start-at {text!r}: use beginning, end, group, milliseconds since 1970 or a time such as "
+            f"2026-11-21T08:00:00Z"
         ) from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-

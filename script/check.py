@@ -69,9 +69,7 @@ def types() -> tuple[int, str]:
 
 def directions() -> tuple[int, str]:
     """Imports point down."""
-    return run(
-        "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/packaging/test_architecture.py"
-    )
+    return run("pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/packaging/test_architecture.py")
 
 
 def main() -> int:
@@ -87,9 +85,7 @@ def main() -> int:
         started = time.monotonic()
         code, told = step()
         failed += code != 0
-        sys.stdout.write(
-            f"{'ok' if code == 0 else 'FAILED':6} {name:18} {time.monotonic() - started:5.1f} s\n"
-        )
+        sys.stdout.write(f"{'ok' if code == 0 else 'FAILED':6} {name:18} {time.monotonic() - started:5.1f} s\n")
         if code != 0:
             sys.stdout.write(told)
         sys.stdout.flush()

@@ -1,7 +1,8 @@
 """A hash of a state that does not depend on order and is updated key by key (rule D4).
 
 The digest is the sum, modulo 2^128, of one hash per key: xxh3_128 of the stored value, seeded by the 64-bit hash of the
-key, which in turn is seeded by the hash of the table's name. It guards against bugs and damage, not against an attacker.
+key, which in turn is seeded by the hash of the table's name. It guards against bugs and damage, not against an
+attacker.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The outermost form of every record on an increment or full topic: version, kind, size and checksum, then msgpack.
 
-    offset  size  field
-    0       1     format version, 1
-    1       1     kind: one letter, see `records`
-    2       1     codec: 0 = as it is, 1 = zstd
-    3       1     reserved, 0
-    4       4     size of the body before compression, little endian
-    8       8     xxh3_64 of the body before compression, little endian
-    16      -     the body
+offset  size  field
+0       1     format version, 1
+1       1     kind: one letter, see `records`
+2       1     codec: 0 = as it is, 1 = zstd
+3       1     reserved, 0
+4       4     size of the body before compression, little endian
+8       8     xxh3_64 of the body before compression, little endian
+16      -     the body
 """
 
 from __future__ import annotations

@@ -30,7 +30,14 @@ class FullWriter:
     """One full, from the commit boundary `mark` on; `advance` at every later boundary until `done` or `failed`."""
 
     def __init__(
-        self, place: Place, state: State, mark: Mark, increment: int, newest: int, sink: FullSink, chunk_bytes: int
+        self,
+        place: Place,
+        state: State,
+        mark: Mark,
+        increment: int,
+        newest: int,
+        sink: FullSink,
+        chunk_bytes: int,
     ) -> None:
         self._sink = sink
         self._first = self._through = mark.n
@@ -145,9 +152,7 @@ def _size(changes: Changes) -> int:
     return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
 
 
-def load(
-    reader: Reader, place: Place, ref: FullRef, mark: Mark, state: State, decoder: EntryDecoder
-) -> Manifest:
+def load(reader: Reader, place: Place, ref: FullRef, mark: Mark, state: State, decoder: EntryDecoder) -> Manifest:
     """Load the full that `ref` hints at into an empty state.
 
     :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.

@@ -37,7 +37,8 @@ class Place(msgspec.Struct, frozen=True):
             )
         if mark.partitions != self.partitions:
             raise PartitionCountChanged(
-                f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys have "
+                f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
+                f"have "
                 f"moved. Migrate the state to a topic of {self.partitions} partitions; nothing was changed",
                 topic=self.input,
                 partition=self.partition,
@@ -47,7 +48,8 @@ class Place(msgspec.Struct, frozen=True):
             now = self.topic_ids.get(topic, known)
             if now != known:
                 raise TopicReplaced(
-                    f"topic {topic} was deleted and created again (id {known} in the last mark, {now} now), so positions "
+                    f"topic {topic} was deleted and created again (id {known} in the last mark, {now} now), so "
+                    f"positions "
                     f"mean other records. Bring the old topic back, or start anew: delete {self.names.increment} and "
                     f"{self.names.full}, then `holdfast topics create --start-at ...`",
                     topic=self.input,

@@ -23,7 +23,7 @@ class Writer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FullRef(msgspec.Struct, frozen=True, array_like=True):
-    """A hint to a full (rule S4): offsets of its first chunk and manifest, the numbers S and E (rule S1), and an offset on
+    """A hint to a full (rule S4): offsets of first chunk and manifest, the numbers S and E (rule S1), and an offset on
     the increment topic at or before the header of transaction S."""
 
     low: int

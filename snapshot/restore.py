@@ -1,4 +1,4 @@
-"""Brings a partition's state back: last mark, newest usable full, the deltas after it, digest (rules T1, S1-S6, C5, D1).
+"""Brings a state back: last mark, newest usable full, the deltas after it, digest (rules T1, S1-S6, C5, D1).
 
 Called by the partition's own thread after the fence; reads with `assign` and commits nothing.
 """
@@ -91,7 +91,8 @@ def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int)
     assert isinstance(mark, Mark)
     if follower >= 0:
         raise TornTransaction(
-            f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was changed. See "
+            f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
+            f"changed. See "
             f"docs/runbook.md, 'Torn transaction'",
             topic=topic,
             partition=partition,
@@ -127,7 +128,8 @@ class _Restore:
         if end > 0:
             raise self._damaged(f"offsets {start} to {end} hold no mark: it was there and is gone")
         raise NoMark(
-            f"{self.names.increment} holds no mark, so there is neither a state nor a start position. For a first start: "
+            f"{self.names.increment} holds no mark, so there is neither a state nor a start position. For a first "
+            f"start: "
             f"`holdfast topics create --start-at beginning|end|TIMESTAMP|group`",
             topic=self.names.input,
             partition=self.partition,

@@ -73,7 +73,9 @@ class State:
             return frozen.changes
         fresh = {change.table: change for change in frozen.changes}
         return tuple(
-            merged for name, older in self._since_delta.items() if (merged := self._merge(name, older, fresh.get(name))).keys
+            merged
+            for name, older in self._since_delta.items()
+            if (merged := self._merge(name, older, fresh.get(name))).keys
         )
 
     def load(self, changes: Changes) -> None:

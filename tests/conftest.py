@@ -76,9 +76,7 @@ def pytest_sessionfinish() -> None:
         versions["python"] = platform.python_version()
         file = ROOT / "build" / "test" / "figures.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            json.dumps({"seed": SEED, "versions": versions, "figures": _figures}, indent=1) + "\n"
-        )
+        file.write_text(json.dumps({"seed": SEED, "versions": versions, "figures": _figures}, indent=1) + "\n")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Closing(NamedTuple):
 
 
 class Committer:
-    """Used by the partition's thread. After any exception but MessageRefused from `send` it must be aborted or dropped."""
+    """Used by the partition's thread. After any exception but MessageRefused from `send`: abort or drop it."""
 
     def __init__(
         self,
@@ -139,7 +139,8 @@ def _parts(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
             raw = records.entry(piece)
             if len(raw) > limit and len(piece.keys) == 1 and len(raw) > 2 * limit:
                 raise MessageRefused(
-                    f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a message; "
+                    f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a "
+                    f"message; "
                     f"raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under one key"
                 )
             if entries and size + len(raw) > limit:

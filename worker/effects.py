@@ -48,7 +48,8 @@ def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
     except (ImportError, AttributeError):
         pass
     raise UsageError(
-        f"effect {qualified!r} could not be found again after a restart: give a method of the handler or a function of a module"
+        f"effect {qualified!r} could not be found again after a restart: give a method of the handler or a function "
+        f"of a module"
     )
 
 

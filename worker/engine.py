@@ -88,7 +88,7 @@ class Engine:
         undecodable: Poisoned | None = None
         try:
             values = list(map(self._decode, map(type(messages[0]).value, messages)))
-        except Exception:  # a decoder may raise anything; find out where
+        except Exception:  # noqa: BLE001  a decoder may raise anything; find out where
             values, undecodable = self._decode_until_bad(messages)
         records = list(map(Record, messages, values))
         if self._batched and not (one_by_one and self._single):
@@ -141,7 +141,7 @@ class Engine:
         for message in messages:
             try:
                 values.append(self._decode(message.value()))
-            except Exception as error:  # a decoder may raise anything
+            except Exception as error:  # noqa: BLE001  a decoder may raise anything
                 failed = UndecodableRecord(
                     f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
                     f"`holdfast retry {message.partition()}`",
@@ -208,4 +208,8 @@ def _command(message: Message) -> str | None:
 
 
 def _coordinates(message: Message) -> dict[str, Any]:
-    return {"topic": message.topic() or "", "partition": message.partition() or 0, "position": message.offset() or 0}
+    return {
+        "topic": message.topic() or "",
+        "partition": message.partition() or 0,
+        "position": message.offset() or 0,
+    }

@@ -1,4 +1,4 @@
-"""Takes fulls beside the live work, tells the next mark about them, truncates behind the oldest kept one (rules S1-S5, C3)."""
+"""Takes fulls beside the live work, has marks refer to them, truncates behind the oldest kept (rules S1-S5, C3)."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ class Fulls:
 
     def mark_due(self, now: float) -> bool:
         """A mark-only transaction is needed for a full to start, or to be referred to."""
-        return self._bounds is not None or (
-            self._pending is not None and now - self._pending_since >= _FORCE_AFTER
-        )
+        return self._bounds is not None or (self._pending is not None and now - self._pending_since >= _FORCE_AFTER)
 
     def boundary(self, mark: Mark) -> None:
         """The state is exactly what `mark` says."""
@@ -147,7 +145,13 @@ class Fulls:
         newest = self.refs[0].offset if self.refs else -1
         self._sink = self._tools.full_sink()
         self._writer = FullWriter(
-            self._tools.place, self._state, mark, bounds.increment_end, newest, self._sink, self._settings.chunk_bytes
+            self._tools.place,
+            self._state,
+            mark,
+            bounds.increment_end,
+            newest,
+            self._sink,
+            self._settings.chunk_bytes,
         )
         self._began = self._tools.clock()
         self._policy.full_started(self._began)
@@ -180,7 +184,9 @@ class Fulls:
             return
         self._written = None
         if bounds.full_start > ref.low:
-            self._give_up(f"truncated while it was written: its first chunk {ref.low}, the log starts at {bounds.full_start}")
+            self._give_up(
+                f"truncated while it was written: its first chunk {ref.low}, the log starts at {bounds.full_start}"
+            )
             return
         self._pending, self._pending_since = ref, self._tools.clock()
         self._policy.force_delta = True
@@ -194,7 +200,9 @@ class Fulls:
         oldest, names, partition = self.refs[-1], self._tools.place.names, self._tools.place.partition
         self._tools.offsets.delete_records(names.full, partition, oldest.low)
         self._tools.offsets.delete_records(names.increment, partition, oldest.increment)
-        self._tools.log.info("truncated", full_before=oldest.low, increment_before=oldest.increment, kept=len(self.refs))
+        self._tools.log.info(
+            "truncated", full_before=oldest.low, increment_before=oldest.increment, kept=len(self.refs)
+        )
 
     def _ask(self) -> Asked:
         names = self._tools.place.names

@@ -4,7 +4,7 @@
                    |           |            |         |         |
                    +-----------+------------+---------+---------+--> ABORTING -> CLOSED     lost, or revoked before live
                    +-----------+------------+---------+--> FAILED -> FENCING                retry
-                                                      +--> FENCING                          the producer must be replaced
+                                                      +--> FENCING                          the producer is replaced
 
 LIVE is reachable through FENCING, RESTORING and REPLAYING only: fence first, then read the mark (invariant 1).
 """
@@ -62,7 +62,12 @@ EDGES: Final[dict[Phase, dict[Event, Phase]]] = {
         _E.FAILED: _P.FAILED,
         _E.PRODUCER_DROPPED: _P.FENCING,
     },
-    _P.DRAINING: {_E.DRAINED: _P.CLOSED, _E.LOST: _P.ABORTING, _E.FAILED: _P.ABORTING, _E.PRODUCER_DROPPED: _P.ABORTING},
+    _P.DRAINING: {
+        _E.DRAINED: _P.CLOSED,
+        _E.LOST: _P.ABORTING,
+        _E.FAILED: _P.ABORTING,
+        _E.PRODUCER_DROPPED: _P.ABORTING,
+    },
     _P.ABORTING: {_E.ABORTED: _P.CLOSED},
     _P.FAILED: {_E.RETRY: _P.FENCING, _E.REVOKED: _P.CLOSED, _E.LOST: _P.CLOSED},
     _P.CLOSED: {},

@@ -298,7 +298,9 @@ class Live:
         if error.stale:
             self._await_membership(used)
         elif self._aborts > _ABORTS:
-            raise self._refused(f"{self._aborts} transactions in a row were aborted, the last because {error}", self.position)
+            raise self._refused(
+                f"{self._aborts} transactions in a row were aborted, the last because {error}", self.position
+            )
         else:
             self._signals.any.wait(min(0.05 * 2**self._aborts, 5.0))
 
@@ -357,5 +359,9 @@ class Live:
     def _effect_failed(self, effect: Effect, error: BaseException, attempt: int) -> None:
         self._tools.metrics.effect_failures.inc()
         self._tools.log.warning(
-            "effect_failed", function=effect.function, key=effect.key, attempt=attempt, cause=f"{type(error).__name__}: {error}"
+            "effect_failed",
+            function=effect.function,
+            key=effect.key,
+            attempt=attempt,
+            cause=f"{type(error).__name__}: {error}",
         )

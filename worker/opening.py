@@ -38,7 +38,9 @@ class Opening:
         :raises Misconfigured: a right is missing. :raises Cancelled:
         """
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda e: isinstance(e, KafkaTrouble) and not isinstance(e, Misconfigured)),
+            retry=tenacity.retry_if_exception(
+                lambda e: isinstance(e, KafkaTrouble) and not isinstance(e, Misconfigured)
+            ),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
             stop=tenacity.stop_when_event_set(self._signals.any),
             sleep=tenacity.sleep_using_event(self._signals.any),
@@ -62,7 +64,14 @@ class Opening:
 
         reader = self._tools.reader(self._signals.leaving)
         try:
-            restored = restore(reader, self._tools.place, new_state, self._note, self._tools.clock, self._tools.settings.restore.attempts)
+            restored = restore(
+                reader,
+                self._tools.place,
+                new_state,
+                self._note,
+                self._tools.clock,
+                self._tools.settings.restore.attempts,
+            )
             self._check_group_offset(restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
         finally:
@@ -90,9 +99,11 @@ class Opening:
         engine.mute(replaying=False)
         if digest.to_bytes(engine.state.digest) != restored.mark.digest:
             raise NonDeterministicReplay(
-                f"replaying {restored.position} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
-                f"{digest.show(restored.mark.digest)}: the handler depends on more than its records and tables. It stays "
-                f"down; run the code that wrote the mark, or set snapshot.delta_interval = \"commit\" from then on, and "
+                f"replaying {restored.position} to {end} gave digest {digest.show(engine.state.digest)}, the last "
+                f"mark says "
+                f"{digest.show(restored.mark.digest)}: the handler depends on more than its records and tables. It "
+                f"stays "
+                f'down; run the code that wrote the mark, or set snapshot.delta_interval = "commit" from then on, and '
                 f"`holdfast retry {self._partition}`",
                 topic=self._names.input,
                 partition=self._partition,
@@ -144,7 +155,8 @@ class Opening:
             self._tools.log.warning("offset_behind", group_offset=committed, position=position)
             return
         raise OffsetDisagrees(
-            f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction {mark.n}, "
+            f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction "
+            f"{mark.n}, "
             f"from {mark.start}). If the mark is right: kafka-consumer-groups --group {self._names.group} --topic "
             f"{self._names.input}:{self._partition} --reset-offsets --to-offset {position} --execute, then "
             f"`holdfast retry {self._partition}`",
@@ -163,7 +175,8 @@ class Opening:
 
     def _gap(self, position: int, why: str) -> RetentionGap:
         return RetentionGap(
-            f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records back, or "
+            f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records "
+            f"back, or "
             f"start anew from a chosen position with `holdfast topics create --start-at ...` on new topics",
             topic=self._names.input,
             partition=self._partition,

@@ -118,7 +118,7 @@ class PartitionWorker:
         except ProducerDropped as dropped:
             self._tools.log.warning("producer_replaced", cause=str(dropped))
             self._go(Event.PRODUCER_DROPPED)
-        except (HoldfastError, Exception) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, it is this partition's failure alone
             self._go(Event.FAILED, error)
 
     def _go(self, event: Event, cause: BaseException | None = None) -> None:

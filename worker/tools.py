@@ -14,7 +14,6 @@ from holdfast.snapshot.place import Place
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
 
-
 #: what runs the effects of a handler; the name is for its thread
 EffectsOf = Callable[[Handler[Any], str, EffectReport], Effects]
 

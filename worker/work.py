@@ -1,4 +1,4 @@
-"""Which records of a partition come next, and how carefully: the raw batches of the open transaction and what is to be redone.
+"""Which records come next, and how carefully: the open transaction's raw batches, and what is to be redone.
 
 No Kafka, no clock: the live loop asks, the answer is a decision (rules T6, M4).
 """

@@ -57,7 +57,11 @@ producer.init_transactions()
 consumer.subscribe([job["input"]])
 gc.freeze()
 gc.disable()
-decode, encode, pack = msgspec.json.Decoder(Trade).decode, msgspec.json.Encoder().encode, msgspec.msgpack.Encoder().encode
+decode, encode, pack = (
+    msgspec.json.Decoder(Trade).decode,
+    msgspec.json.Encoder().encode,
+    msgspec.msgpack.Encoder().encode,
+)
 state: dict[str, tuple[int, int]] = {}
 get, produce, output, value_of, key_of, error_of = (
     state.get,

@@ -134,9 +134,7 @@ class Cluster:
 
     def _of(self, broker: int) -> Broker:
         if broker not in self._brokers:
-            raise DevError(
-                f"there is no broker {broker}; brokers: {', '.join(map(str, self._brokers)) or 'none yet'}"
-            )
+            raise DevError(f"there is no broker {broker}; brokers: {', '.join(map(str, self._brokers)) or 'none yet'}")
         return self._brokers[broker]
 
     def _prepare(self) -> None:

@@ -61,7 +61,5 @@ def _listening_inodes(port: int) -> list[str]:
 def _lsof(*arguments: str) -> int | None:
     if shutil.which("lsof") is None:
         return None
-    told = subprocess.run(
-        ["lsof", "-t", *arguments], capture_output=True, text=True, check=False
-    ).stdout.split()
+    told = subprocess.run(["lsof", "-t", *arguments], capture_output=True, text=True, check=False).stdout.split()
     return int(told[0]) if told else None

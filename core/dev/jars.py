@@ -73,9 +73,7 @@ def _verify(home: Path) -> None:
     listing = home / "SHA256SUMS"
     if not listing.is_file():
         raise JarsDamaged(f"{home} is not complete; remove it and repeat: rm -r {home}")
-    _compare(
-        _parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _jars(home)}, home
-    )
+    _compare(_parse_sums(listing.read_text(encoding="ascii")), {n: _sha256(home / n) for n in _jars(home)}, home)
 
 
 def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> None:

@@ -49,7 +49,7 @@ class Identity:
 
 def command_of(pid: int) -> str:
     """Return a process's command, shortened in the middle: for a JVM the telling part is at the end."""
-    if _HAS_PROC:
+    if _HAS_PROC:  # noqa: SIM108
         told = _read(Path("/proc") / str(pid) / "cmdline").replace("\0", " ").strip()
     else:
         told = _ps(pid, "args=")

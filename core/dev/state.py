@@ -40,9 +40,7 @@ def load(directory: Path) -> ClusterState | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=ClusterState)
     except msgspec.DecodeError as error:
-        raise DevError(
-            f"{file} cannot be read ({error}): remove {directory} or choose another directory"
-        ) from error
+        raise DevError(f"{file} cannot be read ({error}): remove {directory} or choose another directory") from error
 
 
 def save(directory: Path, state: ClusterState) -> None:
@@ -53,9 +51,7 @@ def save(directory: Path, state: ClusterState) -> None:
     fresh.replace(directory / FILE)
 
 
-def assign_ports(
-    count: int, port: int | None, advertised: dict[int, int], known: ClusterState | None
-) -> list[Address]:
+def assign_ports(count: int, port: int | None, advertised: dict[int, int], known: ClusterState | None) -> list[Address]:
     """Return the addresses of `count` brokers.
 
     Clients' ports count up from `port`, or are those of last time, or free ones. The ports that brokers use

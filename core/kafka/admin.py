@@ -21,6 +21,7 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, RestoreTimeout
 from holdfast.kafka.errors import describe, kafka_error, translate
+from holdfast.kafka.taint import quiet_logger
 from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
@@ -42,7 +43,9 @@ class Admin:
 
     def __init__(self, settings: Settings, group: str) -> None:
         self._group = group
-        self.client = AdminClient(dict(client.admin(settings)))
+        config: dict[str, Any] = dict(client.admin(settings))
+        config["logger"] = quiet_logger("admin")
+        self.client = AdminClient(config)
 
     def describe(self, topics: list[str]) -> dict[str, TopicFacts | None]:
         """Each topic as it is, None where it is missing.
@@ -66,7 +69,8 @@ class Admin:
             except KafkaTrouble as trouble:
                 error = trouble
         raise RestoreTimeout(
-            f"the ends of the log did not come within {deadline:.0f} s ({error}); `holdfast retry {partition}` tries again",
+            f"the ends of the log did not come within {deadline:.0f} s ({error}); `holdfast retry {partition}` tries "
+            f"again",
             topic=topic,
             partition=partition,
         )

@@ -90,7 +90,9 @@ class KafkaGroupConsumer:
         partition = message.partition()
         out_of_range = error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
         return Trouble(
-            partition if partition is not None else -1, KafkaTrouble(describe(error)), out_of_range=out_of_range
+            partition if partition is not None else -1,
+            KafkaTrouble(describe(error)),
+            out_of_range=out_of_range,
         )
 
     def _error(self, error: KafkaError) -> None:

@@ -99,7 +99,7 @@ def kafka_error(error: BaseException) -> KafkaError | None:
     return None
 
 
-def translate(error: BaseException) -> KafkaTrouble:
+def translate(error: BaseException) -> KafkaTrouble:  # noqa: PLR0911  one line for each action
     """Our exception for a failed transactional call; what is no KafkaError leaves the producer in doubt (P7)."""
     inner = kafka_error(error)
     if inner is None:

@@ -13,7 +13,7 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
 from holdfast.kafka.errors import Action, action, kafka_error, translate
-from holdfast.kafka.taint import Taint, client_logger
+from holdfast.kafka.taint import Taint, client_logger, quiet_logger
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.output import Headers, Sent
@@ -150,9 +150,13 @@ class KafkaTransactions:
             raise translate(error) from error
 
     def _resume(
-        self, call: Callable[[float], object], *, step: float = 3600.0, cancelled: Callable[[], bool] = lambda: False
+        self,
+        call: Callable[[float], object],
+        *,
+        step: float = 3600.0,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Repeat the same call while it may be repeated, up to the commit deadline; `cancelled` is asked every `step`."""
+        """Repeat the same call while that is allowed, up to the deadline; `cancelled` is asked every `step`."""
         deadline = self._clock() + self._timeout
         while not cancelled():
             try:
@@ -196,7 +200,7 @@ class KafkaFullSink:
 
     def __init__(self, settings: Settings, topic: str, partition: int) -> None:
         self._topic, self._partition = topic, partition
-        self._producer = Producer(dict(client.full_producer(settings)))
+        self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("full")})
         self._offsets: list[int] = []
         self._sent = 0
         self._refused: str | None = None
@@ -204,9 +208,7 @@ class KafkaFullSink:
     def send(self, payload: bytes) -> None:
         while True:
             try:
-                self._producer.produce(
-                    self._topic, payload, partition=self._partition, on_delivery=self._delivered
-                )
+                self._producer.produce(self._topic, payload, partition=self._partition, on_delivery=self._delivered)
                 self._sent += 1
                 return
             except BufferError:

@@ -1,4 +1,4 @@
-"""Reads one partition from an offset to an offset, with assign() and without a group (pitfalls P23-P25, requirement C5)."""
+"""Reads a partition from offset to offset, with assign() and without a group (P23-P25, requirement C5)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import HangingTransaction, RestoreTimeout
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.errors import describe
+from holdfast.kafka.taint import quiet_logger
 from holdfast.ports import Cancelled, Clock, OutOfRange
 
 _BATCH = 2000
@@ -27,6 +28,7 @@ class KafkaReader:
         self._settings, self._admin = settings, admin
         self._cancelled, self._clock = cancelled, clock
         config: dict[str, Any] = dict(client.reader(settings, group))
+        config["logger"] = quiet_logger("reader")
         self._consumer = Consumer(config)
         self._known: set[str] = set()
 
@@ -69,7 +71,7 @@ class KafkaReader:
                 self._check_patience(topic, partition, waiting_since, blocked_at, end)
 
     def _learn(self, topic: str) -> None:
-        """Ask for a topic before its first read: the client itself would do it up to a second later (measured: 0.95 s)."""
+        """Ask for a topic before its first read: the client would do it up to a second later (measured: 0.95 s)."""
         if topic not in self._known:
             try:
                 self._consumer.list_topics(topic, 1.0)
@@ -95,8 +97,10 @@ class KafkaReader:
         settings = self._settings
         if blocked_at >= 0 and waited > settings.restore.hanging_after:
             raise HangingTransaction(
-                f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction of another "
-                f"producer hides the rest. `kafka-transactions.sh find-hanging --broker-id ...` names it, `abort` ends it; "
+                f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction "
+                f"of another "
+                f"producer hides the rest. `kafka-transactions.sh find-hanging --broker-id ...` names it, `abort` "
+                f"ends it; "
                 f"then `holdfast retry {partition}`",
                 topic=topic,
                 partition=partition,
@@ -104,7 +108,8 @@ class KafkaReader:
             )
         if waited > settings.restore.deadline:
             raise RestoreTimeout(
-                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? `holdfast retry {partition}` "
+                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? `holdfast retry "
+                f"{partition}` "
                 f"tries again",
                 topic=topic,
                 partition=partition,

@@ -1,4 +1,4 @@
-"""Signs that a commit or abort request was sent twice, so that one of them may still be under way (pitfall P1, rule T2)."""
+"""Signs that a commit or abort was requested twice, so that one may still be under way (pitfall P1, rule T2)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import logging
 import re
 from collections.abc import Callable
 
+from holdfast.observe import Log
+
 #: a connection that was up is gone, or a request timed out; any broker's counts while a transaction is under way,
 #: because offsets go to the group's coordinator
 _LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
 
 
 class Taint:
-    """Gathers three signals: a log line about the coordinator's connection, a slow call, more EndTxn requests than calls.
+    """Gathers three signals: a log line about a connection, a slow call, more EndTxn requests than calls.
 
     No single signal is enough (docs/assumptions.md). Fed by the producer's own callbacks, which
     run in its `poll`; read by the same thread.
@@ -58,6 +60,12 @@ class LogHandler(logging.Handler):
         message = record.getMessage()
         if not message.startswith("WAKEUP"):
             self._take(record.levelname.lower(), message)
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """For clients whose trouble shows in what their calls raise; at debug level an operator can still read along."""
+    log = Log(client=name)
+    return client_logger(name, lambda level, message: log.debug("kafka_log", level=level, message=message))
 
 
 def client_logger(name: str, take: Callable[[str, str], None]) -> logging.Logger:

@@ -37,7 +37,7 @@ class TopicAdmin:
         return {name: entry.value for name, entry in entries.items()}
 
     def offset(self, topic: str, partition: int, start_at: str | int) -> int:
-        """The offset that `beginning`, `end`, or a time in milliseconds since 1970 stands for; -1 after the last record."""
+        """The offset of `beginning`, `end`, or a time in milliseconds since 1970; -1 after the last record."""
         spec: Any
         match start_at:
             case "beginning":

@@ -51,9 +51,7 @@ class Lab:
         self.id = f"tx-{self.run}"
         self.group = f"group-{self.run}"
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.member = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": self.group, "enable.auto.commit": False}
-        )
+        self.member = Consumer({"bootstrap.servers": bootstrap, "group.id": self.group, "enable.auto.commit": False})
         self._producers: list[Producer] = []
 
     def topic(self, name: str) -> str:

@@ -20,9 +20,7 @@ def test_a_commit_that_fails_as_fenced_can_have_been_done(lab: Lab) -> None:
     answer_lost = lab.proxy.trap(ApiKey.END_TXN, Fault.LOSE_ANSWER)
     retry = lab.proxy.trap(ApiKey.END_TXN, Fault.HOLD)
     errors: list[KafkaError | None] = []
-    caller = threading.Thread(
-        target=lambda: errors.append(error_of(lambda: producer.commit_transaction(PATIENCE)))
-    )
+    caller = threading.Thread(target=lambda: errors.append(error_of(lambda: producer.commit_transaction(PATIENCE))))
     caller.start()
     answer_lost.wait_caught()
     retry.wait_caught()

@@ -61,9 +61,7 @@ def log() -> Iterator[tuple[logging.Logger, list[str]]]:
 
 
 def _settings(mode: Any = "production", **kafka: Any) -> Settings:
-    return Settings(
-        kafka=KafkaSettings(bootstrap_servers=NOWHERE, **kafka), service=ServiceSettings(mode=mode)
-    )
+    return Settings(kafka=KafkaSettings(bootstrap_servers=NOWHERE, **kafka), service=ServiceSettings(mode=mode))
 
 
 def _construct(name: str, config: client.ClientConfig, logger: logging.Logger) -> None:

@@ -106,9 +106,7 @@ def _subscribe(config: client.ClientConfig, topic: str) -> None:
 ATTEMPTS: dict[str, Callable[[Settings, str], None]] = {
     "consumer": lambda settings, topic: _subscribe(client.consumer(settings, _name("group")), topic),
     "reader": lambda settings, topic: _read(client.reader(settings, _name("group")), topic),
-    "producer": lambda settings, topic: _produce_in_transaction(
-        client.producer(settings, _name("id")), topic
-    ),
+    "producer": lambda settings, topic: _produce_in_transaction(client.producer(settings, _name("id")), topic),
     "producer of fulls": lambda settings, topic: _produce(client.full_producer(settings), topic),
 }
 

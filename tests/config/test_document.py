@@ -16,9 +16,7 @@ PROFILES = ("development", "production")
 
 
 def test_the_page_is_what_the_declarations_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == document(), (
-        "run python -m holdfast.config.document > docs/settings.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == document(), "run python -m holdfast.config.document > docs/settings.md"
 
 
 def test_the_page_names_every_setting_once() -> None:
@@ -39,9 +37,7 @@ def test_every_line_of_a_profile_has_its_reason_and_takes_effect(name: str) -> N
     values = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
     assert all(" # " in line for line in values)
     settings, options = load(env={}, profile=name), known_options()
-    written = [
-        (section, key, raw) for section, keys in tomllib.loads(text).items() for key, raw in keys.items()
-    ]
+    written = [(section, key, raw) for section, keys in tomllib.loads(text).items() for key, raw in keys.items()]
     assert len(written) == len(values)
     for section, key, raw in written:
         assert getattr(getattr(settings, section), key) == options[f"{section}.{key}"].parse(raw)

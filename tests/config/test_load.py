@@ -139,9 +139,7 @@ def test_an_unknown_key_of_the_command_line_gets_a_hint(key: str, hint: str) -> 
 
 
 def test_an_unknown_variable_is_named_as_it_was_written() -> None:
-    with pytest.raises(
-        SettingsError, match=r"\(environment variable HOLDFAST_KAFKA_BOOTSTRAP_SERVERS\)"
-    ) as raised:
+    with pytest.raises(SettingsError, match=r"\(environment variable HOLDFAST_KAFKA_BOOTSTRAP_SERVERS\)") as raised:
         load(env={"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "a:1"})
     assert "did you mean kafka.bootstrap_servers?" in str(raised.value)
 
@@ -158,16 +156,11 @@ def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(toml: Write) ->
     with pytest.raises(SettingsError) as raised:
         load(path, {"snapshot.delta_interval": "often"}, {"HOLDFAST_LOG__FORMAT": "xml"})
     lines = sorted(str(raised.value).splitlines())
-    assert lines[0] == (
-        f"setting commit.max_records = 0 ({path}:2): allowed: a whole number, from 1 to 10_000_000"
-    )
+    assert lines[0] == (f"setting commit.max_records = 0 ({path}:2): allowed: a whole number, from 1 to 10_000_000")
     assert lines[1] == (
-        "setting log.format = 'xml' (environment variable HOLDFAST_LOG__FORMAT): "
-        "allowed: 'auto' or 'json' or 'console'"
+        "setting log.format = 'xml' (environment variable HOLDFAST_LOG__FORMAT): allowed: 'auto' or 'json' or 'console'"
     )
-    assert lines[2].startswith(
-        "setting snapshot.delta_interval = 'often' (command line): allowed: a number of"
-    )
+    assert lines[2].startswith("setting snapshot.delta_interval = 'often' (command line): allowed: a number of")
     assert lines[2].endswith("'commit' or 'off'")
 
 

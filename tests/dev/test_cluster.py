@@ -116,15 +116,10 @@ def test_two_clusters_side_by_side_know_nothing_of_each_other(
     create(other, topic)
 
     assert topic in AdminClient({"bootstrap.servers": other.bootstrap_servers}).list_topics(timeout=10).topics
-    assert (
-        topic
-        not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).topics
-    )
+    assert topic not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).topics
 
 
-def test_three_brokers_survive_one_and_replicate_everything(
-    kafka_cluster: ClusterFactory, topic: str
-) -> None:
+def test_three_brokers_survive_one_and_replicate_everything(kafka_cluster: ClusterFactory, topic: str) -> None:
     cluster = kafka_cluster(brokers=3)
     create(cluster, topic)
     producer = transactional(cluster)

@@ -136,6 +136,4 @@ def test_status_without_a_cluster_says_how_to_start_one(dev: Command) -> None:
     absent = dev.run("status")
 
     assert (absent.returncode, absent.stdout) == (1, "")
-    assert absent.stderr == (
-        f"holdfast: there is no cluster in {dev.directory}: start one with `holdfast dev up`\n"
-    )
+    assert absent.stderr == (f"holdfast: there is no cluster in {dev.directory}: start one with `holdfast dev up`\n")

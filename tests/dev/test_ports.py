@@ -24,9 +24,7 @@ def held_port() -> Iterator[int]:
 
 def test_a_held_port_names_pid_and_command(held_port: int) -> None:
     assert not is_free(held_port)
-    with pytest.raises(
-        InUse, match=rf"port {held_port} is held by pid {os.getpid()} \(.+\): go away"
-    ):
+    with pytest.raises(InUse, match=rf"port {held_port} is held by pid {os.getpid()} \(.+\): go away"):
         require_free(held_port, "go away")
 
 

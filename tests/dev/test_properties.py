@@ -30,9 +30,7 @@ def test_three_brokers_keep_everything_on_three_with_two_in_sync(tmp_path: Path)
     settings = compose(THREE[0], THREE, tmp_path, {})
 
     factors = {key: value for key, value in settings.items() if key.endswith("replication.factor")}
-    in_sync = {
-        key: value for key, value in settings.items() if key.endswith(("min.isr", "min.insync.replicas"))
-    }
+    in_sync = {key: value for key, value in settings.items() if key.endswith(("min.isr", "min.insync.replicas"))}
     assert set(factors.values()) == {"3"}
     assert set(in_sync.values()) == {"2"}
     assert len(factors) >= 3

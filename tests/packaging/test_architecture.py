@@ -123,9 +123,7 @@ def everything(root: Path) -> list[Import]:
 
 
 def test_imports_point_down(root: Path) -> None:
-    wrong = [
-        f"{e.importer}:{e.line} imports {e.target}: {why}" for e in everything(root) if (why := complaint(e))
-    ]
+    wrong = [f"{e.importer}:{e.line} imports {e.target}: {why}" for e in everything(root) if (why := complaint(e))]
     assert wrong == []
 
 
@@ -155,9 +153,7 @@ def test_every_package_is_installed(root: Path) -> None:
     import tomllib
 
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    listed = {
-        name for name in project["tool"]["setuptools"]["packages"] if not name.startswith("holdfast.deploy")
-    }
+    listed = {name for name in project["tool"]["setuptools"]["packages"] if not name.startswith("holdfast.deploy")}
     there = {name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in modules(root)}
     assert listed == there
     assert all((path.parent / "__init__.py").exists() for _, path in modules(root))

@@ -32,9 +32,7 @@ def test_a_second_run_needs_no_network(root: Path) -> None:
 
 @pytest.mark.kafka
 def test_a_broker_starts_without_a_route(root: Path, python: str) -> None:
-    program = (
-        "from holdfast.dev import Cluster\nwith Cluster() as kafka:\n    print(kafka.bootstrap_servers)\n"
-    )
+    program = "from holdfast.dev import Cluster\nwith Cluster() as kafka:\n    print(kafka.bootstrap_servers)\n"
 
     told = run(*NO_ROUTE, python, "-c", LOOPBACK_UP, python, "-c", program, cwd=root)
 
@@ -43,9 +41,7 @@ def test_a_broker_starts_without_a_route(root: Path, python: str) -> None:
 
 
 @pytest.mark.parametrize("with_uv", [True, False])
-def test_a_first_run_without_a_network_says_so_in_one_sentence(
-    root: Path, tmp_path: Path, with_uv: bool
-) -> None:
+def test_a_first_run_without_a_network_says_so_in_one_sentence(root: Path, tmp_path: Path, with_uv: bool) -> None:
     tree = copy_tree(root, tmp_path / "tree")
     home = tmp_path / "home"
     home.mkdir()

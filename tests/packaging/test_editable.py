@@ -31,9 +31,7 @@ def test_mypy_checks_a_new_file_in_every_package(root: Path, python: str, tmp_pa
     links.mkdir(parents=True)
     assert run(python, "script/link_packages.py", cwd=tree).returncode == 0
 
-    told = run(
-        python, "-c", "import check; print(check.types()[1])", cwd=tree, PYTHONPATH=str(tree / "script")
-    )
+    told = run(python, "-c", "import check; print(check.types()[1])", cwd=tree, PYTHONPATH=str(tree / "script"))
 
     complaints = [line for line in told.stdout.splitlines() if "brand_new.py" in line]
     assert len(complaints) == len(FOLDERS) + 6, told.stdout + told.stderr
@@ -47,9 +45,7 @@ def test_a_file_that_mypy_does_not_see_fails_the_check(root: Path, python: str, 
     assert run(python, "script/link_packages.py", cwd=tree).returncode == 0
     (tree / "core" / "brand_new.py").write_text("fine = 1\n")  # not linked yet
 
-    told = run(
-        python, "-c", "import check; print(check.types()[1])", cwd=tree, PYTHONPATH=str(tree / "script")
-    )
+    told = run(python, "-c", "import check; print(check.types()[1])", cwd=tree, PYTHONPATH=str(tree / "script"))
 
     there = sum(1 for _ in _sources(tree))
     assert f"mypy looked at {there - 1} of {there} files" in told.stdout

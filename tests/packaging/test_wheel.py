@@ -80,9 +80,7 @@ def test_the_command_line_runs_from_the_wheel(root: Path, wheel: Path, python: s
     assert "No module named 'pyspark'" in absent.stderr
 
 
-def test_without_the_extra_one_line_says_what_to_install(
-    root: Path, wheel: Path, python: str, tmp_path: Path
-) -> None:
+def test_without_the_extra_one_line_says_what_to_install(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
     programs = install(root, wheel, python, tmp_path / "env")
 
     bare = run(str(programs / "holdfast"), "--help", cwd=tmp_path)

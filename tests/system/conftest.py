@@ -1,4 +1,4 @@
-"""One broker for all system tests of a run: it creates topics for anybody who lets it, so that nothing may rely on that."""
+"""One broker for all system tests of a run, with topic auto-creation on, so that nothing may rely on it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:  # tests.system.* are imported from the project's root
     sys.path.insert(0, str(ROOT))
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
 from tests.system.stage import Stage  # noqa: E402
+
+from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
 
 SETTINGS = {
     "auto.create.topics.enable": "true",

@@ -61,6 +61,10 @@ class Process:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> str:
+        return str(self._process.pid) if self._process is not None else ""
+
+    @property
     def exit_code(self) -> int | None:
         return self._process.poll() if self._process is not None else None
 

@@ -9,15 +9,15 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import Producer
+from tests.system import verify
+from tests.system.apps.tally import tally
+from tests.system.processes import Process, await_true
 
 from holdfast import Service
 from holdfast.config.load import load
 from holdfast.config.settings import Settings
 from holdfast.names import Names
 from holdfast.topics import Topics
-from tests.system import verify
-from tests.system.apps.tally import tally
-from tests.system.processes import Process, await_true
 
 #: a takeover after a kill takes a session timeout: the shortest that the settings allow
 FAST = {
@@ -30,7 +30,9 @@ KIP848 = {"HOLDFAST_GROUP__PROTOCOL": "consumer"}
 class Stage:
     """Unique names; everything it started is ended by `close`."""
 
-    def __init__(self, servers: str, directory: Path, partitions: int = 4, namespace: str = "", service: str = "") -> None:
+    def __init__(
+        self, servers: str, directory: Path, partitions: int = 4, namespace: str = "", service: str = ""
+    ) -> None:
         run = uuid.uuid4().hex[:8]
         self.servers, self.directory, self.partitions = servers, directory, partitions
         self.names = Names(service or f"tally-{run}", f"events-{run}", namespace)

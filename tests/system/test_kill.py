@@ -6,7 +6,6 @@ import random
 import time
 
 import pytest
-
 from tests.system.stage import Stage
 
 pytestmark = pytest.mark.kafka

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 import pytest
-
 from tests.system.stage import KIP848, Stage
 from tests.system.verify import read_all
 

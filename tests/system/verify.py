@@ -25,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from tests.system.apps.tally import Event, Line, Tally, Total
 
 from holdfast.config.connection import KafkaSettings
 from holdfast.config.settings import Settings
@@ -35,7 +36,6 @@ from holdfast.snapshot.digest import show
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
-from tests.system.apps.tally import Event, Line, Tally, Total
 
 
 class Row(NamedTuple):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from tests.system.apps.tally import Tally, tally
 
 from holdfast import Service
 from holdfast.config.load import load
-from tests.system.apps.tally import Tally, tally
 
 
 def _path(name: str) -> Path | None:
