@@ -1,0 +1,160 @@
+"""The ports of holdfast on a `MemoryBroker`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from holdfast.errors import OutcomeUnknown
+from holdfast.names import Names
+from holdfast.output import Headers, Sent
+from holdfast.ports import Bounds, Cancelled
+from holdfast.record import Message
+from holdfast.testing.broker import MemoryBroker
+from holdfast.testing.log import MemoryLog, Outcome
+
+
+class MemoryTransactions:
+    """`ports.Transactions`."""
+
+    def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
+        self._broker, self._id = broker, names.transactional_id(partition)
+        self._input, self._partition = names.input, partition
+        self._epoch = -2
+        self._joined: set[MemoryLog] = set()
+        self._dropped = False
+        self.attempt = broker.attempt()
+        self.tainted = ""
+
+    def fence(self, cancelled: Callable[[], bool]) -> None:
+        with self._broker.call("fence"):
+            self._epoch = self._broker.fence(self._id)
+
+    def begin(self) -> None:
+        with self._broker.call("begin"):
+            self._joined = set()
+
+    def send(self, messages: Sequence[Sent], origin: tuple[str, bytes, int] | None = None) -> None:
+        for i, (topic, value, key, partition, headers, timestamp) in enumerate(messages):
+            every = list(headers or ())
+            if origin is not None:
+                name, prefix, ordinal = origin
+                every.append((name, prefix + (ordinal + i).to_bytes(4, "little")))
+            blob = key.encode() if isinstance(key, str) else key
+            moment = timestamp or int(self._broker.clock.wall() * 1000)
+            with self._broker.call("send"):
+                # One log per output topic, so that its order is the order of sending.
+                self._append(self._broker.log(topic, 0), value, blob, every, moment, partition)
+
+    def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
+        with self._broker.call("increment"):
+            self._append(self._broker.log(topic, partition), payload)
+
+    def send_offsets(self, position: int, membership: Any) -> None:
+        self._alive()
+        with self._broker.call("offsets"):
+            transaction = self._broker.join_offsets(self._id, self._epoch, membership)
+            transaction.offsets[self._input, self._partition] = position
+
+    def commit(self) -> None:
+        self._alive()
+        with self._broker.call("commit"):
+            self._end(Outcome.COMMITTED)
+
+    def abort(self) -> None:
+        self._alive()
+        with self._broker.call("abort"):
+            self._end(Outcome.ABORTED)
+
+    def drop(self) -> None:
+        self._dropped = True
+
+    def _append(
+        self,
+        log: MemoryLog,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: int = 0,
+        partition: int | None = None,
+    ) -> None:
+        self._alive()
+        transaction = self._broker.join(self._id, self._epoch, log, member=log in self._joined)
+        self._joined.add(log)
+        log.append(value, key, headers, timestamp, transaction, partition)
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._broker.end(self._id, self._epoch, outcome):
+            self.tainted = self._broker.taint
+
+    def _alive(self) -> None:
+        if self._dropped:
+            raise OutcomeUnknown("the producer was dropped")
+
+
+class MemoryReader:
+    """`ports.Reader`."""
+
+    def __init__(self, broker: MemoryBroker, cancelled: Callable[[], bool]) -> None:
+        self._broker, self._cancelled = broker, cancelled
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        if self._broker.on_bounds is not None:
+            self._broker.on_bounds(topic, partition)
+        log = self._broker.log(topic, partition)
+        return log.start, log.end
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
+        if self._broker.on_read is not None:
+            self._broker.on_read(topic, partition)
+        for batch in self._broker.log(topic, partition).read(start, end, self._broker.read_batch):
+            if self._cancelled():
+                raise Cancelled
+            yield batch
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryFullSink:
+    """`ports.FullSink`."""
+
+    def __init__(self, broker: MemoryBroker, topic: str, partition: int) -> None:
+        self._broker, self._log = broker, broker.log(topic, partition)
+        self._offsets: list[int] = []
+
+    def send(self, payload: bytes) -> None:
+        with self._broker.call("full"):
+            self._offsets.append(self._log.append(payload))
+        if self._broker.on_chunk is not None:
+            self._broker.on_chunk()
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        return [] if self._broker.hold_acks else self._offsets
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryOffsets:
+    """`ports.Offsets`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        #: what the group's coordinator says of us
+        self.owner = True
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        return self._broker.offsets.get((topic, partition))
+
+    def is_member(self, member_id: str, topic: str, partition: int) -> bool:
+        return self.owner
+
+    def ask_bounds(self, increment: str, full: str, partition: int) -> Callable[[float], Bounds | None]:
+        with self._broker.call("ask"):
+            end = self._broker.log(increment, partition).end
+        start = self._broker.log(full, partition).start
+        return lambda wait: Bounds(end, start)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        self._broker.log(topic, partition).truncate(before)

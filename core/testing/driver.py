@@ -1,0 +1,349 @@
+"""Runs a handler without Kafka on the worker's own code: engine, transactions, marks, deltas, fulls, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from holdfast import serde
+from holdfast.config.processing import SnapshotSettings
+from holdfast.config.settings import ServiceSettings, Settings
+from holdfast.errors import RecordError, UsageError
+from holdfast.handler import Handler, declared, input_type
+from holdfast.names import Names
+from holdfast.observe import Log, PartitionMetrics
+from holdfast.output import Headers, Output
+from holdfast.ports import Membership
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import FullRef, Header, Mark, Writer
+from holdfast.testing.broker import MemoryBroker
+from holdfast.testing.clients import MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.lane import Lane
+from holdfast.testing.replay import Replay
+from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects
+from holdfast.worker.committer import ORIGIN_HEADER
+from holdfast.worker.engine import COMMAND_HEADER
+from holdfast.worker.tools import Report, Tools
+
+_TICKS = 50
+_FULL_TICKS = 1000
+
+
+class OutputRecord(NamedTuple):
+    """One committed output. `partition` is -1 where the key decides; `timestamp` is in milliseconds since 1970."""
+
+    value: Any
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    partition: int
+    timestamp: int
+
+
+class Driver:
+    """Feeds a handler and shows what it did.
+
+        driver = Driver(Clearing)
+        driver.feed(Trade(...), key="ann")
+        assert driver.outputs("fills") == [Fill(...)]
+        assert driver.table("positions")["ann"] == Position(...)
+        driver.crash()
+        driver.restore()
+
+    Everything happens on the calling thread, and time passes only in `advance`, so a test gives the same result each
+    time. Development mode is on: a table value that is changed in place raises MutatedInPlace at the commit. Errors are
+    those of the service, raised from `feed` (a record that cannot be handled) or from whatever commits.
+
+    :param handler: the Handler class, or a function without arguments that makes one.
+    :param delta_interval: "commit", seconds, or "off": as `snapshot.delta_interval`.
+    :param batch: records that are handed to the handler at once; fewer at a commit.
+    :param autocommit: `outputs`, `table`, `effects`, `replay` and `stop` commit first what was fed. Without it only
+        `commit` and `advance` do, as time does in the service.
+    :param run_effects: call the functions given to `Handler.effect`; otherwise they are only noted in `effects`.
+    :param settings: the whole tree, instead of `delta_interval` and development mode.
+    """
+
+    def __init__(
+        self,
+        handler: type[Handler[Any]] | Callable[[], Handler[Any]],
+        *,
+        delta_interval: float | Literal["commit", "off"] = "commit",
+        batch: int = 1,
+        partitions: int = 1,
+        autocommit: bool = True,
+        run_effects: bool = False,
+        settings: Settings | None = None,
+        input: str = "input",
+    ) -> None:
+        self._factory, self._kind = handler, handler if isinstance(handler, type) else type(handler())
+        self.settings = settings or Settings(
+            service=ServiceSettings(mode="development"), snapshot=SnapshotSettings(delta_interval=delta_interval)
+        )
+        self.clock = ManualClock()
+        #: the cluster in memory: for tests of faults
+        self.broker = MemoryBroker(self.clock)
+        self.names = Names(self._kind.__name__.lower(), input)
+        self.offsets = MemoryOffsets(self.broker)
+        self._batch, self._partitions, self._autocommit = batch, partitions, autocommit
+        self._encode = serde.for_messages(input_type(self._kind)).encode
+        self._run_effects = run_effects
+        self._effects: list[EffectCall] = []
+        self._log = EventLog()
+        self._membership = Membership(1, self.broker.generation, "driver")
+        self._lanes: dict[int, Lane] = {}
+        self._inline: dict[int, InlineEffects] = {}
+
+    # Feeding
+
+    def feed(
+        self,
+        value: Any,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int = 0,
+    ) -> int:
+        """Write a record to the input and handle it, once `batch` records are there; its offset.
+
+        Bytes are taken as they are, anything else is encoded as the handler's input type. `timestamp` is in
+        milliseconds since 1970; by default the driver's clock.
+
+        :raises RecordError: the record cannot be decoded or handled. It stays in the input: `withdraw` takes it out,
+            `restore` tries it again.
+        """
+        lane = self._lane(partition)
+        lane.live()
+        data = value if value is None or isinstance(value, bytes) else self._encode(value)
+        moment = int(self.clock.wall() * 1000) if timestamp is None else timestamp
+        offset = lane.input.append(data, key.encode() if isinstance(key, str) else key, headers, moment)
+        lane.deliver(flush=False)
+        return offset
+
+    def feed_all(self, values: Iterable[Any], key: str | bytes | None = None, partition: int = 0) -> None:
+        """Feed several values with one key, or none."""
+        for value in values:
+            self.feed(value, key, partition=partition)
+
+    def command(self, text: str, value: bytes = b"", partition: int = 0) -> int:
+        """Feed a command: a record that goes to `on_command`."""
+        return self.feed(value, headers=[(COMMAND_HEADER, text.encode())], partition=partition)
+
+    def commit(self) -> None:
+        """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""
+        for lane in self._lanes.values():
+            lane.commit()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: commits, deltas and fulls that fall due happen, and effects that failed are tried again."""
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0:
+            self.clock.advance(min(left, max(0.1, seconds / _TICKS)))
+            for lane in self._lanes.values():
+                lane.tick()
+        for effects in self._inline.values():
+            effects.retry()
+
+    # Looking
+
+    def outputs(self, topic: str) -> list[Any]:
+        """The values that were sent to an output (by topic or attribute name) and are committed, in order."""
+        return [record.value for record in self.sent(topic)]
+
+    def sent(self, topic: str) -> list[OutputRecord]:
+        """As `outputs`, with key, headers, partition and timestamp."""
+        output = self._output(topic)
+        self._settle()
+        decode = serde.for_messages(output.value_type).decode
+        return [
+            OutputRecord(
+                decode(message.value() or b""),
+                message.key(),
+                tuple(header for header in message.headers() or () if header[0] != ORIGIN_HEADER),
+                message.partition(),
+                message.timestamp()[1],
+            )
+            for message in self.broker.log(output.topic, 0).committed()
+        ]
+
+    def table(self, name: str, partition: int = 0) -> dict[Any, Any]:
+        """A copy of a table as the handler sees it; of a partition that has failed, as it was committed last."""
+        self._settle()
+        tables = self._lane(partition).engine().state.tables
+        if name not in tables:
+            raise UsageError(f"no table {name!r}; there are: {', '.join(sorted(tables)) or 'none'}")
+        return dict(tables[name].items())
+
+    @property
+    def effects(self) -> list[EffectCall]:
+        """The side effects that ran; one that is tried again after a crash has the same key."""
+        self._settle()
+        return list(self._effects)
+
+    def handler(self, partition: int = 0) -> Handler[Any]:
+        """The handler instance of a partition."""
+        return self._lane(partition).engine().handler
+
+    def position(self, partition: int = 0) -> int:
+        """The next input offset, as committed."""
+        return self.mark(partition).positions[self.names.input]
+
+    def mark(self, partition: int = 0) -> Mark:
+        """The last mark of a running partition."""
+        self._settle()
+        return self._lane(partition).live().committer.mark
+
+    @property
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        """What the service would have logged: the event's name and its fields."""
+        return self._log.events
+
+    # Trouble
+
+    def crash(self) -> None:
+        """kill -9: memory is gone, and the open transaction will be when somebody fences."""
+        for lane in self._lanes.values():
+            lane.crash()
+
+    def restore(self) -> None:
+        """New owners take over: fence, restore from the logs, replay, compare the digest, go live, read on.
+
+        :raises StateRefused: what is on the topics cannot be trusted.
+        """
+        for lane in self._lanes.values():
+            lane.start()
+
+    def stop(self) -> None:
+        """A clean stop (SIGTERM): commit, take a full, let go. `restore` starts again."""
+        self._settle()
+        for lane in self._lanes.values():
+            lane.stop(self.settings.service.stop_timeout)
+
+    def withdraw(self, partition: int = 0) -> None:
+        """Take the record that failed out of the input, as if its producer had aborted it, and go on behind it."""
+        lane = self._lane(partition)
+        cause = lane.worker.cause
+        if not isinstance(cause, RecordError):
+            raise UsageError(f"partition {partition} has not failed because of a record")
+        lane.input.abort_record(cause.position)
+        lane.start()
+
+    def rebalance(self) -> None:
+        """The group moves on without us noticing: the next commit is refused once, undone and done again."""
+        self.broker.generation += 1
+
+    def take_full(self, partition: int = 0) -> FullRef | None:
+        """Take a full and let a mark refer to it, some seconds of the driver's time later; None if it was given up."""
+        self.commit()
+        lane = self._lane(partition)
+        live = lane.live()
+        before = live.fulls.refs
+        live.ask_full()
+        for _ in range(_FULL_TICKS):
+            lane.tick()
+            if not live.fulls.active and not live.fulls.pending:
+                break
+            self.clock.advance(0.5)
+        return live.fulls.refs[0] if live.fulls.refs != before else None
+
+    def replay(self, batches: int | Sequence[int] | None = None, partition: int = 0) -> None:
+        """Handle the whole input again, cut into other batches, and compare tables, outputs and effects (rule M4).
+
+        :param batches: one size, or sizes that are used in turn; by default several are tried.
+        :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.
+        """
+        self.commit()
+        lane = self._lane(partition)
+        position = self.position(partition)
+        messages = list(lane.input.committed(0, position))
+        replay = Replay(self._factory, partition, messages, self.mark(partition).digest)
+        sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
+        replay.expect(sent, self._effects)
+        several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
+        tried = several if batches is None else [batches]
+        for sizes in tried:
+            replay.run([sizes] if isinstance(sizes, int) else list(sizes))
+
+    # Inside
+
+    def _lane(self, partition: int) -> Lane:
+        lane = self._lanes.get(partition)
+        if lane is None:
+            if not 0 <= partition < self._partitions:
+                raise UsageError(f"partition {partition}: the driver has {self._partitions}, see Driver(partitions=)")
+            log = self.broker.log(self.names.input, partition)
+            lane = self._lanes[partition] = Lane(self._tools, self.clock, log, self._batch)
+            self._write_genesis(partition)
+            lane.start()
+        return lane
+
+    def _settle(self) -> None:
+        for lane in self._lanes.values():
+            if self._autocommit and lane.running:
+                lane.commit()
+
+    def _output(self, name: str) -> Output[Any]:
+        outputs = declared(self._kind)[1]
+        for attribute, output in outputs.items():
+            if name in (output.topic, attribute):
+                return output
+        topics = ", ".join(output.topic for output in outputs.values()) or "none"
+        raise UsageError(f"{self._kind.__name__} declares no output {name!r}; it has: {topics}")
+
+    def _write_genesis(self, partition: int) -> None:
+        """The first start is an act (rule D5): here the driver's."""
+        producer = MemoryTransactions(self.broker, self.names, partition)
+        place = self._place(partition)
+        mark = Mark(
+            n=0,
+            attempt=producer.attempt,
+            lineage="driver",
+            service=self.names.group,
+            partition=partition,
+            partitions=self._partitions,
+            positions={self.names.input: 0},
+            start=0,
+            topic_ids=place.topic_ids,
+            digest=digest.to_bytes(0),
+            writer=place.writer,
+            time=int(self.clock.wall() * 1000),
+        )
+        producer.fence(lambda: False)
+        producer.begin()
+        for record in (Header(0, producer.attempt, mark.lineage, 0), mark):
+            producer.send_increment(self.names.increment, partition, records.pack(record))
+        producer.commit()
+
+    def _place(self, partition: int) -> Place:
+        names = self.names
+        ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
+        return Place(names, partition, self._partitions, ids, Writer(instance="driver"))
+
+    def _tools(self, partition: int) -> Tools:
+        return Tools(
+            place=self._place(partition),
+            settings=self.settings,
+            handler=self._factory,
+            producer=lambda: MemoryTransactions(self.broker, self.names, partition),
+            reader=lambda cancelled: MemoryReader(self.broker, cancelled),
+            full_sink=lambda: MemoryFullSink(self.broker, self.names.full, partition),
+            offsets=self.offsets,
+            membership=lambda: self._membership,
+            report=self._report,
+            log=Log(self._log),
+            metrics=PartitionMetrics(self.names.group, partition),
+            clock=self.clock,
+            wall=self.clock.wall,
+            output_partitions=lambda topic: 1,
+            effects=lambda handler, name, report: self._new_effects(partition, handler, report),
+        )
+
+    def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:
+        self._inline[partition] = InlineEffects(handler, report, self._effects, run=self._run_effects)
+        return self._inline[partition]
+
+    def _report(self, report: Report) -> None:
+        if report.kind == "stale":
+            self._membership = Membership(self._membership.version + 1, self.broker.generation, "driver")
+        else:
+            self._lanes[report.partition].report(report)

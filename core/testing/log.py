@@ -1,0 +1,150 @@
+"""A topic partition in memory: offsets, markers that take offsets too, open and aborted transactions, truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+
+from holdfast.errors import HangingTransaction
+from holdfast.output import Headers
+from holdfast.ports import OutOfRange
+
+
+class MemoryMessage:
+    """A record as `holdfast.record.Message` wants it."""
+
+    __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: int = 0,
+    ) -> None:
+        self._topic, self._partition, self._offset = topic, partition, offset
+        self._value, self._key, self._headers, self._timestamp = value, key, headers, timestamp
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._timestamp
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> Headers | None:
+        return self._headers
+
+
+class Outcome(Enum):
+    OPEN = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
+
+
+class Transaction:
+    """What belongs together: records of several partitions and the group's offsets."""
+
+    __slots__ = ("logs", "offsets", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome = Outcome.OPEN
+        #: each partition it touched, with the offset of its first record there
+        self.logs: dict[MemoryLog, int] = {}
+        self.offsets: dict[tuple[str, int], int] = {}
+
+
+class MemoryLog:
+    """One partition. Reading is read_committed, as holdfast reads."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic, self.partition = topic, partition
+        self.start = self.end = 0
+        self._records: dict[int, tuple[MemoryMessage, Transaction | None]] = {}
+        self._open: dict[Transaction, int] = {}
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp: int = 0,
+        transaction: Transaction | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Write a record, of a transaction or of none; its offset. `partition` is what the record claims."""
+        offset = self.end
+        shown = self.partition if partition is None else partition
+        message = MemoryMessage(self.topic, shown, offset, value, key, headers, timestamp)
+        self._records[offset] = message, transaction
+        if transaction is not None and self not in transaction.logs:
+            transaction.logs[self] = self._open[transaction] = offset
+        self.end += 1
+        return offset
+
+    def close(self, transaction: Transaction) -> None:
+        """The marker that ends a transaction: it takes an offset and is never delivered."""
+        self._open.pop(transaction, None)
+        self.end += 1
+
+    def abort_record(self, offset: int) -> None:
+        """Make a record look as if its producer had aborted it."""
+        message, _ = self._records[offset]
+        aborted = Transaction()
+        aborted.outcome = Outcome.ABORTED
+        self._records[offset] = message, aborted
+
+    def replace(self, offset: int, value: bytes) -> None:
+        """Damage a record that is already written."""
+        old, transaction = self._records[offset]
+        self._records[offset] = MemoryMessage(self.topic, self.partition, offset, value, old.key()), transaction
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: nothing at or after it is delivered."""
+        return min(self._open.values(), default=self.end)
+
+    def truncate(self, before: int) -> None:
+        """delete_records: what lies before an offset is gone, never more than is committed."""
+        before = min(before, self.stable)
+        for offset in range(self.start, before):
+            self._records.pop(offset, None)
+        self.start = max(self.start, before)
+
+    def committed(self, start: int = 0, end: int | None = None) -> Iterator[MemoryMessage]:
+        """The records that a read_committed reader sees in [start, end)."""
+        for offset in range(max(start, self.start), min(self.stable, self.end if end is None else end)):
+            entry = self._records.get(offset)
+            if entry is not None and (entry[1] is None or entry[1].outcome is Outcome.COMMITTED):
+                yield entry[0]
+
+    def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[MemoryMessage]]:
+        """As `ports.Reader.read`, except that what would wait for ever raises at once."""
+        if start >= end:
+            return
+        if not self.start <= start <= self.end:
+            raise OutOfRange(f"{self.topic}[{self.partition}]: {start} is not in {self.start} to {self.end}")
+        found = list(self.committed(start, end))
+        for low in range(0, len(found), batch):
+            yield found[low : low + batch]
+        if self.stable < end:
+            raise HangingTransaction(
+                f"committed records end at {self.stable}, the log at {self.end}: a transaction is open",
+                topic=self.topic,
+                partition=self.partition,
+                position=self.stable,
+            )

@@ -1,0 +1,88 @@
+"""The same input in other batches must give the same tables, outputs and effects (rule M4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle, zip_longest
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.handler import Handler
+from holdfast.snapshot import digest
+from holdfast.testing.log import MemoryLog, MemoryMessage
+from holdfast.testing.stepped import EffectCall
+from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER
+from holdfast.worker.engine import Engine, Poisoned
+
+#: value, key, headers, partition
+_Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
+
+
+class BatchesMatter(UsageError):
+    """Handling the same input in other batches gave another result."""
+
+
+class Replay:
+    """What one partition's input has led to, and may only lead to."""
+
+    def __init__(
+        self,
+        factory: Callable[[], Handler[Any]],
+        partition: int,
+        messages: Sequence[MemoryMessage],
+        expected: bytes,
+    ) -> None:
+        self._factory, self._partition = factory, partition
+        self._messages, self._digest = messages, expected
+        self._outputs: dict[str, list[_Sent]] = {}
+        self._effects: list[object] = []
+
+    def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
+        """What this partition has sent, by topic, and the effects it has noted."""
+        self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
+        self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._partition))
+
+    def run(self, sizes: Sequence[int]) -> None:
+        """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
+        engine = Engine(self._factory, self._partition)
+        outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
+        effects: list[object] = []
+        at, size = 0, cycle(sizes)
+        while at < len(self._messages):
+            batch = self._messages[at : (at := at + max(1, next(size)))]
+            try:
+                engine.run(batch)
+            except Poisoned as poison:
+                raise poison.error from poison
+            for topic, value, key, partition, headers, _ in engine.take_outputs():
+                blob = key.encode() if isinstance(key, str) else key
+                outputs[topic].append((value, blob, tuple(headers or ()), partition))
+            effects += [effect.key for effect in engine.take_effects()]
+            engine.state.commit(engine.freeze(), delta=True)
+        self._compare(sizes, engine, outputs, effects)
+
+    def _compare(
+        self, sizes: Sequence[int], engine: Engine, outputs: dict[str, list[_Sent]], effects: list[object]
+    ) -> None:
+        for topic, sent in outputs.items():
+            for i, (now, before) in enumerate(zip_longest(sent, self._outputs[topic])):
+                if now != before:
+                    self._differs(sizes, f"output {i} of {topic!r} is {now}, it was {before}")
+        if effects != self._effects:
+            self._differs(sizes, f"the effects are {effects}, they were {self._effects}")
+        if digest.to_bytes(engine.state.digest) != self._digest:
+            self._differs(sizes, "the tables differ")
+
+    def _own(self, message: MemoryMessage) -> _Sent | None:
+        headers = tuple(message.headers() or ())
+        for name, data in headers:
+            if name == ORIGIN_HEADER and ORIGIN.unpack_from(data)[0] != self._partition:
+                return None
+        mine = tuple(header for header in headers if header[0] != ORIGIN_HEADER)
+        return message.value(), message.key(), mine, message.partition()
+
+    def _differs(self, sizes: Sequence[int], finding: str) -> None:
+        raise BatchesMatter(
+            f"with batches of {list(sizes)} records: {finding}. How records are cut into batches must not matter, nor "
+            f"anything but the records and the tables: a replay would give another state"
+        )

@@ -1,0 +1,175 @@
+"""The worker of one partition without its thread and without real time: every wait moves a clock of our own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from holdfast.handler import EffectKey, Handler
+from holdfast.snapshot.records import Effect
+from holdfast.testing.clock import ManualClock
+from holdfast.worker import effects
+from holdfast.worker.engine import Engine
+from holdfast.worker.lifecycle import Event, Phase
+from holdfast.worker.live import Live
+from holdfast.worker.mailbox import Batch, Mailbox
+from holdfast.worker.opening import Opening
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Tools
+
+
+class EventLog:
+    """Keeps the log events of the worker instead of writing them; what `holdfast.observe.Log` wants of a logger."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def bind(self, **fields: object) -> EventLog:
+        return self
+
+    def _note(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    debug = info = warning = error = _note
+
+
+class EffectCall(NamedTuple):
+    """A side effect that ran: the key it was called with, the function's name, its further arguments."""
+
+    key: EffectKey
+    function: str
+    arguments: tuple[Any, ...]
+
+
+class InlineEffects:
+    """Runs the effects at once, on the calling thread; one that raises is owed, and tried again by `retry`."""
+
+    def __init__(self, handler: Handler[Any], report: effects.Report, calls: list[EffectCall], *, run: bool) -> None:
+        self._handler, self._report, self._calls, self._run = handler, report, calls, run
+        self._owed: dict[EffectKey, Effect] = {}
+        self._attempts: dict[EffectKey, int] = {}
+
+    def owed(self) -> tuple[Effect, ...]:
+        return tuple(self._owed.values())
+
+    def submit(self, submitted: Sequence[Effect]) -> None:
+        self._owed.update({effect.key: effect for effect in submitted})
+        self.retry()
+
+    def close(self, timeout: float) -> tuple[Effect, ...]:
+        return self.owed()
+
+    def retry(self) -> None:
+        """Try what is owed, in order; as the real one does, stop at the first that fails."""
+        for key, effect in list(self._owed.items()):
+            try:
+                if self._run:
+                    effects.call(self._handler, effect)
+            except Exception as error:  # noqa: BLE001 - an effect may raise anything
+                self._attempts[key] = self._attempts.get(key, 0) + 1
+                self._report(effect, error, self._attempts[key])
+                return
+            del self._owed[key]
+            name = effect.function.rpartition(":")[2].rpartition(".")[2]
+            self._calls.append(EffectCall(key, name, tuple(effects.arguments(effect))))
+
+
+class _ClockEvent(threading.Event):
+    """Waiting for it takes no time, but the clock moves as if it had."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self.is_set():
+            self._clock.advance(timeout or 0.0)
+        return self.is_set()
+
+
+class _NoWaitMailbox(Mailbox):
+    def take(self, room: int, timeout: float) -> Batch | None:
+        return super().take(room, 0.0)
+
+
+class SteppedWorker(PartitionWorker):
+    """The partition's worker, moved by its caller: one phase, or one round of the live loop, at each `step`."""
+
+    def __init__(self, tools: Tools, clock: ManualClock) -> None:
+        super().__init__(tools)
+        self.mailbox = _NoWaitMailbox()
+        self._signals = Signals()
+        self._signals.any = _ClockEvent(clock)
+        self._opening = Opening(tools, self._signals)
+        self._parked = False
+
+    @property
+    def phase(self) -> Phase:
+        return self._life.phase
+
+    @property
+    def cause(self) -> BaseException | None:
+        return self._life.cause
+
+    @property
+    def live(self) -> Live | None:
+        return self._live if self.phase is Phase.LIVE else None
+
+    @property
+    def engine(self) -> Engine | None:
+        return self._live._engine if self._live is not None else None
+
+    @property
+    def moving(self) -> bool:
+        """There is something to do without new records."""
+        if self._live is not None and self.phase is Phase.LIVE:
+            return self.mailbox.depth > 0 or self._live.waiting
+        return self.phase not in (Phase.FAILED, Phase.CLOSED)
+
+    def step(self) -> None:
+        """Do one phase's work; failures become phases, as in the thread."""
+        if self.phase is Phase.ASSIGNED:
+            self._go(self._signals.event() or Event.START)
+        elif self.phase is not Phase.CLOSED:
+            self._step(self._phases[self.phase])
+
+    def commit(self) -> None:
+        """Commit what is open, if anything is."""
+        if self.live is not None and self.live.uncommitted:
+            self._step(self.live.commit)
+
+    def view(self) -> Engine:
+        """The committed state, restored and replayed by an engine of its own; fences nobody."""
+        opened = self._opening.restore()
+        self._opening.replay(opened)
+        return opened.engine
+
+    def crash(self) -> None:
+        """Nothing is said to the broker: the open transaction stays as it is."""
+        self._producer = self._live = self._opened = None
+
+    def _work(self) -> None:
+        event = self._signals.event()
+        if event in (Event.LOST, Event.REVOKED):
+            self._go(event)
+            return
+        self._signals.raise_failure()
+        assert self._live is not None
+        self._live.turn()
+
+    def _wait_for_retry(self) -> None:
+        if not self._parked:
+            self._parked = True
+            cause = self.cause
+            self._drop()
+            self._tell_failed(cause)
+        event = self._signals.event()
+        if event is not None:
+            self._parked = False
+            self._go(event)
+
+
+#: makes the tools of a worker: producer, readers, clocks
+ToolsOf = Callable[[int], Tools]
