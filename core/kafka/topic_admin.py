@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,14 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, Resource
 from holdfast.errors import KafkaTrouble
 from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result
 from holdfast.kafka.errors import describe, kafka_error
+
+#: a new broker's first group waits for its coordinator, up to some seconds
+_LOADING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+_COORDINATOR_WAIT, _COORDINATOR_PAUSE = 30.0, 0.1
 
 
 class TopicAdmin:
@@ -51,11 +60,16 @@ class TopicAdmin:
         return offset
 
     def set_group_offsets(self, topic: str, positions: Mapping[int, int]) -> str:
-        """Set the group's offsets; why it was refused, or ''."""
+        """Set the group's offsets; why it was refused, or ''. A coordinator that is still loading is asked again."""
         places = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
         asked = ConsumerGroupTopicPartitions(self._group, places)
-        try:
-            answer = result(self._client.alter_consumer_group_offsets([asked])[self._group])
-        except KafkaTrouble as error:
-            return str(error)
-        return "; ".join(describe(place.error) for place in answer.topic_partitions if place.error is not None)
+        deadline = time.monotonic() + _COORDINATOR_WAIT
+        while True:
+            try:
+                answer = result(self._client.alter_consumer_group_offsets([asked])[self._group])
+            except KafkaTrouble as error:
+                return str(error)
+            refused = [place.error for place in answer.topic_partitions if place.error is not None]
+            if not any(error.code() in _LOADING for error in refused) or time.monotonic() > deadline:
+                return "; ".join(dict.fromkeys(map(describe, refused)))
+            time.sleep(_COORDINATOR_PAUSE)
