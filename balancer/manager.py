@@ -27,7 +27,7 @@ class Report(Protocol):
     def partition(self) -> int: ...
 
     @property
-    def kind(self) -> Literal["live", "failed", "closed", "stale"]: ...
+    def kind(self) -> Literal["live", "failed", "closed", "stale", "died"]: ...
 
     @property
     def position(self) -> int: ...
@@ -60,6 +60,7 @@ class Manager:
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
         self._stale = False
+        self._exits_on_failure = settings.failure.on_partition_failure == "exit"
         #: the newest word on the group; workers read it
         self.membership = Membership(0, None, "")
         #: the first failure that ends the service, with failure.on_partition_failure = "exit"
@@ -158,7 +159,7 @@ class Manager:
         if report.kind == "stale":
             self._stale = True
             return
-        if report.kind == "failed" and self._settings.failure.on_partition_failure == "exit":
+        if report.kind == "died" or (report.kind == "failed" and self._exits_on_failure):
             self.failure = self.failure or report.cause
             self._stopping.set()
         if self._assignment.tracks.get(report.partition) is not track or self._stopping.is_set():
@@ -173,6 +174,8 @@ class Manager:
 
     def _refresh_membership(self) -> None:
         metadata, member = self._consumer.membership()
+        if member != self.membership.member_id:
+            self._log.info("member", member_id=member)
         self.membership = Membership(self.membership.version + 1, metadata, member)
         self._stale = False
 

@@ -38,7 +38,10 @@ class Handler(Generic[V]):
         raise NotImplementedError
 
     def on_command(self, command: str, record: Record[bytes]) -> None:
-        """A record of the input with the header `holdfast-command`: part of the order, never given to on_record."""
+        """A record of the input with the header `holdfast-command`: part of the order, never given to on_record.
+
+        The command `snapshot` also makes the partition take a full.
+        """
 
     def on_live(self) -> None:
         """The partition is restored and about to handle new records."""

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 Event = Literal[
     "starting",
     "subscribed",
+    "member",
     "assigned",
     "revoked",
     "lost",

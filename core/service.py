@@ -8,12 +8,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
+from holdfast.errors import KafkaTrouble, StartError, UsageError
 from holdfast.handler import Handler, declared
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.consumer import KafkaGroupConsumer
@@ -70,9 +71,10 @@ class Service:
     @settings.setter
     def settings(self, settings: Settings) -> None:
         """`holdfast run --config` gives the settings after the module has made the service."""
+        if self._namespace is not None:
+            settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
-        namespace = settings.service.namespace if self._namespace is None else self._namespace
-        self.names = Names(self.name, self.input, namespace)
+        self.names = Names(self.name, self.input, settings.service.namespace)
 
     # Life
 
@@ -93,15 +95,21 @@ class Service:
     def start(self) -> None:
         """Check the topics, join the group, return; partitions go live on their own threads.
 
-        :raises StartError: a topic is missing or does not fit; the message names the command. Nothing is running then.
-        :raises KafkaTrouble: the brokers do not answer, or refuse us.
+        :raises StartError: the brokers do not answer, or a topic is missing or does not fit; the message names the
+            command. Nothing is running then.
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
         log = Log(service=self.names.group, instance=self._settings.service.identity)
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         admin = Admin(self._settings, self.names.group)
-        facts = require(admin, self.names, self._outputs())
+        try:
+            facts = require(admin, self.names, self._outputs())
+        except KafkaTrouble as error:
+            raise StartError(
+                f"the brokers at {self._settings.kafka.bootstrap_servers} do not answer ({error}): check "
+                f"kafka.bootstrap_servers, and `holdfast dev status` for brokers of this machine"
+            ) from error
         wiring = _Wiring(self, admin, facts, log)
         consumer = KafkaGroupConsumer(self._settings, self.names, log)
         self._manager = wiring.manager = Manager(
@@ -142,12 +150,15 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """What `holdfast status` shows: the names, and phase, position and cause of each partition held here."""
+        partitions = self._manager.status() if self._manager is not None else []
+        running = self._thread is not None and not self._ended.is_set()
         return {
             "service": self.names.group,
             "input": self.input,
             "instance": self._settings.service.identity,
-            "running": self._thread is not None and not self._ended.is_set(),
-            "partitions": self._manager.status() if self._manager is not None else [],
+            "running": running,
+            "ready": running and all(partition["phase"] == "live" for partition in partitions),
+            "partitions": partitions,
         }
 
     def __enter__(self) -> Self:

@@ -118,6 +118,7 @@ class Control:
             "name": self._service.name,
             "pid": os.getpid(),
             "version": holdfast.__version__,
+            "brokers": self._service.settings.kafka.bootstrap_servers,
             **self._service.status(),
         }
 

@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TextIO
@@ -36,7 +37,7 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
             _timestamp,
             structlog.processors.format_exc_info,
             _arrange,
-            _renderer(settings, stream),
+            *_renderers(settings, stream),
         ],
         # Nothing is filtered before KafkaLines has said how serious a line of librdkafka is.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
@@ -49,21 +50,27 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
     threading.excepthook = _uncaught_in_thread
 
 
+def configure_quietly(settings: LogSettings) -> None:
+    """The same for a command that ends by itself and tells its errors: the usual level would only disturb."""
+    configure_logging(replace(settings, level="error") if settings.level == "info" else settings)
+
+
 def wants_json(settings: LogSettings, stream: TextIO) -> bool:
     """Whether lines are JSON objects: as set, or where nobody watches a terminal."""
     return settings.format == "json" or (settings.format == "auto" and not stream.isatty())
 
 
-def _renderer(settings: LogSettings, stream: TextIO) -> Processor:
+def _renderers(settings: LogSettings, stream: TextIO) -> list[Processor]:
     if wants_json(settings, stream):
-        return _to_json
+        return [_to_json]
     # Plain tracebacks: the others show local variables, and with them customers' data.
-    return structlog.dev.ConsoleRenderer(
+    console = structlog.dev.ConsoleRenderer(
         colors=stream.isatty(),
         sort_keys=False,
         pad_event_to=18,
         exception_formatter=structlog.dev.plain_traceback,
     )
+    return [_without_nothing, console]
 
 
 class _Threshold:
@@ -84,10 +91,14 @@ def _timestamp(_logger: Any, _method: str, fields: EventDict) -> EventDict:
 
 
 def _arrange(_logger: Any, _method: str, fields: EventDict) -> EventDict:
-    """What and when come first: a line is read from the left. A field without a value says nothing."""
+    """What and when come first: a line is read from the left."""
     head = ("event", "timestamp", "level")
-    rest = {name: value for name, value in fields.items() if name not in head and value is not None}
-    return {name: fields[name] for name in head} | rest
+    return {name: fields[name] for name in head} | {k: v for k, v in fields.items() if k not in head}
+
+
+def _without_nothing(_logger: Any, _method: str, fields: EventDict) -> EventDict:
+    """For people: a field without a value says nothing. Programs want the same fields every time."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _to_json(_logger: Any, _method: str, fields: EventDict) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, UsageError
@@ -60,20 +61,15 @@ def retry(service: str, partition: int | None, wait: float) -> list[Outcome]:
     :raises UsageError: the partition is not here, or has not failed.
     """
     answering = _answering(service)
-    holders = [each for each in answering if partition is None or _row(each, partition) is not None]
-    if not holders:
-        raise UsageError(_elsewhere(service, partition, answering))
     if partition is not None:
-        row = _row(holders[0], partition)
-        if row is not None and row["phase"] != "failed":
-            raise UsageError(f"partition {partition} of {service} is {row['phase']}, not failed; nothing to retry")
-    outcomes = []
-    for each in holders:
-        answer = _ask(each, {"command": "retry", "partition": partition})
+        answering = _failed_holders(service, partition, answering)
+    tried: list[_Tried] = []
+    for each in answering:
+        answer = _ask(each.path, {"command": "retry", "partition": partition})
         if not answer["ok"]:
             raise UsageError(f"{service}: {answer['error']}; `holdfast status --service {service}` shows what is")
-        outcomes += [_followed(each, retried, wait) for retried in answer["retried"]]
-    return outcomes
+        tried += [_Tried(each, retried) for retried in answer["retried"]]
+    return _followed(tried, wait)
 
 
 def _answering(service: str) -> list[Found]:
@@ -97,7 +93,17 @@ def _row(found: Found, partition: int) -> dict[str, Any] | None:
     return next((row for row in _rows(found) if row["partition"] == partition), None)
 
 
-def _elsewhere(service: str, partition: int | None, answering: Sequence[Found]) -> str:
+def _failed_holders(service: str, partition: int, answering: Sequence[Found]) -> list[Found]:
+    rows = [(each, row) for each in answering if (row := _row(each, partition)) is not None]
+    if not rows:
+        raise UsageError(_elsewhere(service, partition, answering))
+    failed = [each for each, row in rows if row["phase"] == "failed"]
+    if not failed:
+        raise UsageError(f"partition {partition} of {service} is {rows[0][1]['phase']}, not failed; nothing to retry")
+    return failed
+
+
+def _elsewhere(service: str, partition: int, answering: Sequence[Found]) -> str:
     held = sorted(row["partition"] for each in answering for row in _rows(each))
     has = f"partitions {', '.join(map(str, held))}" if held else "no partition"
     return (
@@ -106,25 +112,45 @@ def _elsewhere(service: str, partition: int | None, answering: Sequence[Found]) 
     )
 
 
-def _followed(found: Found, partition: int, wait: float) -> Outcome:
-    """Where the partition is when it has failed again, has stayed live for a moment, or the time is over."""
-    deadline = time.monotonic() + wait
+@dataclass(slots=True)
+class _Tried:
+    """A partition that was told to try again, and what its process said of it last."""
+
+    process: Found
+    partition: int
+    row: dict[str, Any] = field(default_factory=dict)
     live_since: float | None = None
+    settled: bool = False
+
+    def look(self, process: Found, now: float) -> None:
+        self.row = _row(process, self.partition) or {"phase": "gone"}
+        phase = self.row["phase"]
+        self.live_since = (self.live_since or now) if phase == "live" else None
+        stays = self.live_since is not None and now - self.live_since >= _SETTLED_SECONDS
+        self.settled = stays or phase in ("failed", "gone")
+
+    def outcome(self) -> Outcome:
+        pid = self.process.status["pid"] if self.process.status else 0
+        return Outcome(self.partition, pid, self.row["phase"], self.row.get("position"), self.row.get("cause"))
+
+
+def _followed(tried: list[_Tried], wait: float) -> list[Outcome]:
+    """Where each is when it has failed again, or has stayed live for a moment, or when the time is over."""
+    deadline = time.monotonic() + wait
     while True:
         now = time.monotonic()
-        row = _row(Found(found.path, _ask(found, {"command": "status"})), partition)
-        phase = row["phase"] if row else "gone"
-        live_since = (live_since or now) if phase == "live" else None
-        settled = phase in ("failed", "gone") or (live_since is not None and now - live_since >= _SETTLED_SECONDS)
-        if settled or now >= deadline:
-            pid = found.status["pid"] if found.status else 0
-            row = row or {}
-            return Outcome(partition, pid, phase, row.get("position"), row.get("cause"))
+        for path in {each.process.path for each in tried if not each.settled}:
+            seen = Found(path, _ask(path, {"command": "status"}))
+            for each in tried:
+                if each.process.path == path and not each.settled:
+                    each.look(seen, now)
+        if now >= deadline or all(each.settled for each in tried):
+            return [each.outcome() for each in tried]
         time.sleep(_GLANCE)
 
 
-def _ask(found: Found, request: dict[str, Any]) -> dict[str, Any]:
+def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return sockets.ask(found.path, request)
+        return sockets.ask(path, request)
     except (OSError, ValueError) as error:
-        raise NoProcess(f"{found.path.stem} ended or hangs: {error}; `holdfast status` shows what runs") from error
+        raise NoProcess(f"{path.stem} ended or hangs: {error}; `holdfast status` shows what runs") from error

@@ -19,6 +19,8 @@ from holdfast.worker.effects import note
 
 #: a record of the input with this header is a command: part of the order, given to on_command
 COMMAND_HEADER: Final = "holdfast-command"
+#: the command that asks for a full
+SNAPSHOT: Final = "snapshot"
 
 
 class Poisoned(Exception):
@@ -47,6 +49,8 @@ class Engine:
         self.handler = factory()
         self.outputs: list[Sent] = []
         self.effects: list[Effect] = []
+        #: commands of the open transaction, in order
+        self.commands: list[str] = []
         tables, outputs = declared(type(self.handler))
         self._bound_outputs = {
             name: output.bind(self.outputs.append, output_partitions(output.topic) if output.partitioner else 0)
@@ -128,6 +132,7 @@ class Engine:
             if start < i:
                 self._run_plain(messages[start:i], one_by_one)
             record = self._current = Record(message, message.value())
+            self.commands.append(command)
             try:
                 self.handler.on_command(command, record)
             except Exception as error:  # a handler may raise anything
@@ -186,6 +191,10 @@ class Engine:
         taken, self.effects = self.effects, []
         return taken
 
+    def take_commands(self) -> list[str]:
+        taken, self.commands = self.commands, []
+        return taken
+
     def freeze(self) -> Frozen:
         """:raises MutatedInPlace: in development, when a table value was changed without put()."""
         if self._traced:
@@ -197,6 +206,7 @@ class Engine:
         self.state.rollback()
         self.outputs.clear()
         self.effects.clear()
+        self.commands.clear()
         self._current, self._effect_at = None, (-1, 0)
 
 

@@ -20,7 +20,7 @@ from holdfast.record import Message
 from holdfast.snapshot.records import Effect, Mark
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing, Committer
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import SNAPSHOT, Engine, Poisoned
 from holdfast.worker.fulls import Fulls
 from holdfast.worker.lifecycle import Event
 from holdfast.worker.mailbox import Batch, Mailbox
@@ -176,6 +176,8 @@ class Live:
             self._redo(error)
         except ProducerFenced as error:
             raise self._fenced(error) from error
+        except OutcomeUnknown as error:
+            raise ProducerDropped(f"a partition may have left the transaction: {error}") from error
         except Poisoned as poison:
             self._work.fail_at(poison)
             self._undo()
@@ -241,6 +243,8 @@ class Live:
         assert self._frozen is not None
         self._engine.state.commit(self._frozen, delta=mark.delta)
         self._effects.submit(self._noted)
+        if SNAPSHOT in self._engine.take_commands():
+            self.ask_full()
         self._count(mark)
         now = self._tools.clock()
         self._snapshots.committed(
@@ -318,7 +322,9 @@ class Live:
         """After a new producer has fenced: keep memory if the last mark allows it (rule T4); False means restore."""
         expected, previous = self.committer.expected, self.committer.mark
         committer.increment_bytes = self.committer.increment_bytes
-        if self._frozen is not None and mark.identity == expected.identity:
+        # Without a mark of our own in the log there is nothing that can have committed.
+        tried = self._frozen is not None and expected.n > previous.n
+        if tried and mark.identity == expected.identity:
             self.committer = committer
             self._committed(mark)
             return True

@@ -117,6 +117,7 @@ class Opening:
             for batch in reader.read(self._names.input, self._partition, start, end):
                 engine.run(batch)
                 engine.state.commit(engine.freeze(), delta=False)
+                engine.take_commands()
                 count += len(batch)
         except Poisoned as poison:
             raise poison.error from poison

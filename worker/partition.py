@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from holdfast.errors import Fenced, HoldfastError, KafkaTrouble, Lost, OwnershipError, PartitionError
+from holdfast.errors import Fenced, KafkaTrouble, Lost, OwnershipError, PartitionError
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
@@ -102,7 +102,7 @@ class PartitionWorker:
                 self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (invariant 10)
             self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
-            self._tools.report(Report(self.partition, "failed", cause=error))
+            self._tools.report(Report(self.partition, "died", cause=error))
         finally:
             self._drop()
             self.closed.set()

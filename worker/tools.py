@@ -22,8 +22,8 @@ class Report(NamedTuple):
     """What a worker tells the manager."""
 
     partition: int
-    #: stale = the group metadata is refused and must be fetched anew
-    kind: Literal["live", "failed", "closed", "stale"]
+    #: stale = the group metadata is refused and must be fetched anew; died = a bug ended the thread
+    kind: Literal["live", "failed", "closed", "stale", "died"]
     #: with "live": where to read from, and the stream that the mailbox now takes
     position: int = -1
     stream: int = -1

@@ -38,7 +38,6 @@ consumer = Consumer(
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
         "fetch.queue.backoff.ms": 5,
-        "fetch.message.max.bytes": 4_000_000,
         **job.get("consumer", {}),
     }
 )
@@ -48,6 +47,8 @@ producer = Producer(
         "transactional.id": job["group"],
         "retry.backoff.ms": 2,
         "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "batch.num.messages": 100_000,
         "queue.buffering.max.messages": 1_000_000,
         "delivery.report.only.error": True,
         **job.get("producer", {}),

@@ -55,7 +55,8 @@ def _show(found: Found) -> None:
         return
     told = found.status
     state = "running" if told["running"] else "not running"
-    show.tell(f"{told['service']} reads {told['input']}: {state}, instance {told['instance']}, pid {told['pid']}")
+    show.tell(f"{told['service']} reads {told['input']} of {told['brokers']}: {state}")
+    show.tell(f"instance {told['instance']}, pid {told['pid']}, holdfast {told['version']}")
     partitions: Sequence[dict[str, Any]] = told["partitions"]
     if not partitions:
         show.tell("no partition: starting, or other members of the group have them all")
