@@ -1,0 +1,96 @@
+"""(a), (b) The same work with holdfast: `python -m benchmarks.holdfast_app JOB.json`. Public API, default settings.
+
+The job may say `batch` (on_batch instead of on_record), `origin`, `settings` ({section: {key: value}}) and `prepare`
+(false: the topics are there already).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.load import Running, Trade
+from holdfast import Handler, Output, Record, Service, Table
+from holdfast.config import Settings
+from holdfast.topics import Topics
+
+
+class Total(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The state of one account."""
+
+    total: int = 0
+    count: int = 0
+
+
+NOTHING = Total()
+
+
+def settings_of(job: dict[str, Any]) -> Settings:
+    """Return the settings: defaults, but for the broker, the commit interval and what the job says."""
+    settings = Settings()
+    sections: dict[str, dict[str, Any]] = {
+        "kafka": {"bootstrap_servers": job["bootstrap"]},
+        "commit": {"interval": job["commit_seconds"]},
+        "output": {"origin": job.get("origin", True)},
+    }
+    for name, given in job.get("settings", {}).items():
+        sections.setdefault(name, {}).update(given)
+    changed = {name: replace(getattr(settings, name), **given) for name, given in sections.items()}
+    return replace(settings, **changed)
+
+
+def handler_of(output: str, *, batch: bool) -> type[Handler[Trade]]:
+    """Return the handler class for an output topic."""
+
+    class OnRecord(Handler[Trade]):
+        totals = Table(key=str, value=Total)
+        running = Output(output, value=Running)
+
+        def on_record(self, record: Record[Trade]) -> None:
+            trade = record.value
+            account = trade.account
+            old = self.totals.get(account, NOTHING)
+            amount = trade.quantity * trade.price
+            new = Total(old.total + (amount if trade.side == "BUY" else -amount), old.count + 1)
+            self.totals[account] = new
+            self.running.send(Running(trade.id, account, new.total, new.count), account)
+
+    class OnBatch(OnRecord):
+        def on_batch(self, records: Sequence[Record[Trade]]) -> None:
+            """Touch each account's row once per batch."""
+            totals, send, fresh = self.totals, self.running.send, dict[str, tuple[int, int]]()
+            for record in records:
+                trade = record.value
+                account = trade.account
+                at = fresh.get(account)
+                if at is None:
+                    old = totals.get(account, NOTHING)
+                    at = (old.total, old.count)
+                amount = trade.quantity * trade.price
+                total, count = at[0] + (amount if trade.side == "BUY" else -amount), at[1] + 1
+                fresh[account] = (total, count)
+                send(Running(trade.id, account, total, count), account)
+            for account, (total, count) in fresh.items():
+                totals[account] = Total(total, count)
+
+    return OnBatch if batch else OnRecord
+
+
+def main() -> None:
+    """Create the topics, run until SIGTERM."""
+    job = json.loads(Path(sys.argv[1]).read_text())
+    handler = handler_of(job["output"], batch=job.get("batch", False))
+    service = Service(job["group"], input=job["input"], handler=handler, settings=settings_of(job))
+    if job.get("prepare", True):
+        Topics(service.settings, service.names, [job["output"]]).create("beginning")
+    service.run()
+
+
+if __name__ == "__main__":
+    main()
