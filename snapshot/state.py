@@ -22,7 +22,8 @@ class Frozen(msgspec.Struct, frozen=True):
 class State:
     """Freeze, then commit or roll back; committed writes are what deltas and fulls are made from.
 
-    Used by the partition's own thread only.
+    `track_delta`: commits without a delta are noted, for the next delta. That is so even where every commit carries one:
+    the first delta after a replay holds what the gap wrote. Used by the partition's own thread only.
     """
 
     def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:
@@ -55,12 +56,12 @@ class State:
         for table in self.tables.values():
             table.commit()
         self.digest = frozen.digest
-        if not self._track:
-            return
-        for change in frozen.changes:
-            self._since_delta[change.table].update(dict.fromkeys(change.keys))
         if delta:
-            self._since_delta = {name: {} for name in self.tables}
+            if any(self._since_delta.values()):
+                self._since_delta = {name: {} for name in self.tables}
+        elif self._track:
+            for change in frozen.changes:
+                self._since_delta[change.table].update(dict.fromkeys(change.keys))
 
     def rollback(self) -> None:
         """Back to the last commit; the set of keys since the last delta stays (rule D2)."""
@@ -69,7 +70,7 @@ class State:
 
     def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
         """Every key written since the last delta with its newest value: absolute values and tombstones (rule D3)."""
-        if not self._track:
+        if not any(self._since_delta.values()):
             return frozen.changes
         fresh = {change.table: change for change in frozen.changes}
         return tuple(

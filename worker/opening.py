@@ -141,7 +141,7 @@ class Opening:
         return Engine(
             self._tools.handler,
             self._partition,
-            track_delta=settings.snapshot.delta_interval != "commit",
+            track_delta=settings.snapshot.delta_interval != "off",
             traced=settings.service.mode == "development",
             output_partitions=self._tools.output_partitions,
         )
