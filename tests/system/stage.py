@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from tests.system import verify
 from tests.system.apps.tally import tally
 from tests.system.processes import Process, await_true
@@ -39,6 +40,7 @@ class Stage:
         self.output = f"lines-{namespace}{run}"
         self.calls = directory / "calls"
         self.poison = directory / "poison"
+        self.admin = AdminClient({"bootstrap.servers": servers, "allow.auto.create.topics": False})
         self.group = verify.Group(servers, self.names.group)
         self.snapshots = verify.Snapshots(servers, self.names)
         self.processes: dict[str, Process] = {}
@@ -94,6 +96,10 @@ class Stage:
         return self._feeder.fed
 
     # Looking on
+
+    def topics(self) -> set[str]:
+        """Every topic of the cluster."""
+        return set(self.admin.list_topics(timeout=30).topics)
 
     def position(self) -> int:
         """Input records whose transaction has committed (the input begins at 0 in each partition)."""

@@ -1,0 +1,92 @@
+"""A clean stop under load, and services embedded in another program (proof 5.10; section 3.1)."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+
+import pytest
+import structlog
+
+from holdfast import Service
+from holdfast.errors import TopicMissing
+from tests.system.apps.tally import tally
+from tests.system.conftest import StageFactory
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_clean_stop_commits_takes_its_full_leaves_and_the_next_start_replays_nothing(stage: Stage) -> None:
+    # Without deltas only a full brings the state back without a replay.
+    settings = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"}
+    first = stage.process("first", **settings).await_live(0, 1, 2, 3)
+    with stage.load(3000):
+        await_true(lambda: stage.position() > 5000, "load")
+        assert first.stop() == 0
+        assert not stage.group.members()
+    assert len(first.events("drained")) == 4
+    assert len(first.events("full_written")) == 4
+    assert not first.events("aborted", "full_given_up", "failed")
+    drained = {event["partition"]: event["position"] for event in first.events("drained")}
+    assert drained == stage.group.positions(stage.names.input)
+
+    second = stage.process("second", **settings).await_live(0, 1, 2, 3)
+    assert [event["records"] for event in second.events("replayed")] == [0, 0, 0, 0]
+    assert all(event["full"] is not None for event in second.events("restored"))
+    assert {event["partition"]: event["position"] for event in second.events("restored")} == drained
+    stage.await_all()
+    assert second.stop() == 0
+    stage.verify()
+
+
+def test_services_side_by_side_in_one_process_leave_the_host_alone(stages: StageFactory) -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    root = (logging.getLogger().handlers[:], logging.getLogger().level, structlog.is_configured())
+    before = threading.active_count()
+    pair = [stages(2).create_topics() for _ in range(2)]
+    services = [stage.service() for stage in pair]
+    for stage in pair:
+        stage.feed(2000)
+    for service in services:
+        service.start()
+    try:
+        for stage in pair:
+            stage.await_all()
+        assert {number: signal.getsignal(number) for number in handlers} == handlers
+        assert (logging.getLogger().handlers[:], logging.getLogger().level, structlog.is_configured()) == root
+    finally:
+        for service in services:
+            service.stop()
+    assert services[0].wait(5)
+    for stage in pair:
+        assert not stage.group.members()
+        stage.verify()
+    await_true(lambda: threading.active_count() <= before, "the end of every thread", 10)
+
+
+def test_a_failure_to_start_is_raised_from_start_and_leaves_nothing_running(stages: StageFactory) -> None:
+    service = stages(1).service()
+    before = threading.active_count()
+    with pytest.raises(TopicMissing, match="holdfast topics create"):
+        service.start()
+    assert threading.active_count() <= before
+    assert not service.status()["running"]
+    service.stop()
+
+
+def test_a_missing_topic_is_an_error_that_names_the_command_and_is_not_created(stages: StageFactory) -> None:
+    """The broker of these tests creates a topic for everybody who lets it (requirement 4.1)."""
+    stage = stages(2).create_topics()
+    service = Service(
+        stage.names.service, input=stage.names.input, handler=tally("absent-" + stage.output), settings=stage.settings()
+    )
+    with pytest.raises(TopicMissing, match=rf"missing on the cluster: absent-{stage.output}.*holdfast topics create"):
+        service.start()
+    assert f"absent-{stage.output}" not in stage.topics()
+    process = stages(2).process("orphan")
+    process.await_that(lambda: process.exit_code is not None, "its end")
+    assert process.exit_code != 0
+    assert "holdfast topics create" in process.tail()
