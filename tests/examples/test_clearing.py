@@ -46,6 +46,13 @@ def test_one_call_for_one_breach() -> None:
     assert [call.id for call in driver.outputs("margin-calls")] == [2, 5]
 
 
+def test_a_replay_in_other_batches_gives_the_same() -> None:
+    driver = Driver(Clearing, batch=7)
+    for trade in trades(1_000, seed=3, accounts=20):
+        driver.feed(trade, key=trade.account)
+    driver.replay()
+
+
 def test_it_agrees_with_the_oracle_across_crashes() -> None:
     market = list(trades(20_000, seed=2, accounts=40))
     driver = Driver(Clearing)
