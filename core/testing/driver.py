@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from holdfast import serde
@@ -24,7 +25,7 @@ from holdfast.testing.lane import Lane
 from holdfast.testing.replay import Replay
 from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects
 from holdfast.worker.committer import ORIGIN_HEADER
-from holdfast.worker.engine import COMMAND_HEADER
+from holdfast.worker.engine import COMMAND_HEADER, Engine
 from holdfast.worker.tools import Report, Tools
 
 _TICKS = 50
@@ -61,6 +62,7 @@ class Driver:
     :param autocommit: `outputs`, `table`, `effects`, `replay` and `stop` commit first what was fed. Without it only
         `commit` and `advance` do, as time does in the service.
     :param run_effects: call the functions given to `Handler.effect`; otherwise they are only noted in `effects`.
+    :param output_partitions: what a `partitioner` of an Output is told.
     :param settings: the whole tree, instead of `delta_interval` and development mode.
     """
 
@@ -75,6 +77,7 @@ class Driver:
         run_effects: bool = False,
         settings: Settings | None = None,
         input: str = "input",
+        output_partitions: int = 1,
     ) -> None:
         self._factory, self._kind = handler, handler if isinstance(handler, type) else type(handler())
         self.settings = settings or Settings(
@@ -87,7 +90,7 @@ class Driver:
         self.offsets = MemoryOffsets(self.broker)
         self._batch, self._partitions, self._autocommit = batch, partitions, autocommit
         self._encode = serde.for_messages(input_type(self._kind)).encode
-        self._run_effects = run_effects
+        self._run_effects, self._output_partitions = run_effects, output_partitions
         self._effects: list[EffectCall] = []
         self._log = EventLog()
         self._membership = Membership(1, self.broker.generation, "driver")
@@ -256,7 +259,8 @@ class Driver:
         lane = self._lane(partition)
         position = self.position(partition)
         messages = list(lane.input.committed(0, position))
-        replay = Replay(self._factory, partition, messages, self.mark(partition).digest)
+        engine = partial(Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions)
+        replay = Replay(engine, partition, messages, self.mark(partition).digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
@@ -334,7 +338,7 @@ class Driver:
             metrics=PartitionMetrics(self.names.group, partition),
             clock=self.clock,
             wall=self.clock.wall,
-            output_partitions=lambda topic: 1,
+            output_partitions=lambda topic: self._output_partitions,
             effects=lambda handler, name, report: self._new_effects(partition, handler, report),
         )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, zip_longest
-from typing import Any
 
 from holdfast.errors import UsageError
-from holdfast.handler import Handler
 from holdfast.snapshot import digest
 from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
@@ -27,12 +25,12 @@ class Replay:
 
     def __init__(
         self,
-        factory: Callable[[], Handler[Any]],
+        engine: Callable[[], Engine],
         partition: int,
         messages: Sequence[MemoryMessage],
         expected: bytes,
     ) -> None:
-        self._factory, self._partition = factory, partition
+        self._engine, self._partition = engine, partition
         self._messages, self._digest = messages, expected
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
@@ -44,7 +42,7 @@ class Replay:
 
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
-        engine = Engine(self._factory, self._partition)
+        engine = self._engine()
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
         at, size = 0, cycle(sizes)

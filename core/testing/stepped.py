@@ -141,7 +141,8 @@ class SteppedWorker(PartitionWorker):
             self._step(self.live.commit)
 
     def view(self) -> Engine:
-        """The committed state, restored and replayed by an engine of its own; fences nobody."""
+        """The committed state of a partition that has failed, restored and replayed by an engine of its own."""
+        self._opening.fence().drop()  # ends the transaction that the failure may have left open
         opened = self._opening.restore()
         self._opening.replay(opened)
         return opened.engine

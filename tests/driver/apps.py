@@ -1,0 +1,99 @@
+"""Handlers for the tests, and what they must lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+
+from holdfast import Handler, Output, Record, Table
+from holdfast.config.processing import SnapshotSettings
+from holdfast.config.settings import Settings
+from holdfast.handler import EffectKey
+from holdfast.testing import Driver
+
+Interval = float | Literal["commit", "off"]
+
+
+class Op(msgspec.Struct, frozen=True):
+    """One thing to do with one account; not idempotent, so that a record handled twice or never shows."""
+
+    account: str
+    amount: int = 0
+    close: bool = False
+    #: bytes of ballast in the account's value, to make chunks large
+    size: int = 0
+
+
+class Balance(msgspec.Struct, frozen=True):
+    total: int = 0
+    entries: int = 0
+    ballast: bytes = b""
+
+
+class Accounts(Handler[Op]):
+    """A running total per account; an account can be closed and opened again."""
+
+    balances = Table(key=str, value=Balance)
+    totals = Output("totals", value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        op = record.value
+        before = self.balances.get(op.account, Balance())
+        if op.close:
+            self.balances.delete(op.account)
+            self.totals.send(-1, key=op.account)
+            return
+        after = Balance(before.total + op.amount, before.entries + 1, b"x" * op.size)
+        self.balances[op.account] = after
+        self.totals.send(after.total, key=op.account)
+
+
+def fold(ops: Iterable[Op]) -> tuple[dict[str, Balance], list[int]]:
+    """Accounts and outputs by a recomputation that knows nothing of holdfast."""
+    totals: dict[str, Balance] = {}
+    sent: list[int] = []
+    for op in ops:
+        before = totals.pop(op.account, Balance())
+        if op.close:
+            sent.append(-1)
+            continue
+        totals[op.account] = Balance(before.total + op.amount, before.entries + 1, b"x" * op.size)
+        sent.append(totals[op.account].total)
+    return totals, sent
+
+
+def agrees(driver: Driver, ops: Sequence[Op]) -> bool:
+    """Whether outputs and state are exactly once, in order, what the input says."""
+    totals, sent = fold(ops)
+    return driver.outputs("totals") == sent and driver.table("balances") == totals
+
+
+class Caller(Handler[int]):
+    """Side effects, and everything that must be the same in a replay."""
+
+    seen = Table(key=int, value=tuple[float, int, str])
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        draw = record.random()
+        self.seen[record.offset] = record.now.timestamp(), draw.randrange(10**9), str(record.uuid(1))
+        self.out.send(record.value)
+        self.effect(call, record.value)
+
+
+def call(key: EffectKey, value: int) -> None:
+    """An effect that the tests find by its name."""
+
+
+def with_interval(driver: Driver, interval: Interval) -> None:
+    """What the next start of the driver's partitions is configured with."""
+    driver.settings = replace(driver.settings, snapshot=SnapshotSettings(delta_interval=interval))
+
+
+def snapshot(driver: Driver, **changes: float | bool) -> None:
+    settings: Settings = driver.settings
+    changed = replace(settings.snapshot, **changes)  # type: ignore[arg-type]
+    driver.settings = replace(settings, snapshot=changed)
