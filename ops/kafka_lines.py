@@ -19,7 +19,8 @@ _LINE: Final = re.compile(r"(?P<code>[A-Z_]+) \[[^\]]*\] (?:\[thrd:[^\]]*\]: )?(
 _ERROR: Final = re.compile(r"(?P<code>[A-Z_]+)\(-?\d+\): (?P<text>.*)", re.DOTALL)
 #: who in the client says it, before what is said: a connection, a coordinator
 _SPEAKER: Final = re.compile(r"^(?:(?:Group|Txn)Coordinator: )?(?:\S+:\d+(?:/\w+)?: )?")
-_DIGITS: Final = re.compile(r"\d+")
+#: counts and durations, which differ from line to line; not the digits of an address
+_NUMBER: Final = re.compile(r"(?<!\S)\d+(?=ms\b|\s)")
 _REMEMBERED: Final = 200
 
 
@@ -42,7 +43,7 @@ class KafkaLines:
         fields["level"] = level = _LEVELS.get(str(fields.get("level")), "debug")
         code, text = split(str(fields.pop("message", "")))
         if level != "debug":
-            left_out = self._left_out(_DIGITS.sub("#", _SPEAKER.sub("", text)))
+            left_out = self._left_out(_NUMBER.sub("#", _SPEAKER.sub("", text)))
             if left_out is None:
                 raise structlog.DropEvent
             fields["left_out"] = left_out or None

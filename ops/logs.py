@@ -50,9 +50,9 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
     threading.excepthook = _uncaught_in_thread
 
 
-def configure_quietly(settings: LogSettings) -> None:
+def configure_quietly(settings: LogSettings, stream: TextIO | None = None) -> None:
     """The same for a command that ends by itself and tells its errors: the usual level would only disturb."""
-    configure_logging(replace(settings, level="error") if settings.level == "info" else settings)
+    configure_logging(replace(settings, level="error") if settings.level == "info" else settings, stream)
 
 
 def wants_json(settings: LogSettings, stream: TextIO) -> bool:
