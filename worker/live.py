@@ -59,6 +59,8 @@ class Live:
         self._noted: list[Effect] = []
         self._outputs = 0
         self._aborts = 0
+        #: what the last commit was tried with
+        self._used = Membership(-1, None, "")
         #: next offset to handle, and next offset to take from the mailbox
         self.position = self._taken = committer.position
 
@@ -113,8 +115,11 @@ class Live:
         elif messages := self._fresh(batch):
             self._work.add(messages)
 
-    def drain(self) -> None:
-        """Commit what is processed; before a stop also take a full, if the settings say so. Raises as `run`."""
+    def drain(self) -> bool:
+        """Commit what is processed; before a stop also take a full, if the settings say so. Raises as `run`.
+
+        False: the deadline passed before what was processed could commit.
+        """
         while self._tools.clock() < self._signals.deadline:
             while (messages := self._work.next(self._policy.room())) is not None:
                 self._handle(messages)
@@ -131,6 +136,7 @@ class Live:
         left = self._effects.close(max(0.0, min(_EFFECTS_WAIT, self._signals.deadline - self._tools.clock())))
         if self.fulls.pending or len(left) != len(self.committer.mark.effects):
             self.commit()
+        return self._policy.since is None and (not self._redoing or self._work.at_poison is not None)
 
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""
@@ -231,10 +237,10 @@ class Live:
         delta = state.delta(self._frozen) if self._snapshots.delta_due(began) else None
         owed = (*self._effects.owed(), *self._noted)
         closing = Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed)
-        membership = self._tools.membership()
-        if membership.metadata is None:
+        self._used = self._tools.membership()
+        if self._used.metadata is None:
             raise TransactionAborted("the group metadata is not known yet", stale=True)
-        mark = self.committer.commit(closing, membership.metadata)
+        mark = self.committer.commit(closing, self._used.metadata)
         self._tools.metrics.commit_seconds.observe(self._tools.clock() - began)
         return mark
 
@@ -296,27 +302,26 @@ class Live:
     def _redo(self, error: TransactionAborted) -> None:
         """The transaction could not commit while the partition is ours: undo it, and its records come again."""
         self._aborts += 1
-        used = self._tools.membership()
         count = self._undo()
         self._tools.log.warning("rolled_back", cause=str(error), records=count, position=self.position)
         if error.stale:
-            self._await_membership(used)
+            self._await_newer_membership()
         elif self._aborts > _ABORTS:
             raise self._refused(
                 f"{self._aborts} transactions in a row were aborted, the last because {error}", self.position
             )
         else:
-            self._signals.any.wait(min(0.05 * 2**self._aborts, 5.0))
+            self._signals.pause(min(0.05 * 2**self._aborts, 5.0))
 
-    def _await_membership(self, used: Membership) -> None:
+    def _await_newer_membership(self) -> None:
         """A rebalance may have moved the generation: have the manager fetch it anew before the next commit."""
         place = self._tools.place
         self._tools.report(Report(place.partition, "stale"))
         until = self._tools.clock() + self._tools.settings.group.session_seconds
-        while self._tools.membership().version == used.version and self._tools.clock() < until:
-            if self._signals.any.wait(0.01):
+        while self._tools.membership().version == self._used.version and self._tools.clock() < until:
+            if self._signals.pause(0.01):
                 return
-        self._signals.any.wait(min(0.01 * 2**self._aborts, 1.0))
+        self._signals.pause(min(0.01 * 2**self._aborts, 1.0))
 
     def resume(self, mark: Mark, committer: Committer) -> bool:
         """After a new producer has fenced: keep memory if the last mark allows it (rule T4); False means restore."""

@@ -172,9 +172,10 @@ class PartitionWorker:
 
     def _drain(self) -> None:
         assert self._live is not None
-        self._live.drain()
-        self._tools.log.info("drained", position=self._live.committer.position, n=self._live.committer.mark.n)
-        self._go(Event.LOST if self._signals.lost() else Event.DRAINED)
+        complete = self._live.drain()
+        if complete:
+            self._tools.log.info("drained", position=self._live.committer.position, n=self._live.committer.mark.n)
+        self._go(Event.DRAINED if complete and not self._signals.lost() else Event.LOST)
 
     def _abort(self) -> None:
         """Nothing is committed; the next owner's fence aborts what is open."""

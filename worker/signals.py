@@ -47,6 +47,10 @@ class Signals:
         self._retry.set()
         self.any.set()
 
+    def pause(self, seconds: float) -> bool:
+        """Sleep; True when a signal ended it that is still to be acted on. A drain sleeps until the partition is lost."""
+        return (self._lost if self._revoked.is_set() else self.any).wait(seconds)
+
     def leaving(self) -> bool:
         return self._lost.is_set() or self._revoked.is_set()
 

@@ -56,12 +56,28 @@ def come_and_go(stage: Stage, cycles: int, protocol: dict[str, str]) -> None:
         assert rolled_back_while_retained(host) > 0
 
 
+def test_after_closing_no_call_happens_though_the_mailbox_is_full(stage: Stage) -> None:
+    # Records take 5 ms, batches a quarter of a second: a revocation always falls into a batch.
+    own = {"PROBE_CALLS": str(stage.calls), "PROBE_SLOW": "0.005", "HOLDFAST_COMMIT__MAX_RECORDS": "50"}
+    stage.feed(6000)
+    host = stage.process("host", **own).await_live(0, 1, 2, 3)
+    host.await_that(lambda: host.pid in recent(stage.calls), "work")
+    guest = stage.process("guest", **own)
+    guest.await_that(lambda: guest.pid in recent(stage.calls), "work")
+    assert_drained(host)
+    assert guest.stop() == 0
+    assert stage.position() < stage.fed, "the mailboxes were not full"
+    stage.await_all()
+    assert handovers(stage.calls) >= 4
+    stage.verify()
+
+
 def assert_drained(process: Process) -> None:
     """Whatever left this process has committed first."""
     await_true(lambda: not set(closing(process)) & set(process.live()), "closed partitions")
     for partition, events in closing(process).items():
         kinds = [event["event"] for event in events]
-        where = f"{process.name} partition {partition}: {kinds}"
+        where = f"{process.name} partition {partition}: {len(kinds)} events, the last {kinds[-8:]}"
         assert "aborted" not in kinds, where
         if (revoked := next((i for i, kind in enumerate(kinds) if kind in ("revoked", "stopping")), None)) is not None:
             # A commit that was under way when the generation moved is refused, once; the drain does it again.

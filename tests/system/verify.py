@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from tests.system.apps.tally import Event, Line, Tally, Total
+from tests.system.apps.tally import CLEAR, Event, Line, Tally, Total
 
 from holdfast.config.connection import KafkaSettings
 from holdfast.config.settings import Settings
@@ -107,6 +107,10 @@ def fold(inputs: dict[int, list[Row]]) -> Fold:
             event = decode(row.value)
             counts[row.key] += 1
             sums[row.key] += event.amount
+            if event.amount == CLEAR:
+                del counts[row.key], sums[row.key]
+                result.lines[row.key].append(Line(partition, row.offset, event.id, 0, 0))
+                continue
             line = Line(partition, row.offset, event.id, counts[row.key], sums[row.key])
             result.lines[row.key].append(line)
         result.totals[partition] = {key: Total(counts[key], sums[key]) for key in counts}

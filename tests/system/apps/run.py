@@ -1,11 +1,12 @@
 """`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, HOLDFAST_* are its settings.
 
-Logs one JSON object a line to standard output.
+Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ def _also_note_closing(handler: type[Tally]) -> Any:
 
 
 def main() -> None:
-    handler = tally(os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"))
+    seconds = float(os.environ.get("PROBE_SLOW", "0"))
+    handler = tally(os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"), seconds)
     structlog.configure(
         processors=[
             _also_note_closing(handler),
@@ -45,7 +47,9 @@ def main() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(os.environ.get("PROBE_LEVEL", "info")),
         logger_factory=structlog.WriteLoggerFactory(),
     )
-    Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load()).run()
+    service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load())
+    signal.signal(signal.SIGUSR1, lambda *_: service.retry())
+    service.run()
 
 
 if __name__ == "__main__":

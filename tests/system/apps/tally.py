@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class Line(msgspec.Struct, frozen=True):
 
 #: the amount of an event that the handler refuses while the file PROBE_POISON exists
 POISON = -1
+#: the amount of an event that deletes its key
+CLEAR = -2
 
 Note = Callable[[str], None]
 
@@ -47,26 +50,37 @@ class Tally(Handler[Event]):
     #: writes down every call, where a test wants to know
     note: Note | None = None
     poison: Path | None = None
+    #: seconds that each record takes
+    slow: float = 0.0
 
     def on_record(self, record: Record[Event]) -> None:
         if self.note is not None:
             self.note(f"call {self.partition} {record.offset}")
+        if self.slow:
+            time.sleep(self.slow)
         event, key = record.value, (record.key or b"").decode()
         before = self.totals.get(key, Total())
         after = Total(before.count + 1, before.sum + event.amount)
-        self.totals[key] = after
+        if event.amount == CLEAR:
+            after = Total()
+            self.totals.delete(key)
+        else:
+            self.totals[key] = after
         self.lines.send(Line(self.partition, record.offset, event.id, after.count, after.sum), key)
         if event.amount == POISON and self.poison is not None and self.poison.exists():
             raise ValueError("poison")
 
 
-def tally(output: str, calls: Path | None = None, poison_file: Path | None = None) -> type[Tally]:
+def tally(
+    output: str, calls: Path | None = None, poison_file: Path | None = None, seconds: float = 0.0
+) -> type[Tally]:
     """The handler with its output topic, and with a file to which all processes write their calls."""
 
     class Bound(Tally):
         lines = Output(output, value=Line)
         note = None if calls is None else staticmethod(Calls(calls).note)
         poison = poison_file
+        slow = seconds
 
     return Bound
 
