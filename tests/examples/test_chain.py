@@ -26,6 +26,8 @@ RECORDS = 40_000
 RATE = 2_500.0
 PARTITIONS = 3
 KILLS = 6
+EAGER = ("--set", "group.session_timeout=6", "--set", "commit.max_records=200")
+"""Back soon after a kill, and many small transactions, so that kills hit every step of one."""
 SERVICES: list[tuple[str, str, str, type[Handler[Any]]]] = [
     ("chain-a", "chain.start", "tests.examples.chain:first", A),
     ("chain-b", "chain.ab", "tests.examples.chain:second", B),
@@ -78,7 +80,7 @@ def test_three_services_killed_at_random(
     servers = kafka_cluster().bootstrap_servers
     for _, _, target, _ in SERVICES:
         holdfast(servers, f"topics create {target} --start-at beginning --partitions {PARTITIONS}")
-    processes = [ServiceProcess(target, servers, tmp_path, name) for name, _, target, _ in SERVICES]
+    processes = [ServiceProcess(target, servers, tmp_path, name, *EAGER) for name, _, target, _ in SERVICES]
     feed = Feed(servers, "chain.start", RATE)
     upstream = Thread(target=feed.send, args=(list(steps(random)),))
     try:
@@ -89,6 +91,8 @@ def test_three_services_killed_at_random(
         kill_at_random(servers, processes, random)
         with Arrivals(servers, "chain.end") as arrivals:
             wait_until(lambda: arrivals.count() >= RECORDS, "the end of the chain", 120.0, *processes)
+        for process in processes:
+            wait_until(lambda: len(process.live()) == PARTITIONS, "all partitions live", 60.0, *processes)  # noqa: B023
         figure("chain of three, six kills", monotonic() - began, "s")
         assert [process.stop() for process in processes] == [0, 0, 0]
     except BaseException:

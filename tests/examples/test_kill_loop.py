@@ -46,6 +46,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(
         market.start()
         began = monotonic()
         kill_ten_times(servers, processes, random)
+        wait_until(lambda: sum(len(each.live()) for each in processes) == 4, "all live", 60.0, *processes)
         figure("200,000 trades, ten kills", monotonic() - began, "s")
         assert [process.stop() for process in processes] == [0, 0]
     except BaseException:

@@ -21,7 +21,10 @@ from holdfast.names import Names
 pytestmark = [pytest.mark.kafka, needs_data]
 
 TARGET = "examples.ledger.app:service"
-RATE = 4_000.0
+PARTITIONS = 3
+RATE = 2_500.0
+EAGER = ("--set", "group.session_timeout=6", "--set", "commit.max_records=200")
+"""Back soon after a kill, and many small transactions, so that kills hit every step of one."""
 
 
 def test_a_killed_ledger_ends_with_the_banks_balances(
@@ -29,14 +32,15 @@ def test_a_killed_ledger_ends_with_the_banks_balances(
 ) -> None:
     servers = kafka_cluster().bootstrap_servers
     book = rows()
-    holdfast(servers, f"topics create {TARGET} --start-at beginning --partitions 3")
-    ledger = ServiceProcess(TARGET, servers, tmp_path, "ledger")
+    holdfast(servers, f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}")
+    ledger = ServiceProcess(TARGET, servers, tmp_path, "ledger", *EAGER)
     feed = Feed(servers, "transactions", RATE)
     bank = Thread(target=feed.send, args=([row.record() for row in book],))
     try:
         ledger.start()
         bank.start()
         kill_three_times(servers, ledger, len(book), Random(seed))
+        wait_until(lambda: len(ledger.live()) == PARTITIONS, "all partitions live", 60.0, ledger)
         assert ledger.stop() == 0
     except BaseException:
         print(ledger.tail())
