@@ -44,7 +44,7 @@ def run(*command: str, cwd: Path | None = None, **environment: str) -> subproces
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=500,
         stdin=subprocess.DEVNULL,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,17 @@ def find_interpreter(version: str) -> str | None:
     return None
 
 
+def install_locked(uv: str, interpreter: str, lock: Path) -> None:
+    """Install the lock from uv's cache, and by the network only what is not in it yet."""
+    command = [uv, "pip", "install", "--no-deps", "--quiet", "--python", interpreter]
+    command += ["--require-hashes", "-r", str(lock)]
+    if run(*command, "--offline").returncode != 0:
+        done = run(*command)
+        if done.returncode != 0 and os.environ.get("CI") != "true":
+            pytest.skip("the packages for this Python are not in uv's cache, and there is no network")
+        assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("version", SUPPORTED)
 def test_the_fast_tier_passes(root: Path, python: str, tmp_path: Path, version: str) -> None:
     uv = find_uv()
@@ -31,9 +43,9 @@ def test_the_fast_tier_passes(root: Path, python: str, tmp_path: Path, version: 
     env = tmp_path / "env"
     interpreter = str(env / "bin" / "python")
     assert run(uv, "venv", "--quiet", "--python", base, str(env)).returncode == 0
-    for what in (["--require-hashes", "-r", str(root / "requirements.lock")], ["--no-deps", str(wheel)]):
-        done = run(uv, "pip", "install", "--quiet", "--python", interpreter, *what)
-        assert done.returncode == 0, done.stderr
+    install_locked(uv, interpreter, root / "requirements.lock")
+    done = run(uv, "pip", "install", "--offline", "--no-deps", "--quiet", "--python", interpreter, str(wheel))
+    assert done.returncode == 0, done.stderr
 
     tree = tmp_path / "tree"  # the copy that the wheel was built from, without packages in the way
     tests = run(interpreter, "script/test.py", "--fast", "-q", "-p", "no:cacheprovider", cwd=tree)
