@@ -1,0 +1,181 @@
+"""Errors of the command line: one line that says what to do next. No broker needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import Commands
+from typer.testing import CliRunner
+
+from holdfast.errors import StartError, UsageError
+from holdfast.ops.cli.main import app
+from holdfast.ops.cli.target import find_service, load_settings
+
+
+def help_of(*command: str) -> str:
+    done = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
+    assert done.exit_code == 0
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "command", [("run",), ("topics", "create"), ("topics", "check"), ("status",), ("retry",)], ids=" ".join
+)
+def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> None:
+    """On a terminal of 80 columns it stands on lines of its own, unbroken."""
+    text = re.sub(r" *\n", "\n", help_of(*command))
+
+    pasted = re.search(rf"^ *(holdfast {' '.join(command)}.*(?:\\\n.*)*)$", text, re.MULTILINE)
+    assert pasted is not None, text
+    words = pasted[1].replace("\\\n", " ").split()
+    assert "--help" not in words
+    assert CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("command", [("topics", "create"), ("topics", "check"), ("status",), ("retry",)], ids=" ".join)
+def test_what_prints_data_has_json(command: tuple[str, ...]) -> None:
+    assert "--json" in help_of(*command)
+
+
+def test_the_list_of_commands_says_what_each_does() -> None:
+    assert {"run", "topics", "status", "retry", "dev"} <= set(help_of().split())
+
+
+# Settings
+
+
+@pytest.mark.slow
+def test_an_unknown_setting_is_named_with_its_origin_and_the_nearest(holdfast: Commands) -> None:
+    (holdfast.directory / "app.toml").write_text("[commit]\nintervall = 0.2\n")
+
+    done = holdfast.run("run", "app:service", "--config", "app.toml")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "holdfast: SettingsError: setting commit.intervall (app.toml:2): unknown setting; "
+        "did you mean commit.interval?\n"
+    )
+
+
+def test_the_command_line_comes_before_environment_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, secrets = tmp_path / "a.toml", tmp_path / "secrets"
+    file.write_text('[log]\nlevel = "error"\nformat = "json"\n[commit]\ninterval = 0.3\n')
+    secrets.mkdir()
+    (secrets / "log__format").write_text("console")
+    monkeypatch.setenv("HOLDFAST_LOG__LEVEL", "warning")
+
+    settings = load_settings(file, ["commit.interval=0.5"], secrets, None)
+
+    assert (settings.commit.interval, settings.log.level, settings.log.format) == (0.5, "warning", "console")
+
+
+def test_a_set_without_a_value_shows_how(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--set log\.level: write --set KEY=VALUE, such as --set log\.level=debug"):
+        load_settings(None, ["log.level"], None, None)
+
+
+# The service
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("absent:service", r"there is no module 'absent' in .*; run the command in the directory that holds absent"),
+        ("app", r"'app': write module:service, such as examples\.clearing\.app:service"),
+        ("app.py:service", r"'app\.py' is a path; write the module's name: app:service"),
+        ("src/app.py:service", r"write the module's name: src\.app:service"),
+        ("plain:nothing", r"module plain has no 'nothing'; write: service = Service"),
+        ("plain:number", r"plain:number is a int, not a Service"),
+        ("served:servce", r"module served has no 'servce'; its services: service"),
+    ],
+)
+def test_a_wrong_target_is_explained(target: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plain.py").write_text("number = 1\n")
+    (tmp_path / "served.py").write_text(
+        "from holdfast import Handler, Service\nservice = Service('s', input='i', handler=Handler)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(UsageError, match=told):
+        find_service(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "x = 1\ny = x / 0\n",
+            r"broken_\w+ cannot be imported: .*broken_\w+\.py:2: ZeroDivisionError: division by zero",
+        ),
+        (
+            "import nowhere\n",
+            r"broken_\w+ cannot be imported: .*broken_\w+\.py:1: No module named 'nowhere'\. Install what",
+        ),
+        ("def f(:\n", r"broken_\w+ cannot be imported: SyntaxError: .*broken_\w+\.py, line 1"),
+    ],
+)
+def test_a_module_that_fails_on_import_names_the_line(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"broken_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    with pytest.raises(StartError, match=told):
+        find_service(f"{name}:service")
+
+
+@pytest.mark.slow
+def test_a_wrong_module_is_one_line_of_the_log(holdfast: Commands) -> None:
+    done = holdfast.run("run", "absent:service")
+
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["error"], told["exit_code"]) == ("stopped", "UsageError", 1)
+    assert "there is no module 'absent'" in told["cause"]
+
+
+@pytest.mark.slow
+def test_for_people_it_is_a_sentence(holdfast: Commands) -> None:
+    done = holdfast.run("run", "absent:service", "--set", "log.format=console")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("holdfast: UsageError: there is no module 'absent' in ")
+    assert done.stderr.count("\n") == 1
+
+
+# Topics, status, retry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("topics", "check"), "holdfast: name the service: module:service, "),
+        (("topics", "check", "--name", "x"), "holdfast: name the service: module:service, "),
+        (("topics", "check", "app:service", "--name", "x"), "holdfast: app:service declares its names itself; "),
+        (("retry", "3", "--service", "nobody"), "holdfast: no process of service 'nobody' runs on this machine"),
+        (("retry", "three", "--service", "nobody"), "holdfast: 'three' is no partition: give a number, or all"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_one_line_says_what_is_wrong(holdfast: Commands, arguments: tuple[str, ...], told: str) -> None:
+    done = holdfast.run(*arguments)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(told)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_status_without_a_process_has_a_code_of_its_own(holdfast: Commands) -> None:
+    done = holdfast.run("status", "--service", "nobody", "--json")
+
+    assert (done.returncode, json.loads(done.stdout)) == (3, [])
+    assert "Check: the host, the user" in done.stderr

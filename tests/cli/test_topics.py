@@ -1,0 +1,66 @@
+"""`holdfast topics create | check` against a real broker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from tests.cli.commands import Commands
+
+from holdfast.dev import Cluster
+
+pytestmark = pytest.mark.kafka
+
+
+def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
+    name = on_kafka.name
+    topics = [f"{name}.in", f"{name}.out", f"{name}.{name}.in.increment", f"{name}.{name}.in.full"]
+
+    missing = on_kafka.run("topics", "check", "app:service", "--json")
+    assert missing.returncode == 1
+    assert {each["topic"]: each["state"] for each in json.loads(missing.stdout)} == dict.fromkeys(topics, "missing")
+    assert missing.stderr.count("\n") == 1
+    assert "`holdfast topics create" in missing.stderr
+
+    refused = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == f"holdfast: the input {name}.in is missing; --partitions N creates it\n"
+
+    created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
+    assert created.returncode == 0, created.stderr
+    assert created.stdout.count("created") == 4
+
+    again = on_kafka.run("topics", "create", "app:service", "--start-at", "end", "--json")
+    assert again.returncode == 0, again.stderr
+    assert [each["topic"] for each in json.loads(again.stdout)] == topics
+    assert all(each["good"] for each in json.loads(again.stdout))
+
+    by_names = on_kafka.run("topics", "check", "--name", name, "--input", f"{name}.in", "--output", f"{name}.out")
+    assert (by_names.returncode, by_names.stderr) == (0, "")
+
+
+def test_a_topic_that_differs_is_told_with_the_command_that_mends_it(on_kafka: Commands, kafka: Cluster) -> None:
+    on_kafka.create_topics(1)
+    increment = f"{on_kafka.name}.{on_kafka.name}.in.increment"
+    short = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, increment, incremental_configs=[short])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+    done = on_kafka.run("topics", "check", "app:service", "--json")
+
+    assert done.returncode == 1
+    states = {each["topic"]: each["state"] for each in json.loads(done.stdout)}
+    assert states[increment].startswith("differs: retention.ms=1000; mend: kafka-configs --alter ")
+    assert "retention.ms=-1" in states[increment]
+
+
+@pytest.mark.parametrize("start_at", ["yesterday", "group"])
+def test_a_start_that_cannot_be_told_is_refused(on_kafka: Commands, start_at: str) -> None:
+    done = on_kafka.run("topics", "create", "app:service", "--start-at", start_at, "--partitions", "1")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("holdfast: ")
+    assert "beginning" in done.stderr
+    assert done.stderr.count("\n") == 1
