@@ -188,6 +188,8 @@ class Fulls:
                 f"truncated while it was written: its first chunk {ref.low}, the log starts at {bounds.full_start}"
             )
             return
+        # What is gone does not count as kept (rule C4).
+        self.refs = tuple(kept for kept in self.refs if kept.low >= bounds.full_start)
         self._pending, self._pending_since = ref, self._tools.clock()
         self._policy.force_delta = True
 

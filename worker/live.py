@@ -256,7 +256,8 @@ class Live:
         self._snapshots.committed(
             now,
             delta=mark.delta,
-            increment_bytes=self.committer.increment_bytes,
+            # A mark alone is nothing that a full would save: an idle partition takes no further ones.
+            increment_bytes=self.committer.increment_bytes if self._frozen.changes or self._policy.records else 0,
             entries=sum(len(changes.keys) for changes in self._frozen.changes),
             keys=mark.keys,
         )

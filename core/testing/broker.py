@@ -50,6 +50,8 @@ class MemoryBroker:
     #: called with (topic, partition) when a reader asks for bounds and when it begins to read
     on_bounds: Callable[[str, int], None] | None = None
     on_read: Callable[[str, int], None] | None = None
+    #: called before each call of a producer, with its name
+    on_call: Callable[[Call], None] | None = None
     #: called when a record of a full is sent; acknowledgements wait while `hold_acks`
     on_chunk: Callable[[], None] | None = None
     hold_acks: bool = False
@@ -87,6 +89,8 @@ class MemoryBroker:
     @contextmanager
     def call(self, name: Call) -> Iterator[None]:
         """Around every call of a client, so that a planned fault strikes it."""
+        if self.on_call is not None:
+            self.on_call(name)
         fault = self._faults[name].popleft() if self._faults[name] else None
         if fault is not None and not fault.after:
             raise fault.error

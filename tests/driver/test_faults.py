@@ -1,0 +1,256 @@
+"""Faults of the broker at every call: outputs and state stay exactly once, or a typed error says why (rules T4-T6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.driver.apps import Accounts, Interval, Op, agrees, with_interval
+
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    MessageRefused,
+    OutcomeUnknown,
+    OutputRefused,
+    ProducerFenced,
+    TornTransaction,
+    TransactionAborted,
+)
+from holdfast.testing import Driver
+from holdfast.testing.broker import Call
+
+CALLS: tuple[Call, ...] = ("begin", "send", "increment", "offsets", "commit")
+FIRST, SECOND, THIRD = Op("ann", 1), Op("ann", 2), Op("bob", 3)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("?"), TransactionAborted("no"), TransactionAborted("moved", stale=True)], ids=str
+)
+@pytest.mark.parametrize("call", CALLS)
+def test_one_failing_call_costs_nothing(call: Call, error: HoldfastError, after: bool) -> None:
+    if call == "commit":
+        error = OutcomeUnknown(str(error))  # what the port promises for any error of this call
+    driver = Driver(Accounts)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.broker.fail(call, error, after=after)
+    driver.feed(SECOND)
+    driver.feed(THIRD)
+    assert agrees(driver, [FIRST, SECOND, THIRD])
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, [FIRST, SECOND, THIRD])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
+def test_an_abort_whose_outcome_is_unknown_is_settled(after: bool) -> None:
+    driver = Driver(Accounts)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.broker.fail("offsets", TransactionAborted("no"))
+    driver.broker.fail("abort", OutcomeUnknown("?"), after=after)
+    driver.feed(SECOND)
+    assert agrees(driver, [FIRST, SECOND])
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, [FIRST, SECOND])
+
+
+def feed_and_commit(driver: Driver, op: Op) -> None:
+    driver.feed(op)
+    driver.commit()
+
+
+@pytest.mark.parametrize("call", ["begin", "send", "increment", "offsets", "commit", "abort"])
+def test_fenced_is_final_and_a_new_owner_goes_on(call: Call) -> None:
+    driver = Driver(Accounts)
+    driver.feed(FIRST)
+    driver.commit()
+    if call == "abort":
+        driver.broker.fail("offsets", TransactionAborted("no"))
+    driver.broker.fail(call, ProducerFenced("epoch"))
+    with pytest.raises(Fenced):
+        feed_and_commit(driver, SECOND)
+    driver.restore()
+    assert agrees(driver, [FIRST, SECOND])
+
+
+def test_a_zombie_cannot_commit_and_leaves_no_output() -> None:
+    """Invariant 1: whoever fences, owns."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.feed(SECOND)
+    zombie = driver._lanes[0].worker
+    driver.restore()
+    driver.commit()
+    zombie.commit()
+    assert isinstance(zombie.cause, Fenced)
+    assert agrees(driver, [FIRST, SECOND])
+    driver.feed(THIRD)
+    driver.commit()
+    assert agrees(driver, [FIRST, SECOND, THIRD])
+
+
+def test_a_mark_between_read_and_fence_is_not_missed() -> None:
+    """5.3: the old owner commits while the new one is about to fence; the new one reads after its fence."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.feed(SECOND)
+    old = driver._lanes[0].worker
+    fence = driver.broker.fence
+
+    def slow_fence(transactional_id: str) -> int:
+        old.commit()
+        return fence(transactional_id)
+
+    driver.broker.fence = slow_fence  # type: ignore[method-assign]
+    driver.restore()
+    assert driver.mark().n == 2
+    assert agrees(driver, [FIRST, SECOND])
+
+
+def test_an_output_that_is_refused_names_its_record() -> None:
+    driver = Driver(Accounts, batch=3)
+    driver.feed(FIRST)
+    driver.feed(SECOND)
+    for _ in range(2):  # in the batch, and again when its record is handled alone
+        driver.broker.fail("send", MessageRefused("too large"))
+    with pytest.raises(OutputRefused, match=r"input\[0\]@0: an output was refused: too large"):
+        driver.feed(THIRD)
+    driver.restore()
+    driver.commit()
+    assert agrees(driver, [FIRST, SECOND, THIRD])
+
+
+def test_without_group_metadata_nothing_is_committed() -> None:
+    driver = Driver(Accounts)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.rebalance()
+    driver.feed(SECOND)
+    assert agrees(driver, [FIRST, SECOND])
+    assert [event for event, _ in driver.events].count("rolled_back") == 1
+    assert driver.broker.offsets["input", 0] == 2
+
+
+def test_a_held_end_request_cannot_tear_the_next_transaction() -> None:
+    """Rule T2: the taint is asked before every begin."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.broker.hold_next_end()
+    driver.commit()
+    driver.feed(SECOND)
+    driver.broker.release()
+    driver.feed(THIRD)
+    driver.commit()
+    assert agrees(driver, [FIRST, SECOND, THIRD])
+    assert "producer_replaced" in [event for event, _ in driver.events]
+
+
+def test_a_tear_that_nobody_noticed_is_refused_at_once() -> None:
+    """A2, row 2: half a transaction is visible; memory must not be kept and the transaction not be repeated."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.broker.taint = ""
+    driver.feed(FIRST)
+    driver.broker.hold_next_end()
+    driver.commit()
+    driver.feed(SECOND)
+    driver.broker.release()
+    with pytest.raises(TornTransaction, match="torn commit"):
+        driver.feed(THIRD)
+    assert driver.outputs("totals") == [1, 3]
+    with pytest.raises(TornTransaction):
+        driver.restore()
+
+
+def restart(driver: Driver, interval: Interval | None = None) -> None:
+    driver.crash()
+    if interval is not None:
+        with_interval(driver, interval)
+    driver.restore()
+
+
+def stop(driver: Driver) -> None:
+    driver.stop()
+    driver.restore()
+
+
+def aborted_input(driver: Driver) -> None:
+    log = driver.broker.log("input", 0)
+    log.abort_record(log.append(b"never committed"))
+
+
+ACTIONS: dict[str, Callable[[Driver], object]] = {
+    "commit": Driver.commit,
+    "crash": restart,
+    "rebalance": Driver.rebalance,
+    "full": Driver.take_full,
+    "wait": lambda driver: driver.advance(1.0),
+    "stop": stop,
+    "aborted input": aborted_input,
+    "hold": lambda driver: driver.broker.hold_next_end(),
+}
+
+
+def apply(driver: Driver, step: Any) -> None:
+    """One step of a history; a fault may only ever surface as trouble that a restart cures."""
+    try:
+        match step:
+            case Op():
+                driver.feed(step)
+            case str():
+                ACTIONS[step](driver)
+            case ("interval", interval):
+                restart(driver, interval)
+            case (call, after):
+                unknown = call in ("commit", "abort")
+                error: Exception = OutcomeUnknown("fault") if unknown else TransactionAborted("fault")
+                driver.broker.fail(call, error, after=after)
+    except (TransactionAborted, OutcomeUnknown):
+        driver.broker._faults.clear()
+        driver.restore()
+
+
+steps = st.lists(
+    st.one_of(
+        st.builds(
+            Op,
+            account=st.sampled_from("abc"),
+            amount=st.integers(-5, 5),
+            close=st.booleans(),
+            size=st.sampled_from([0, 3000]),
+        ),
+        st.sampled_from(sorted(ACTIONS)),
+        st.tuples(st.sampled_from((*CALLS, "abort", "fence", "full", "ask")), st.booleans()),
+        st.sampled_from(["commit", 0.5, "off"]).map(lambda interval: ("interval", interval)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=steps, interval=st.sampled_from(["commit", 0.5, "off"]), batch=st.sampled_from([1, 2, 5]))
+def test_any_history_is_exactly_once(steps: list[object], interval: Interval, batch: int) -> None:
+    """Random records, crashes, faults at any call, fulls, and changes of the delta interval at restarts."""
+    driver = Driver(Accounts, autocommit=False, batch=batch, delta_interval=interval)
+    driver.mark()
+    driver.broker.on_chunk = lambda: driver.clock.advance(0.01)
+    ops: list[Op] = []
+    for step in steps:
+        if isinstance(step, Op):
+            ops.append(step)
+        apply(driver, step)
+    driver.broker._faults.clear()
+    driver.commit()
+    assert agrees(driver, ops)
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, ops)
+    driver.replay()
