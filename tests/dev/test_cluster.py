@@ -185,3 +185,13 @@ def test_nothing_is_created_by_naming_it(kafka: Cluster, topic: str) -> None:
 
     assert "UNKNOWN_TOPIC" in str(client.list_topics(topic, timeout=10).topics[topic].error)
     assert topic not in client.list_topics(timeout=10).topics
+
+
+@pytest.mark.long
+def test_an_older_release_runs_with_the_same_settings(kafka_cluster: ClusterFactory, topic: str) -> None:
+    """Its jars are fetched on first use: nobody has pinned them, so they are recorded then."""
+    cluster = kafka_cluster(version="4.1.0")
+    create(cluster, topic)
+    commit(transactional(cluster), topic, "committed")
+
+    assert committed(cluster, topic, 1) == ["committed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import zipfile
 from importlib.metadata import requires
 from pathlib import Path
@@ -89,3 +90,15 @@ def test_without_the_extra_one_line_says_what_to_install(root: Path, wheel: Path
     assert bare.stderr == "holdfast: the command line needs an extra: pip install 'holdfast[cli]'\n"
     public = "from holdfast import Handler, Output, Record, Service, Table"
     assert run(str(programs / "python"), "-c", public, cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.kafka
+def test_the_example_runs_from_the_wheel(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
+    programs = install(root, wheel, python, tmp_path / "env", "cli")
+    shutil.copytree(root / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+
+    demo = [str(programs / "python"), "-m", "examples.clearing.demo", "--records", "40000"]
+    told = run(*demo, cwd=tmp_path)
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.splitlines()[-1] == "demo ok"

@@ -1,0 +1,43 @@
+"""The pytest plugin in somebody else's tests: found by its entry point, honest where there is no Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+USER_TEST = "def test_mine(kafka):\n    assert kafka.bootstrap_servers\n"
+
+
+def run_pytest(python: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_mine.py").write_text(USER_TEST)
+    clean = {key: value for key, value in os.environ.items() if key not in ("CI", "JAVA_HOME")}
+    command = [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_mine.py"]
+    return subprocess.run(
+        command, cwd=folder, env={**clean, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.kafka
+def test_the_fixture_is_there_without_a_conftest(python: str, tmp_path: Path) -> None:
+    told = run_pytest(python, tmp_path)
+
+    assert "1 passed" in told.stdout, told.stdout
+
+
+@pytest.mark.slow
+def test_without_java_it_skips_and_says_why(python: str, tmp_path: Path) -> None:
+    told = run_pytest(python, tmp_path, PATH=str(tmp_path))
+
+    assert told.returncode == 0
+    assert "no Kafka here: the broker needs Java 17 or newer" in told.stdout
+
+
+@pytest.mark.slow
+def test_without_java_it_fails_in_ci(python: str, tmp_path: Path) -> None:
+    told = run_pytest(python, tmp_path, PATH=str(tmp_path), CI="true")
+
+    assert told.returncode == 1
+    assert "JavaMissing: the broker needs Java 17 or newer" in told.stdout
