@@ -131,7 +131,7 @@ class Manager:
         self._consumer.resume(sorted(resume))
 
     def _note_troubles(self, troubles: Sequence[Trouble]) -> None:
-        for partition, error, out_of_range in troubles:
+        for partition, error, out_of_range, topic in troubles:
             track = self._assignment.tracks.get(partition)
             if not out_of_range or track is None:
                 self._log.warning("kafka_retry", doing="consume", cause=str(error))
@@ -139,8 +139,9 @@ class Manager:
             track.worker.fail(
                 RetentionGap(
                     f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. "
-                    f"Bring the "
-                    f"records back, or start anew from a chosen position with `holdfast topics create --start-at ...`",
+                    f"Bring the records back, or start anew from a chosen position with `holdfast topics create "
+                    f"--start-at ...`",
+                    topic=topic,
                     partition=partition,
                     position=track.next,
                 )

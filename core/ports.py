@@ -156,6 +156,7 @@ class Trouble(NamedTuple):
     error: Exception
     #: the position that is asked for is not in the log
     out_of_range: bool = False
+    topic: str = ""
 
 
 class Listener(Protocol):

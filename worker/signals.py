@@ -48,7 +48,7 @@ class Signals:
         self.any.set()
 
     def pause(self, seconds: float) -> bool:
-        """Sleep; True when a signal ended it that is still to be acted on. A drain sleeps until the partition is lost."""
+        """Sleep; True when a signal ended it that is to be acted on: for a drain, the loss of the partition."""
         return (self._lost if self._revoked.is_set() else self.any).wait(seconds)
 
     def leaving(self) -> bool:

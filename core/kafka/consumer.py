@@ -93,6 +93,7 @@ class KafkaGroupConsumer:
             partition if partition is not None else -1,
             KafkaTrouble(describe(error)),
             out_of_range=out_of_range,
+            topic=self._topic,
         )
 
     def _error(self, error: KafkaError) -> None:

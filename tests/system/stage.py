@@ -7,9 +7,10 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from typing import Any, Self
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.system import verify
 from tests.system.apps.tally import tally
 from tests.system.processes import Process, await_true
@@ -87,6 +88,11 @@ class Stage:
     def send(self, value: bytes, partition: int, key: str = "k") -> None:
         self._feeder.send(value, partition, key)
 
+    def count(self, sent: int) -> Stage:
+        """So many of the records that were `send` are to be handled like those that were fed."""
+        self._feeder.fed += sent
+        return self
+
     def load(self, per_second: int) -> Load:
         """Feed steadily, in the background, until the `with` block ends."""
         return Load(self._feeder, per_second)
@@ -100,6 +106,21 @@ class Stage:
     def topics(self) -> set[str]:
         """Every topic of the cluster."""
         return set(self.admin.list_topics(timeout=30).topics)
+
+    def ends(self) -> dict[int, int]:
+        """Where the input ends, transaction markers included."""
+        spec: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        places = [TopicPartition(self.names.input, partition) for partition in range(self.partitions)]
+        found = self.admin.list_offsets(dict.fromkeys(places, spec))
+        return {place.partition: future.result(30).offset for place, future in found.items()}
+
+    def await_partition(self, partition: int, position: int, seconds: float = 60.0) -> None:
+        """Until the group's position of one partition is there."""
+
+        def there() -> bool:
+            return self.group.positions(self.names.input).get(partition, 0) >= position
+
+        await_true(there, f"partition {partition} at {position}", seconds)
 
     def position(self) -> int:
         """Input records whose transaction has committed (the input begins at 0 in each partition)."""
@@ -189,7 +210,7 @@ class Load:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -57,8 +57,8 @@ def come_and_go(stage: Stage, cycles: int, protocol: dict[str, str]) -> None:
 
 
 def test_after_closing_no_call_happens_though_the_mailbox_is_full(stage: Stage) -> None:
-    # Records take 5 ms, batches a quarter of a second: a revocation always falls into a batch.
-    own = {"PROBE_CALLS": str(stage.calls), "PROBE_SLOW": "0.005", "HOLDFAST_COMMIT__MAX_RECORDS": "50"}
+    # Records take 5 ms, a batch a second or more: a revocation falls into a batch, longer than the heir needs to begin.
+    own = {"PROBE_CALLS": str(stage.calls), "PROBE_SLOW": "0.005"}
     stage.feed(6000)
     host = stage.process("host", **own).await_live(0, 1, 2, 3)
     host.await_that(lambda: host.pid in recent(stage.calls), "work")
@@ -68,7 +68,7 @@ def test_after_closing_no_call_happens_though_the_mailbox_is_full(stage: Stage) 
     assert guest.stop() == 0
     assert stage.position() < stage.fed, "the mailboxes were not full"
     stage.await_all()
-    assert handovers(stage.calls) >= 4
+    assert handovers(stage.calls) >= 2
     stage.verify()
 
 

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 import structlog
-
-from holdfast import Service
-from holdfast.errors import TopicMissing
 from tests.system.apps.tally import tally
 from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
 from tests.system.stage import Stage
+
+from holdfast import Service
+from holdfast.errors import TopicMissing
 
 pytestmark = pytest.mark.kafka
 

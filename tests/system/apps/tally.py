@@ -71,9 +71,7 @@ class Tally(Handler[Event]):
             raise ValueError("poison")
 
 
-def tally(
-    output: str, calls: Path | None = None, poison_file: Path | None = None, seconds: float = 0.0
-) -> type[Tally]:
+def tally(output: str, calls: Path | None = None, poison_file: Path | None = None, seconds: float = 0.0) -> type[Tally]:
     """The handler with its output topic, and with a file to which all processes write their calls."""
 
     class Bound(Tally):
