@@ -19,8 +19,8 @@ _LINE: Final = re.compile(r"(?P<code>[A-Z_]+) \[[^\]]*\] (?:\[thrd:[^\]]*\]: )?(
 _ERROR: Final = re.compile(r"(?P<code>[A-Z_]+)\(-?\d+\): (?P<text>.*)", re.DOTALL)
 #: who in the client says it, before what is said: a connection, a coordinator
 _SPEAKER: Final = re.compile(r"^(?:(?:Group|Txn)Coordinator: )?(?:\S+:\d+(?:/\w+)?: )?")
-#: counts and durations, which differ from line to line; not the digits of an address
-_NUMBER: Final = re.compile(r"(?<!\S)\d+(?=ms\b|\s)")
+#: counts, durations, and what librdkafka left out itself differ from line to line; not the digits of an address
+_PASSING: Final = re.compile(r"(?<!\S)\d+(?=ms\b|\s)|, \d+ identical error\(s\) suppressed")
 _REMEMBERED: Final = 200
 
 
@@ -43,10 +43,11 @@ class KafkaLines:
         fields["level"] = level = _LEVELS.get(str(fields.get("level")), "debug")
         code, text = split(str(fields.pop("message", "")))
         if level != "debug":
-            left_out = self._left_out(_NUMBER.sub("#", _SPEAKER.sub("", text)))
+            left_out = self._left_out(_PASSING.sub("", _SPEAKER.sub("", text)))
             if left_out is None:
                 raise structlog.DropEvent
-            fields["left_out"] = left_out or None
+            if left_out:
+                fields["left_out"] = left_out
         fields["code"], fields["message"] = code or None, text
         return fields
 
