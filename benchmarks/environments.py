@@ -16,7 +16,7 @@ PINNED = {
 }
 STREAMS = {"kafka-streams": STREAMS_VERSION, "kafka-clients": STREAMS_VERSION}
 JACKSON = "2.17.2"
-SOURCE = Path(__file__).parent / "streams" / "Totals.java"
+SOURCES = sorted((Path(__file__).parent / "streams").glob("*.java"))
 
 
 class Skipped(Exception):
@@ -56,10 +56,11 @@ def streams_class_path() -> str:
     if not (libraries / "complete").is_file():
         _fetch(libraries)
     classes = libraries / "classes"
-    target = classes / "Totals.class"
-    if not target.is_file() or target.stat().st_mtime < SOURCE.stat().st_mtime:
+    compiled = classes / "Totals.class"
+    newest = max(source.stat().st_mtime for source in SOURCES)
+    if not compiled.is_file() or compiled.stat().st_mtime < newest:
         classes.mkdir(exist_ok=True)
-        _run(["javac", "-cp", f"{libraries}/*", "-d", str(classes), str(SOURCE)])
+        _run(["javac", "-cp", f"{libraries}/*", "-d", str(classes), *map(str, SOURCES)])
     return f"{classes}:{libraries}/*"
 
 

@@ -32,7 +32,7 @@ while done < job["records"]:
         for message in messages:
             if message.error():
                 raise RuntimeError(message.error())
-            trade = json.loads(message.value())
+            trade = json.loads(message.value() or b"")
             account = trade["account"]
             amount = trade["quantity"] * trade["price"]
             total, count = state.get(account, (0, 0))
@@ -46,7 +46,7 @@ while done < job["records"]:
                 except BufferError:
                     producer.poll(0.01)
         done += len(messages)
-        position = messages[-1].offset() + 1
+        position = (messages[-1].offset() or 0) + 1
         if time.monotonic() >= deadline or done >= job["records"]:
             break
         messages = consumer.consume(1000, 0.05)

@@ -58,11 +58,8 @@ producer.init_transactions()
 consumer.subscribe([job["input"]])
 gc.freeze()
 gc.disable()
-decode, encode, pack = (
-    msgspec.json.Decoder(Trade).decode,
-    msgspec.json.Encoder().encode,
-    msgspec.msgpack.Encoder().encode,
-)
+decode: Callable[[Any], Trade] = msgspec.json.Decoder(Trade).decode
+encode, pack = msgspec.json.Encoder().encode, msgspec.msgpack.Encoder().encode
 state: dict[str, tuple[int, int]] = {}
 get, produce, output, value_of, key_of, error_of = (
     state.get,
@@ -91,7 +88,7 @@ while done < job["records"]:
             dirty.add(account)
             produce(output, encode(Running(trade.id, account, total, count)), key, 0)
         done += len(messages)
-        position = messages[-1].offset() + 1
+        position = (messages[-1].offset() or 0) + 1
         if time.monotonic() >= deadline or done >= job["records"] or done - started >= cap:
             break
         messages = consumer.consume(1000, max(0.0, min(0.01, deadline - time.monotonic())))

@@ -7,12 +7,14 @@ import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.util.Map;
 import java.util.Properties;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.processor.StateRestoreListener;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
@@ -66,7 +68,24 @@ public final class Totals {
     }
 
     public static void main(String[] args) throws Exception {
-        Map<?, ?> job = JSON.readValue(new File(args[0]), Map.class);
+        Map<?, ?> job = read(args[0]);
+        boolean caching = Boolean.TRUE.equals(job.get("caching"));
+        var store = Stores.keyValueStoreBuilder(
+            Stores.inMemoryKeyValueStore("totals"), Serdes.String(), Serdes.ByteArray());
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.addStateStore(caching ? store.withCachingEnabled() : store);
+        builder.stream((String) job.get("input"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
+            .process(Add::new, "totals")
+            .to((String) job.get("output"), Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
+        run(builder, job);
+    }
+
+    static Map<?, ?> read(String file) throws IOException {
+        return JSON.readValue(new File(file), Map.class);
+    }
+
+    /** Runs the topology with the settings that all benchmarks share, until the process is told to stop. */
+    static void run(StreamsBuilder builder, Map<?, ?> job) {
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, job.get("group"));
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, job.get("bootstrap"));
@@ -77,26 +96,8 @@ public final class Totals {
         settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put("auto.offset.reset", "earliest");
-        settings.put("session.timeout.ms", "6000");
-
-        boolean caching = Boolean.TRUE.equals(job.get("caching"));
-        var store = Stores.keyValueStoreBuilder(
-            Stores.inMemoryKeyValueStore("totals"), Serdes.String(), Serdes.ByteArray());
-        StreamsBuilder builder = new StreamsBuilder();
-        builder.addStateStore(caching ? store.withCachingEnabled() : store);
-        builder.stream((String) job.get("input"),
-                org.apache.kafka.streams.kstream.Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
-            .process(Add::new, "totals")
-            .to((String) job.get("output"),
-                org.apache.kafka.streams.kstream.Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         streams.setGlobalStateRestoreListener(new Restores());
-        long began = System.currentTimeMillis();
-        streams.setStateListener((now, before) -> {
-            if (now == KafkaStreams.State.RUNNING) {
-                System.out.println("{\"running_ms\": " + (System.currentTimeMillis() - began) + "}");
-            }
-        });
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
         streams.start();
     }

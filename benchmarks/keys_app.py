@@ -1,0 +1,88 @@
+"""holdfast as a store of keys, for `restore`: `python -m benchmarks.keys_app JOB.json`.
+
+After a clean stop it writes to the job's `pauses` file how long processing stood still, seen from inside on_record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.holdfast_app import settings_of
+from benchmarks.keys import Put, Seen
+from holdfast import Handler, Output, Record, Service, Table
+from holdfast.observe import FULL_PAUSE_SECONDS
+from holdfast.ops.logs import configure_logging
+from holdfast.topics import Topics
+
+GAP_SECONDS = 0.002
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """The state of one key: about 85 bytes."""
+
+    version: int
+    text: str
+
+
+def handler_of(output: str, gaps: list[tuple[float, float]] | None) -> type[Handler[Put]]:
+    """Return the handler class; with `gaps` it notes when two calls lie more than 2 ms apart."""
+
+    class Keys(Handler[Put]):
+        stored = Table(key=str, value=Stored)
+        seen = Output(output, value=Seen)
+
+        def on_record(self, record: Record[Put]) -> None:
+            put = record.value
+            if put.look:
+                found = self.stored.get(put.key, None)
+                self.seen.send(Seen(put.key, found.version if found is not None else -1), put.key)
+            else:
+                self.stored[put.key] = Stored(put.version, put.text)
+
+    class Timed(Keys):
+        last = 0.0
+
+        def on_record(self, record: Record[Put]) -> None:
+            now = time.perf_counter()
+            if now - self.last > GAP_SECONDS and self.last and gaps is not None:
+                gaps.append((time.time(), now - self.last))
+            Keys.on_record(self, record)
+            self.last = time.perf_counter()
+
+    return Keys if gaps is None else Timed
+
+
+def slices() -> list[tuple[float, float]]:
+    """Return (upper bound in seconds, how many) of the slices of fulls, from the metric."""
+    bounds: dict[float, float] = {}
+    for metric in FULL_PAUSE_SECONDS.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_bucket"):
+                bound = float(sample.labels["le"])
+                bounds[bound] = bounds.get(bound, 0) + sample.value
+    return sorted(bounds.items())
+
+
+def main() -> None:
+    """Create the topics if they are not there, run until SIGTERM."""
+    job: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
+    gaps: list[tuple[float, float]] | None = [] if "pauses" in job else None
+    service = Service(
+        job["group"], input=job["input"], handler=handler_of(job["output"], gaps), settings=settings_of(job)
+    )
+    configure_logging(service.settings.log)
+    if job.get("prepare", True):
+        Topics(service.settings, service.names, [job["output"]]).create("beginning")
+    service.run()
+    if gaps is not None:
+        Path(job["pauses"]).write_text(json.dumps({"gaps": gaps, "slices": slices()}))
+
+
+if __name__ == "__main__":
+    main()
