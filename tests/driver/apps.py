@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,6 +12,8 @@ from holdfast import Handler, Output, Record, Table
 from holdfast.config.processing import SnapshotSettings
 from holdfast.config.settings import Settings
 from holdfast.handler import EffectKey
+from holdfast.snapshot import records
+from holdfast.snapshot.records import Mark
 from holdfast.testing import Driver
 
 Interval = float | Literal["commit", "off"]
@@ -97,3 +99,23 @@ def snapshot(driver: Driver, **changes: float | bool) -> None:
     settings: Settings = driver.settings
     changed = replace(settings.snapshot, **changes)  # type: ignore[arg-type]
     driver.settings = replace(settings, snapshot=changed)
+
+
+def marks(driver: Driver) -> list[Mark]:
+    found = [records.unpack(message.value()) for message in driver.broker.log(driver.names.increment, 0).committed()]
+    return [record for record in found if isinstance(record, Mark)]
+
+
+def events(driver: Driver, name: str) -> list[dict[str, Any]]:
+    return [fields for event, fields in driver.events if event == name]
+
+
+def many(count: int, size: int = 1000) -> list[Op]:
+    """So much ballast that a full of it has a chunk for every fourth account."""
+    return [Op(f"k{i:03}", i, size=size) for i in range(count)]
+
+
+def sliced(driver: Driver) -> None:
+    """Each chunk of a full takes longer than a slice may, so that fulls are fuzzy."""
+    snapshot(driver, chunk_bytes=4096)
+    driver.broker.on_chunk = lambda: driver.clock.advance(0.006)

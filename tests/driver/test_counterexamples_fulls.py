@@ -1,0 +1,217 @@
+"""A5, A6, A9 and A10 of the counterexamples that the rules of the protocol answer: fulls.
+
+A5 and A9 on the writer alone are in tests/unit/test_full.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from tests.driver.apps import Accounts, Balance, Op, agrees, events, many, marks, sliced, snapshot
+
+from holdfast.config.processing import CommitSettings
+from holdfast.errors import (
+    TransactionAborted,
+)
+from holdfast.snapshot import records
+from holdfast.snapshot.records import Chunk, EntryDecoder
+from holdfast.testing import Driver
+
+ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
+
+
+# A5
+
+
+@pytest.mark.parametrize("interval", ["commit", 0.5])
+def test_a5_a_full_that_took_several_transactions_is_a_base_only_with_a_delta_after_it(interval: float) -> None:
+    driver = Driver(Accounts, delta_interval=interval, autocommit=False)
+    sliced(driver)
+    ops = many(40)
+    for op in ops:
+        driver.feed(op)
+    driver.commit()
+    driver._lanes[0].live().ask_full()
+    while not driver._lanes[0].live().fulls.refs:
+        op = Op(f"k{len(ops) * 7 % 40:03}", 1, size=900, close=len(ops) % 5 == 0)
+        ops.append(op)
+        driver.feed(op)
+        driver.commit()
+        driver.advance(0.2)
+    ref = driver._lanes[0].live().fulls.refs[0]
+    assert ref.first < ref.through
+    first = next(mark for mark in marks(driver) if ref in mark.fulls)
+    assert first.delta
+    assert first.n >= ref.through
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == ref.offset
+    assert agrees(driver, ops)
+
+
+def test_a5_without_deltas_a_full_is_of_one_transaction() -> None:
+    driver = Driver(Accounts, delta_interval="off")
+    sliced(driver)
+    ops = many(40)
+    for op in ops:
+        driver.feed(op)
+    ref = driver.take_full()
+    assert ref is not None
+    assert ref.first == ref.through
+    driver.feed(ANN)
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert events(driver, "replayed")[-1]["records"] == 1
+    assert agrees(driver, [*ops, ANN])
+
+
+# A6
+
+
+def test_a6_a_slice_holds_committed_values_only() -> None:
+    """A full goes on while a transaction is open; that transaction aborts for good."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.settings = replace(driver.settings, commit=CommitSettings(interval=10.0))
+    sliced(driver)
+    ops = many(40)
+    for op in ops:
+        driver.feed(op)
+    driver.commit()
+    live = driver._lanes[0].live()
+    live.ask_full()
+    while live.fulls._writer is None:
+        driver.advance(0.2)
+    chunks = driver.broker.log(driver.names.full, 0).end
+    extra = [Op(op.account, 1000, size=1000) for op in ops]
+    for op in extra:
+        driver.feed(op)
+        driver.clock.advance(0.001)
+        live.fulls.between(live.committer.mark)
+        driver.clock.advance(0.02)
+    written = [records.unpack(message.value()) for message in driver.broker.log(driver.names.full, 0).committed()]
+    assert len(written) > chunks > 0
+    decode = EntryDecoder({"balances": str}).decode
+    for chunk in [record for record in written if isinstance(record, Chunk)]:
+        values = [msgspec.msgpack.decode(data or b"", type=Balance) for data in decode(chunk.entry).values]
+        assert max(value.total for value in values) < 1000
+    driver.crash()
+    driver.restore()
+    driver.commit()
+    assert agrees(driver, [*ops, *extra])
+
+
+# A9
+
+
+@pytest.mark.parametrize("reborn", [False, True])
+def test_a9_keys_that_go_and_come_between_two_slices(reborn: bool) -> None:
+    driver = Driver(Accounts, autocommit=False)
+    sliced(driver)
+    ops = many(24)
+    for op in ops:
+        driver.feed(op)
+    driver.commit()
+    driver._lanes[0].live().ask_full()
+    for i in range(60):
+        if i % 3 == 0:
+            ops.append(Op(f"k{i % 24:03}", close=True))
+            driver.feed(ops[-1])
+        elif reborn and i % 3 == 1:
+            ops.append(Op(f"k{(i - 1) % 24:03}", 5))
+            driver.feed(ops[-1])
+        if i % 7 == 0:
+            driver.broker.fail("offsets", TransactionAborted("no"))
+        driver.commit()
+        driver.advance(0.2)
+    assert events(driver, "full_written")
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] is not None
+    assert agrees(driver, ops)
+
+
+# A10
+
+
+def test_a10_a_full_that_is_truncated_while_it_is_written_is_given_up() -> None:
+    driver = Driver(Accounts)
+    sliced(driver)
+    ops = many(24)
+    for op in ops:
+        driver.feed(op)
+    driver.commit()
+    full = driver.broker.log(driver.names.full, 0)
+
+    def truncate() -> None:
+        driver.clock.advance(0.006)
+        full.truncate(2)
+
+    driver.broker.on_chunk = truncate
+    assert driver.take_full() is None
+    assert "truncated while it was written" in str(events(driver, "full_given_up")[-1]["cause"])
+    assert driver.mark().fulls == ()
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, ops)
+
+
+def test_a10_a_reference_is_a_hint_and_another_full_is_taken() -> None:
+    driver = Driver(Accounts)
+    driver.feed(ANN)
+    older = driver.take_full()
+    driver.feed(BOB)
+    newer = driver.take_full()
+    assert older is not None
+    assert newer is not None
+    full = driver.broker.log(driver.names.full, 0)
+    full.replace(newer.low, b"garbage")
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == older.offset
+    assert events(driver, "full_unusable")[-1]["full"] == newer.offset
+    assert agrees(driver, [ANN, BOB])
+
+
+def test_a10_fulls_that_are_gone_do_not_count_as_kept() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, keep=2)
+    driver.feed(ANN)
+    first = driver.take_full()
+    assert first is not None
+    full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.full, driver.names.increment))
+    full.truncate(first.offset + 1)
+    start = increment.start
+    driver.feed(BOB)
+    second = driver.take_full()
+    assert increment.start == start  # one complete full is not two
+    driver.crash()
+    assert second is not None
+    full.replace(second.low, b"garbage")
+    driver.restore()
+    assert agrees(driver, [ANN, BOB])
+
+
+def test_a10_a_restore_that_truncation_overtakes_is_planned_again() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, keep=1)
+    for op in (ANN, BOB):
+        driver.feed(op)
+        driver.take_full()
+    driver.feed(ANN2)
+    driver.commit()
+    driver.crash()
+    increment = driver.broker.log(driver.names.increment, 0)
+    asked = [0]
+
+    def overtake(topic: str, partition: int) -> None:
+        if topic == driver.names.increment:
+            asked[0] += 1
+            if asked[0] == 3:  # the deltas of the first attempt
+                increment.truncate(increment.start + 1)
+
+    driver.broker.on_read = overtake
+    driver.restore()
+    assert agrees(driver, [ANN, BOB, ANN2])

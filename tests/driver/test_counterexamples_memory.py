@@ -1,0 +1,113 @@
+"""A7 and A8 of the counterexamples that the rules of the protocol answer: when memory may be kept."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.driver.apps import Accounts, Op, agrees, events, marks
+
+from holdfast import Handler, Output, Record
+from holdfast.errors import (
+    OutcomeUnknown,
+    PartitionError,
+    TransactionAborted,
+)
+from holdfast.testing import Driver
+from holdfast.testing.broker import Call
+from holdfast.worker.mailbox import Batch
+
+ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
+
+
+# A7
+
+
+def test_a7_a_commit_that_was_done_though_the_answer_says_fenced_is_not_done_again() -> None:
+    driver = Driver(Accounts)
+    driver.feed(ANN)
+    driver.commit()
+    driver.broker.fail("commit", OutcomeUnknown("_FENCED"), after=True)
+    driver.feed(BOB)
+    assert agrees(driver, [ANN, BOB])
+    assert events(driver, "settled")
+
+
+def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
+    """Our n was aborted, another owner committed its own n; then we fence and read "n, as expected"."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(ANN)
+    driver.commit()
+    driver.feed(BOB)
+    lane = driver._lanes[0]
+    ours, track = lane.worker, lane._track
+
+    def other_owner(name: Call) -> None:
+        if name != "fence":
+            return
+        driver.broker.on_call = None
+        lane.input.append(msgspec.json.encode(ANN2))
+        lane.start()
+        lane.commit()
+        lane._worker, lane._track = ours, track
+
+    driver.broker.fail("commit", OutcomeUnknown("no answer"))
+    driver.broker.on_call = other_owner
+    ours.commit()
+    lane.run()
+    lane.commit()
+    assert len(marks(driver)) == 3
+    assert agrees(driver, [ANN, BOB, ANN2])
+
+
+# A8
+
+
+class Order(Handler[int]):
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.out.send(record.offset)
+
+
+def test_a8_what_is_undone_comes_before_what_waits_in_the_mailbox() -> None:
+    driver = Driver(Order, autocommit=False, batch=5)
+    driver.mark()
+    lane = driver._lanes[0]
+    assert lane._track is not None
+    for low in (0, 5):
+        for value in range(5):
+            lane.input.append(b"%d" % (low + value))
+        lane._track.hand_over(list(lane.input.committed(low)))
+    driver.broker.fail("send", TransactionAborted("no"))
+    lane.run()
+    driver.commit()
+    assert driver.outputs("out") == list(range(10))
+
+
+def test_a8_a_batch_that_does_not_continue_is_refused() -> None:
+    driver = Driver(Order, autocommit=False)
+    driver.feed(0)
+    lane = driver._lanes[0]
+    offset = lane.input.append(b"7")
+    late = list(lane.input.committed(offset))
+    assert lane._track is not None
+    lane.worker.mailbox.put(Batch(lane._track.stream, offset + 5, late))
+    with pytest.raises(PartitionError, match="never arrived"):
+        lane.run()
+
+
+def test_a8_records_that_come_twice_and_gaps_of_aborted_records_are_fine() -> None:
+    driver = Driver(Order, autocommit=False, batch=3)
+    driver.mark()
+    lane = driver._lanes[0]
+    assert lane._track is not None
+    for value in range(6):
+        lane.input.append(b"%d" % value)
+    lane.input.abort_record(3)
+    records_ = list(lane.input.committed())
+    for previous, batch in ((0, records_[:2]), (0, records_[:4]), (5, records_[4:])):
+        lane.worker.mailbox.put(Batch(lane._track.stream, previous, batch))
+    lane._track.next = 6
+    lane.run()
+    driver.commit()
+    assert driver.outputs("out") == [0, 1, 2, 4, 5]

@@ -1,0 +1,219 @@
+"""Fulls that are lost, half written, damaged, or were never taken: the same state (5.5, 5.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
+
+from holdfast import Handler, Record, Table
+from holdfast.config.connection import KafkaSettings
+from holdfast.errors import DamagedIncrement, KafkaTrouble, OutputRefused
+from holdfast.testing import Driver
+
+OPS = many(24)
+MODES: list[Interval] = ["commit", 0.5, "off"]
+
+
+def filled(interval: Interval) -> Driver:
+    driver = Driver(Accounts, delta_interval=interval)
+    sliced(driver)
+    for op in OPS:
+        driver.feed(op)
+    driver.commit()
+    return driver
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_no_full_was_ever_taken(interval: Interval) -> None:
+    driver = filled(interval)
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] is None
+    assert agrees(driver, OPS)
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_crash_between_chunks(interval: Interval) -> None:
+    driver = filled(interval)
+    chunks = [0]
+
+    def killed() -> None:
+        driver.clock.advance(0.006)
+        chunks[0] += 1
+        if chunks[0] == 3:
+            raise KeyboardInterrupt
+
+    driver.broker.on_chunk = killed
+    with pytest.raises(KeyboardInterrupt):
+        driver.take_full()
+    driver.broker.on_chunk = None
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] is None
+    assert agrees(driver, OPS)
+    assert driver.take_full() is not None
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_crash_after_the_chunks_and_before_the_manifest(interval: Interval) -> None:
+    driver = filled(interval)
+    driver.broker.hold_acks = True
+    assert driver.take_full() is None
+    driver.crash()
+    driver.restore()
+    driver.broker.hold_acks = False
+    assert events(driver, "restored")[-1]["full"] is None
+    assert agrees(driver, OPS)
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_crash_after_the_manifest_and_before_the_mark(interval: Interval) -> None:
+    driver = filled(interval)
+    live = driver._lanes[0].live()
+    live.ask_full()
+    while not live.fulls.pending:
+        driver.advance(0.2)
+    driver.crash()
+    driver.restore()
+    assert driver.mark().fulls == ()
+    assert agrees(driver, OPS)
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_refused_chunk_gives_the_full_up_and_nothing_else(interval: Interval) -> None:
+    driver = filled(interval)
+    driver.broker.fail("full", KafkaTrouble("refused"))
+    assert driver.take_full() is None
+    assert events(driver, "full_given_up")[-1]["cause"] == "refused"
+    assert driver.take_full() is not None
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, OPS)
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+DAMAGE: dict[str, Callable[[Driver, int, int], None]] = {
+    "a chunk is damaged": lambda d, low, end: damage(d, low + 1),
+    "a chunk is missing": lambda d, low, end: d.broker.log(d.names.full, 0).abort_record(low + 1),
+    "the manifest is damaged": lambda d, low, end: damage(d, end),
+    "the manifest is missing": lambda d, low, end: d.broker.log(d.names.full, 0).abort_record(end),
+    "all is truncated": lambda d, low, end: d.broker.log(d.names.full, 0).truncate(end + 1),
+}
+
+
+def damage(driver: Driver, offset: int) -> None:
+    log = driver.broker.log(driver.names.full, 0)
+    (message,) = log.committed(offset, offset + 1)
+    log.replace(offset, flip(message.value() or b""))
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+@pytest.mark.parametrize("interval", MODES)
+def test_a_full_that_cannot_be_used_is_passed_over(interval: Interval, what: str) -> None:
+    driver = filled(interval)
+    ref = driver.take_full()
+    assert ref is not None
+    driver.crash()
+    DAMAGE[what](driver, ref.low, ref.offset)
+    driver.restore()
+    assert events(driver, "full_unusable")[-1]["full"] == ref.offset
+    assert events(driver, "restored")[-1]["full"] is None
+    assert agrees(driver, OPS)
+
+
+def test_without_fulls_and_with_truncated_deltas_the_state_is_gone_and_that_is_said() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, keep=1)
+    driver.feed(Op("ann", 1))
+    driver.feed(Op("bob", 1))
+    ref = driver.take_full()
+    assert ref is not None
+    driver.crash()
+    driver.broker.log(driver.names.full, 0).truncate(ref.offset + 1)
+    driver.broker.log(driver.names.increment, 0).truncate(ref.increment)
+    with pytest.raises(DamagedIncrement, match="no usable full, and the deltas begin with transaction"):
+        driver.restore()
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
+    driver = filled(interval)
+    ops = list(OPS)
+    for i in range(5):
+        ops.append(Op(f"k{i:03}", 1))
+        driver.feed(ops[-1])
+        assert driver.take_full() is not None
+    ops.append(Op("last", 1))
+    driver.feed(ops[-1])
+    kept = driver.mark().fulls
+    assert len(kept) == driver.settings.snapshot.keep
+    full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.full, driver.names.increment))
+    assert full.start == kept[-1].low > 0
+    assert increment.start == kept[-1].increment > 0
+    for ref in kept[:-1]:
+        full.replace(ref.low, b"x")
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == kept[-1].offset
+    assert agrees(driver, ops)
+
+
+def test_a_full_is_due_by_bytes_and_by_time() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, full_bytes=65_536, full_interval=100.0)
+    for op in many(10):
+        driver.feed(op)
+        driver.advance(1.0)
+    assert events(driver, "full_written") == []
+    driver.advance(120.0)
+    assert len(events(driver, "full_written")) == 1
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_an_empty_table_and_a_partition_without_input(interval: Interval) -> None:
+    driver = Driver(Accounts, delta_interval=interval)
+    assert driver.table("balances") == {}
+    assert driver.take_full() is not None
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["keys"] == 0
+    driver.feed(Op("ann", 1))
+    assert agrees(driver, [Op("ann", 1)])
+
+
+class Big(Handler[int]):
+    values = Table(key=int, value=bytes)
+
+    def on_record(self, record: Record[int]) -> None:
+        for i in range(40):
+            self.values[i] = bytes([i]) * record.value
+
+
+def small_messages(driver: Driver) -> None:
+    snapshot(driver, chunk_bytes=4096)
+    driver.settings = replace(driver.settings, kafka=KafkaSettings(message_max_bytes=16_384))
+
+
+def test_a_delta_larger_than_a_message_is_cut_into_parts() -> None:
+    driver = Driver(Big)
+    small_messages(driver)
+    driver.feed(1000)
+    assert driver.mark().parts > 4
+    driver.crash()
+    driver.restore()
+    assert driver.table("values") == {i: bytes([i]) * 1000 for i in range(40)}
+
+
+def test_a_value_that_fits_no_message_is_refused_by_name() -> None:
+    driver = Driver(Big)
+    small_messages(driver)
+    driver.feed(20_000)
+    with pytest.raises(OutputRefused, match=r"table 'values', key 0: a value of 20\d\d\d bytes"):
+        driver.commit()
+    assert len(marks(driver)) == 1
