@@ -96,8 +96,8 @@ class PartitionWorker:
     # The partition's thread
 
     def _run(self) -> None:
-        self._go(self._signals.event() or Event.START)
         try:
+            self._begin()
             while self._life.phase is not Phase.CLOSED:
                 self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (invariant 10)
@@ -108,6 +108,11 @@ class PartitionWorker:
             self.closed.set()
             self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
             self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
+
+    def _begin(self) -> None:
+        """A retry that came before the thread means nothing: there is no failure yet."""
+        event = self._signals.event()
+        self._go(event if event in (Event.LOST, Event.REVOKED) else Event.START)
 
     def _step(self, step: Callable[[], None]) -> None:
         """One phase's work; every way in which it can end is an event."""
@@ -189,6 +194,7 @@ class PartitionWorker:
         self._drop()
         self._tell_failed(cause)
         while (event := self._signals.event()) is None:
+            self._signals.forget_failure()
             fenced = isinstance(cause, Fenced) and self._confirmed()
             if fenced:
                 event = Event.RETRY

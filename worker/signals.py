@@ -40,8 +40,13 @@ class Signals:
         """Raise what `fail` was given, once."""
         if self.failure is not None:
             failure, self.failure = self.failure, None
-            self.any.clear()
+            self._rearm()
             raise failure
+
+    def forget_failure(self) -> None:
+        """The partition has failed: what the manager saw before that is told, and must not end the retry."""
+        self.failure = None
+        self._rearm()
 
     def retry(self) -> None:
         self._retry.set()
@@ -65,6 +70,12 @@ class Signals:
             return Event.REVOKED
         if self._retry.is_set():
             self._retry.clear()
-            self.any.clear()
+            self._rearm()
             return Event.RETRY
         return None
+
+    def _rearm(self) -> None:
+        """Clear `any`, unless something is set: first the clearing, so that no signal between is lost."""
+        self.any.clear()
+        if self.leaving() or self._retry.is_set() or self.failure is not None:
+            self.any.set()

@@ -1,0 +1,105 @@
+"""No signal is lost, none makes a thread spin, and none that comes early kills it (invariant 10)."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from tests.driver.apps import Accounts, Op
+
+from holdfast.testing import Driver
+from holdfast.worker.lifecycle import Event
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.signals import Signals
+
+
+class _Late(threading.Event):
+    """Something else happens right before it is cleared, as another thread may have it."""
+
+    def __init__(self, then: object) -> None:
+        super().__init__()
+        self._then = then
+
+    def clear(self) -> None:
+        if callable(self._then):
+            self._then()
+        super().clear()
+
+
+def worker() -> tuple[PartitionWorker, Driver]:
+    """A worker with a thread of its own on a cluster in memory, and its driver."""
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.crash()
+    return PartitionWorker(driver._tools(0)), driver
+
+
+def wait_for(partition: PartitionWorker, phase: str) -> None:
+    until = time.monotonic() + 10
+    while partition.status()["phase"] != phase:
+        assert time.monotonic() < until, f"still {partition.status()}"
+        time.sleep(0.001)
+
+
+def test_a_revocation_during_a_retry_still_ends_every_wait() -> None:
+    signals = Signals()
+    signals.any = _Late(lambda: signals.revoke(1.0, final=False))
+    signals.retry()
+    assert signals.event() is Event.RETRY
+    assert signals.any.is_set()
+    assert signals.event() is Event.REVOKED
+
+
+def test_a_loss_during_a_failure_still_ends_every_wait() -> None:
+    signals = Signals()
+    signals.any = _Late(signals.lose)
+    signals.fail(ValueError("gone"))
+    with pytest.raises(ValueError, match="gone"):
+        signals.raise_failure()
+    assert signals.any.is_set()
+
+
+def test_a_failure_that_the_consumer_reports_twice_leaves_a_failed_partition_asleep() -> None:
+    partition, driver = worker()
+    driver.broker.logs[driver.names.increment, 0].truncate(10**6)
+    partition.start()
+    try:
+        wait_for(partition, "failed")
+        partition.fail(ValueError("out of range"))
+        before = time.thread_time_ns(), time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - before[1] < 0.15, "it spins"
+    finally:
+        partition.lose()
+        assert partition.closed.wait(10)
+
+
+def test_what_the_consumer_saw_before_a_failure_does_not_fail_the_retry() -> None:
+    partition, driver = worker()
+    log = driver.broker.logs[driver.names.increment, 0]
+    start, log.start = log.start, 10**6
+    partition.start()
+    try:
+        wait_for(partition, "failed")
+        partition.fail(ValueError("out of range"))
+        log.start = start
+        time.sleep(0.05)
+        partition.retry()
+        wait_for(partition, "live")
+        time.sleep(0.05)
+        assert partition.status()["phase"] == "live"
+    finally:
+        partition.lose()
+        assert partition.closed.wait(10)
+
+
+def test_a_retry_that_comes_before_the_thread_has_begun_kills_nothing() -> None:
+    partition, _ = worker()
+    partition.retry()
+    partition.start()
+    try:
+        wait_for(partition, "live")
+    finally:
+        partition.lose()
+        assert partition.closed.wait(10)
