@@ -2,8 +2,8 @@
 
 Each contender stores 1,000,000 keys of about 100 bytes under default settings (1) once, (2) ten times each, goes on at
 a trickle, and is killed with SIGKILL at a random moment. When the broker has noticed (the group is empty), questions
-are put into the input, the contender is started without any local state, and the time runs from the start of the process
-until the first answer is appended to the output. Every answer is compared with what was written.
+are put into the input, the contender is started without any local state, and the time runs from the start of its
+process until the first answer is appended to the output. Every answer is compared with what was written.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ import gc
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
