@@ -60,7 +60,7 @@ def known_directories() -> list[Path]:
     """Everywhere that a service of this machine may have put its socket, as far as this user may look."""
     system = Path("/run/holdfast")
     shared = [system, *_inside(system), *_inside(Path("/run/user"), "*/holdfast")]
-    temporary = _inside(Path(tempfile.gettempdir()), "holdfast-*")
+    temporary = _inside(Path(tempfile.gettempdir()), "holdfast-[0-9]*")
     return list(dict.fromkeys([*_candidates(), *shared, *temporary]))
 
 

@@ -12,12 +12,6 @@ from tests.cli.commands import APP, Commands, wait_until
 pytestmark = pytest.mark.kafka
 
 
-def phases(commands: Commands) -> dict[int, str]:
-    """Phase by partition, as `holdfast status --json` tells; empty while none answers."""
-    told = json.loads(commands.run("status", "--service", commands.name, "--json").stdout)
-    return {each["partition"]: each["phase"] for process in told for each in process["partitions"]}
-
-
 def test_without_topics_it_ends_with_one_line_that_names_the_command(on_kafka: Commands) -> None:
     done = on_kafka.run("run", "app:service")
 
@@ -71,8 +65,8 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
     daemon.wait_for("failed")
 
     shown = on_kafka.run("status", "--service", on_kafka.name)
-    assert (shown.returncode, "failed" in shown.stdout, "odd lot" in shown.stdout) == (1, True, True)
-    assert phases(on_kafka) == {0: "live", 1: "failed"}
+    assert (shown.returncode, "odd lot" in shown.stdout) == (1, True)
+    assert (shown.stdout.count(" live "), shown.stdout.count(" failed ")) == (1, 1)
 
     refused = on_kafka.run("retry", "0", "--service", on_kafka.name)
     assert refused.returncode == 1
