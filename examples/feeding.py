@@ -59,5 +59,5 @@ class Feed:
         if self._rate is not None:
             self._stopped.wait(max(0.0, started + sent / self._rate - monotonic()))
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:  # noqa: ARG002
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         self._failure = self._failure or error

@@ -30,11 +30,10 @@ from holdfast.names import Names
 TARGET = "examples.clearing.app:service"
 CONFIG = "examples/clearing/clearing.toml"
 PARTITIONS = 4
-RUSH = 0.75
-"""Share of the trades that come in flat out; the kill falls into the middle of them. The rest comes at PACE.
-"""
+CALM, RUSH = 0.15, 0.60
+"""Shares of the trades that come in at PACE first, then flat out; the kill falls into the rush. The rest: at PACE."""
 PACE = 7_500
-"""Trades a second after the killed process has been brought back."""
+"""Trades a second when the market is calm."""
 PATIENCE = 60.0
 """Seconds that any one step may take."""
 
@@ -54,6 +53,7 @@ class Demo:
         """All acts in their order; true when the verifier found nothing."""
         self.create_topics()
         self.start_workers()
+        self.open_market()
         self.rush_and_kill()
         self.bring_back()
         self.stop_workers()
@@ -74,29 +74,36 @@ class Demo:
         shares = ", ".join(f"{worker.name} {sorted(worker.live())}" for worker in self.workers)
         self.report.step("live", f"two processes, partitions by process: {shares}")
 
+    def open_market(self) -> None:
+        """Some seconds of calm trading: every partition gets its first full snapshot."""
+        calm = int(self.records * CALM)
+        with self._feeding(calm, PACE):
+            self.report.step("open", f"{calm:,} trades at {PACE:,} a second")
+        self._wait(lambda: self.progress.position() >= calm, "the first trades cleared")
+
     def rush_and_kill(self) -> None:
         """Trades flat out, SIGKILL at 40 %, and the survivor takes over."""
-        rush = int(self.records * RUSH)
         survivor, victim = self.workers
-        began = monotonic()
-        with self._feeding(rush, None):
+        before, began = self.progress.position(), monotonic()
+        with self._feeding(int(self.records * RUSH), None):
+            self.report.step("rush", f"{int(self.records * RUSH):,} trades, as fast as they come")
             self._wait(lambda: self.progress.position() >= 0.4 * self.records, "40 % of the trades cleared")
             moved, done = victim.live(), self.progress.position()
-            killed = time()
+            rate, killed = (done - before) / (monotonic() - began), time()
             victim.kill()
-            rate = done / (monotonic() - began)
-            self.report.step("kill -9", f"{victim.name} at {done:,} trades cleared, {rate:,.0f} a second so far")
+            self.report.step("kill -9", f"{victim.name} at {done:,} trades cleared; {rate:,.0f} a second in the rush")
             wait_until(lambda: survivor.live() >= moved, "takeover", PATIENCE, survivor)
             self.report.step("takeover", f"{survivor.name} is live on all {PARTITIONS} partitions")
-        wait_until(lambda: self.progress.position() >= rush, "the rush cleared", PATIENCE, survivor)
-        self.report.step("caught up", f"{rush:,} trades cleared")
+        fed = int(self.records * CALM) + int(self.records * RUSH)
+        wait_until(lambda: self.progress.position() >= fed, "the rush cleared", PATIENCE, survivor)
+        self.report.step("caught up", f"{fed:,} trades cleared")
         rows = [takeover(partition, survivor.events(), killed) for partition in sorted(moved)]
         self.report.takeovers(survivor.name, rows)
 
     def bring_back(self) -> None:
         """The killed process joins again while trades keep coming; then everything is cleared."""
         survivor, victim = self.workers
-        with self._feeding(self.records - int(self.records * RUSH), PACE):
+        with self._feeding(self.records, PACE):
             victim.start()
             self._wait(lambda: len(victim.live()) == len(survivor.live()), f"{victim.name} live again")
             self.report.step("back", f"{victim.name} is live on {sorted(victim.live())} while trades come in")
@@ -127,7 +134,7 @@ class Demo:
 
     @contextmanager
     def _feeding(self, count: int, rate: float | None) -> Iterator[None]:
-        """Feed the next `count` trades in the background; an error of either ends both."""
+        """Feed the next `count` trades, or what is left, in the background; an error of either ends both."""
         feed, failures = Feed(self.servers, "trades", rate), list[BaseException]()
         chosen = list(islice(self.market, count))
 
