@@ -118,9 +118,9 @@ class Live:
     def drain(self) -> bool:
         """Commit what is processed; before a stop also take a full, if the settings say so. Raises as `run`.
 
-        False: the deadline passed before what was processed could commit.
+        False: the partition was lost, or the deadline passed, before what was processed could commit.
         """
-        while self._tools.clock() < self._signals.deadline:
+        while self._tools.clock() < self._signals.deadline and not self._signals.lost():
             while (messages := self._work.next(self._policy.room())) is not None:
                 self._handle(messages)
             if self._policy.since is None:
@@ -128,15 +128,24 @@ class Live:
             self.commit()
             if not self._redoing:
                 break
+        if self._signals.lost():
+            return False
         if self._signals.final:
-            bounds = self.fulls.final_bounds(self._signals.deadline)
-            if bounds is not None:
-                self.commit()
-                self.fulls.final(self.committer.mark, bounds, self._signals.deadline)
+            self._final_full()
         left = self._effects.close(max(0.0, min(_EFFECTS_WAIT, self._signals.deadline - self._tools.clock())))
         if self.fulls.pending or len(left) != len(self.committer.mark.effects):
             self.commit()
         return self._policy.since is None and (not self._redoing or self._work.at_poison is not None)
+
+    def _final_full(self) -> None:
+        """Bounds, one more mark, the full at that mark: so the bounds lie before its header (rule S5)."""
+        bounds = self.fulls.final_bounds(self._signals.deadline)
+        if bounds is None:
+            return
+        before = self.committer.mark.n
+        self.commit()
+        if self.committer.mark.n > before:
+            self.fulls.final(self.committer.mark, bounds, self._signals.deadline)
 
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""

@@ -1,0 +1,61 @@
+"""A drain commits nothing for a lost partition, and its last full names an increment before its own mark."""
+
+from __future__ import annotations
+
+from tests.driver.apps import Accounts, Op, agrees, marks
+
+from holdfast.errors import TransactionAborted
+from holdfast.snapshot import records
+from holdfast.snapshot.records import Header
+from holdfast.testing import Driver
+from holdfast.testing.broker import Call
+from holdfast.worker.lifecycle import Phase
+
+FIRST, SECOND = Op("ann", 1), Op("bob", 2)
+
+
+def header_offset(driver: Driver, n: int) -> int:
+    """Where the committed header of transaction n lies."""
+    for message in driver.broker.log(driver.names.increment, 0).committed():
+        record = records.unpack(message.value())
+        if isinstance(record, Header) and record.n == n:
+            return message.offset()
+    raise AssertionError(f"no header {n}")
+
+
+def test_a_partition_that_is_lost_in_the_middle_of_its_drain_commits_nothing() -> None:
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.feed(SECOND)
+    worker = driver._lane(0).worker
+
+    def lose(call: Call) -> None:
+        if call == "offsets":
+            driver.broker.on_call = None
+            worker.lose()
+
+    driver.broker.on_call = lose
+    driver.broker.fail("offsets", TransactionAborted("the generation has moved", stale=True))
+    worker.revoke(driver.clock() + 20, final=True)
+    while worker.phase is not Phase.CLOSED:
+        worker.step()
+    assert [mark.n for mark in marks(driver)] == [0, 1]
+    driver._lane(0).start()
+    driver.commit()
+    assert agrees(driver, [FIRST, SECOND])
+
+
+def test_the_last_full_is_not_taken_where_its_mark_was_undone() -> None:
+    """Rule S5: the manifest's increment offset lies before its first transaction; C3 truncates by it."""
+    driver = Driver(Accounts)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.broker.fail("offsets", TransactionAborted("no"))
+    driver.stop()
+    for mark in marks(driver):
+        for ref in mark.fulls:
+            assert ref.increment <= header_offset(driver, ref.first)
+    driver.restore()
+    driver.feed(SECOND)
+    assert agrees(driver, [FIRST, SECOND])
