@@ -1,9 +1,8 @@
 """A partition's state: a typed table in memory that costs about what a dict does.
 
 A table keeps the bytes of the last committed value of each key (`stored`, what snapshots are made of) and, for keys
-that
-were touched, the decoded value (`_cache`). Writes of the open transaction are noted in `_dirty`; those of a transaction
-whose commit is under way in `_frozen`. Rolling back means forgetting both: no old value has to be kept.
+that were touched, the decoded value (`_cache`). Writes of the open transaction are noted in `_dirty`; those of a
+transaction whose commit is under way in `_frozen`. Rolling back means forgetting both: no old value has to be kept.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 import msgspec
 
 from holdfast import serde
-from holdfast.errors import MutatedInPlace, UsageError
+from holdfast.errors import UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,7 +25,7 @@ class _Absent:
         return "<absent>"
 
 
-_ABSENT: Final[Any] = _Absent()
+ABSENT: Final[Any] = _Absent()
 #: deleted keys that may stay in `order` before it is built anew
 _TOMBED: Final = 100_000
 
@@ -72,7 +71,9 @@ class Table(Generic[K, V]):
 
             kind = SortedTable
         if traced:
-            kind = type(f"Traced{kind.__name__}", (_Traced, kind), {})
+            from holdfast.traced_table import TracedTable
+
+            kind = type(f"Traced{kind.__name__}", (TracedTable, kind), {})
         table: Table[K, V] = kind(key=self.key_type, value=self.value_type, sorted=self.sorted)
         table.name, table._cache = self.name, {}
         return table
@@ -86,18 +87,18 @@ class Table(Generic[K, V]):
     def get(self, key: K, default: D) -> V | D: ...
 
     def get(self, key: K, default: Any = None) -> Any:
-        value = self._cache.get(key, _ABSENT)
-        if value is _ABSENT:
+        value = self._cache.get(key, ABSENT)
+        if value is ABSENT:
             value = self._load(key)
-            if value is _ABSENT:
+            if value is ABSENT:
                 return default
         return value
 
     def __getitem__(self, key: K) -> V:
-        value = self._cache.get(key, _ABSENT)
-        if value is _ABSENT:
+        value = self._cache.get(key, ABSENT)
+        if value is ABSENT:
             value = self._load(key)
-            if value is _ABSENT:
+            if value is ABSENT:
                 raise KeyError(key)
         return value  # type: ignore[no-any-return]
 
@@ -113,7 +114,7 @@ class Table(Generic[K, V]):
         for key, value in self._frozen.items():
             before += (value is not None) - (key in self.stored)
         for key, value in self._dirty.items():
-            before += (value is not _ABSENT) - (self._committed(key) is not None)
+            before += (value is not ABSENT) - (self._committed(key) is not None)
         return before
 
     def __iter__(self) -> Iterator[K]:
@@ -152,7 +153,7 @@ class Table(Generic[K, V]):
         """Remove the key; removing an absent key does nothing."""
         if key in self:
             self._cache.pop(key, None)
-            self._dirty[key] = _ABSENT
+            self._dirty[key] = ABSENT
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
@@ -164,11 +165,16 @@ class Table(Generic[K, V]):
     def freeze(self) -> Changes:
         """Take the open transaction's writes as bytes; the table goes on with a new, empty layer.
 
-        :raises Exception: whatever the value's `encode` raises; nothing has changed then.
+        :raises UsageError: a key or a value is of a type that could not be read back; nothing has changed then.
         """
-        encode = self._serde.encode
-        values = [None if value is _ABSENT else encode(value) for value in self._dirty.values()]
-        changes = Changes(self.name, list(self._dirty), values)
+        encode, keys = self._serde.encode, list(self._dirty)
+        if set(map(type, keys)) - {self.key_type}:
+            self._check_keys(keys)
+        try:
+            values = [None if value is ABSENT else encode(value) for value in self._dirty.values()]
+        except Exception as error:  # an encoder may raise anything
+            raise self._unencodable() from error
+        changes = Changes(self.name, keys, values)
         self._frozen = dict(zip(changes.keys, values, strict=True))
         self._dirty = {}
         return changes
@@ -221,44 +227,42 @@ class Table(Generic[K, V]):
     def check_in_place(self) -> None:
         """Only traced tables can tell whether a value was changed in place."""
 
+    def _check_keys(self, keys: list[K]) -> None:
+        """A key that comes back from a snapshot as another one, or not at all, would cost the whole state."""
+        for key in keys:
+            if type(key) is self.key_type or key in self.stored:
+                continue
+            try:
+                back = msgspec.msgpack.decode(msgspec.msgpack.encode(key), type=self.key_type)
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"table {self.name!r}: key {key!r} is no {self._key_name()}: {error}") from error
+            if back != key:
+                raise UsageError(f"table {self.name!r}: key {key!r} would come back as {back!r}")
+
+    def _key_name(self) -> str:
+        return getattr(self.key_type, "__name__", str(self.key_type))
+
+    def _unencodable(self) -> UsageError:
+        for key, value in self._dirty.items():
+            try:
+                if value is not ABSENT:
+                    self._serde.encode(value)
+            except Exception as error:  # noqa: BLE001 - an encoder may raise anything
+                return UsageError(f"table {self.name!r}, key {key!r}: {value!r:.100} cannot be encoded: {error}")
+        return UsageError(f"table {self.name!r}: a value cannot be encoded")
+
     def _load(self, key: K) -> Any:
-        """The value of a key that is not decoded yet, or _ABSENT."""
+        """The value of a key that is not decoded yet, or ABSENT."""
         if key in self._dirty:
-            return _ABSENT
+            return ABSENT
         data = self._committed(key)
         if data is None:
-            return _ABSENT
+            return ABSENT
         value = self._cache[key] = self._serde.decode(data)
         return value
 
     def _committed(self, key: Any) -> bytes | None:
         return self._frozen[key] if key in self._frozen else self.stored.get(key)
-
-
-class _Traced(Table[K, V]):
-    """Remembers which keys were read and compares them at the commit: slower, for development and tests."""
-
-    def get(self, key: K, default: Any = None) -> Any:
-        self._read_keys().add(key)
-        return super().get(key, default)
-
-    def __getitem__(self, key: K) -> V:
-        self._read_keys().add(key)
-        return super().__getitem__(key)
-
-    def _read_keys(self) -> set[K]:
-        keys: set[K] = self.__dict__.setdefault("_read", set())
-        return keys
-
-    def check_in_place(self) -> None:
-        for key in self._read_keys():
-            value = self._cache.get(key, _ABSENT)
-            if key not in self._dirty and value is not _ABSENT and self._serde.encode(value) != self._committed(key):
-                raise MutatedInPlace(
-                    f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost; "
-                    f"put() a new value instead, best of a frozen type"
-                )
-        self._read_keys().clear()
 
 
 class _Unbound(dict[Any, Any]):

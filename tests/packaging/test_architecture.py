@@ -18,6 +18,7 @@ LAYERS = {
     "holdfast.names": 0,
     "holdfast.table": 0,
     "holdfast.sorted_table": 0,
+    "holdfast.traced_table": 0,
     "holdfast.output": 0,
     "holdfast.record": 0,
     "holdfast.handler": 0,

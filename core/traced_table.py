@@ -1,0 +1,66 @@
+"""A table that notices values which were changed in place, or would not come back as they are."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from holdfast.errors import MutatedInPlace, UsageError
+from holdfast.table import ABSENT, Table
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class TracedTable(Table[K, V]):
+    """Remembers what each value that was read looked like: slower, for development and tests."""
+
+    def get(self, key: K, default: Any = None) -> Any:
+        value: Any = super().get(key, ABSENT)
+        return default if value is ABSENT else self._note_read(key, value)
+
+    def __getitem__(self, key: K) -> V:
+        value: V = self._note_read(key, super().__getitem__(key))
+        return value
+
+    def rollback(self) -> None:
+        """What was changed in place goes as well."""
+        super().rollback()
+        for key in self._reads:
+            self._cache.pop(key, None)
+        self._reads.clear()
+
+    def check_in_place(self) -> None:
+        """:raises MutatedInPlace: or UsageError, for a value that would not come back as the declared type."""
+        for key, before in self._reads.items():
+            value = self._cache.get(key, ABSENT)
+            if key not in self._dirty and value is not ABSENT and self._serde.encode(value) != before:
+                raise MutatedInPlace(
+                    f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost; "
+                    f"put() a new value instead, best of a frozen type"
+                )
+        self._reads.clear()
+        for key, value in self._dirty.items():
+            if value is not ABSENT:
+                self._check_type(key, value)
+
+    def _check_type(self, key: K, value: Any) -> None:
+        try:
+            data = self._serde.encode(value)
+        except Exception:  # noqa: BLE001 - freeze will tell
+            return
+        try:
+            self._serde.decode(data)
+        except Exception as error:  # a decoder may raise anything
+            raise UsageError(
+                f"table {self.name!r}, key {key!r}: {value!r:.100} would not come back as {self.value_type!r}: {error}"
+            ) from error
+
+    def _note_read(self, key: K, value: Any) -> Any:
+        if key not in self._reads and key not in self._dirty:
+            self._reads[key] = self._serde.encode(value)
+        return value
+
+    @property
+    def _reads(self) -> dict[K, bytes]:
+        reads: dict[K, bytes] = self.__dict__.setdefault("_read", {})
+        return reads
