@@ -166,7 +166,7 @@ def _listing(directory: Path) -> list[Path]:
         return [entry for entry in directory.iterdir() if entry.is_file()]
     except OSError as failed:
         cause = f"cannot be read: {failed.strerror}"
-        raise SettingsError(Problem(key="--secrets", origin=str(directory), cause=cause)) from failed
+        raise SettingsError(Problem(key="--secrets-dir", origin=str(directory), cause=cause)) from failed
 
 
 def _content(file: Path) -> str:
@@ -175,7 +175,7 @@ def _content(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as failed:
         # The error's text is left out: it could quote the secret.
         cause = "cannot be read as UTF-8 text by this user"
-        raise SettingsError(Problem(key="--secrets", origin=str(file), cause=cause)) from failed
+        raise SettingsError(Problem(key="--secrets-dir", origin=str(file), cause=cause)) from failed
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:

@@ -62,6 +62,7 @@ class Service:
         self._manager: Manager | None = None
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
+        self._stop_asked = False
         self._failure: BaseException | None = None
 
     @property
@@ -86,6 +87,8 @@ class Service:
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start()
+            if self._stop_asked and self._manager is not None:
+                self._manager.stop(self._settings.service.stop_timeout)
             self.wait()
         finally:
             self.stop()
@@ -190,6 +193,7 @@ class Service:
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stop_asked = True
         if self._manager is not None:
             self._manager.stop(self._settings.service.stop_timeout)
 

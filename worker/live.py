@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from holdfast.errors import (
@@ -68,6 +69,10 @@ class Live:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
         self._effects.submit(self.committer.mark.effects)
         self._engine.handler.on_live()
+
+    def renew(self) -> None:
+        """Commit as soon as nothing else is to do: the group's offset is missing or old (rule D6)."""
+        self._policy.last_commit = -math.inf
 
     @property
     def waiting(self) -> bool:

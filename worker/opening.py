@@ -23,6 +23,8 @@ class Opened(msgspec.Struct, frozen=True):
 
     engine: Engine
     restored: Restored
+    #: the group's offset is not the mark's position: commit soon, even without a record (rule D6)
+    offset_behind: bool = False
 
 
 class Opening:
@@ -72,11 +74,11 @@ class Opening:
                 self._tools.clock,
                 self._tools.settings.restore.attempts,
             )
-            self._check_group_offset(restored.mark)
+            behind = self._offset_behind(restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
         finally:
             reader.close()
-        return Opened(engines[0], restored)
+        return Opened(engines[0], restored, behind)
 
     def last_mark(self) -> Mark | None:
         """After a fence: how the transaction before it ended (rule T4)."""
@@ -146,21 +148,23 @@ class Opening:
             output_partitions=self._tools.output_partitions,
         )
 
-    def _check_group_offset(self, mark: Mark) -> None:
-        """The mark is the truth; a group offset that is further off than one transaction is a warning of worse (D6)."""
+    def _offset_behind(self, mark: Mark) -> bool:
+        """The mark is the truth; a group offset that is further off than one transaction is a warning of worse (D6).
+
+        True: the offset has expired, or is the one before the last transaction, and is to be written again.
+        """
         position = mark.positions[self._names.input]
         committed = self._tools.offsets.committed(self._names.input, self._partition)
-        if committed is None or committed == position:
-            return
-        if committed == mark.start:
+        if committed == position:
+            return False
+        if committed in (None, mark.start):
             self._tools.log.warning("offset_behind", group_offset=committed, position=position)
-            return
+            return True
         raise OffsetDisagrees(
             f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction "
-            f"{mark.n}, "
-            f"from {mark.start}). If the mark is right: kafka-consumer-groups --group {self._names.group} --topic "
-            f"{self._names.input}:{self._partition} --reset-offsets --to-offset {position} --execute, then "
-            f"`holdfast retry {self._partition}`",
+            f"{mark.n}, from {mark.start}). If the mark is right: stop the service, then kafka-consumer-groups --group "
+            f"{self._names.group} --topic {self._names.input}:{self._partition} --reset-offsets --to-offset {position} "
+            f"--execute, and start it again",
             topic=self._names.input,
             partition=self._partition,
             position=position,

@@ -77,9 +77,10 @@ class PartitionWorker:
         self.mailbox.signal()
 
     def retry(self) -> None:
-        """If the partition has failed, begin again with a fence."""
-        self._signals.retry()
-        self.mailbox.signal()
+        """Begin again with a fence, if the partition has failed; otherwise do nothing."""
+        if self._life.phase is Phase.FAILED:
+            self._signals.retry()
+            self.mailbox.signal()
 
     def status(self) -> dict[str, Any]:
         """Phase, position and cause, for people; any thread."""
@@ -164,6 +165,8 @@ class PartitionWorker:
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             mark = self._opened.restored.mark
             self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
+            if self._opened.offset_behind:
+                self._live.renew()
             self._opened = None
             stream = self.mailbox.open_stream()
             self._live.begin()

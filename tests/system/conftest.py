@@ -32,7 +32,7 @@ SETTINGS = {
 class StageFactory(Protocol):
     """Arguments as for `Stage`, without servers and directory."""
 
-    def __call__(self, partitions: int = 4, namespace: str = "", service: str = "") -> Stage: ...
+    def __call__(self, partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage: ...
 
 
 @pytest.fixture(scope="session")
@@ -53,10 +53,10 @@ def stages(broker: Cluster, tmp_path: Path) -> Iterator[StageFactory]:
     """A factory of stages, each with a directory and names of its own."""
     made: list[Stage] = []
 
-    def stage(partitions: int = 4, namespace: str = "", service: str = "") -> Stage:
+    def stage(partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage:
         directory = tmp_path / str(len(made))
         directory.mkdir()
-        made.append(Stage(broker.bootstrap_servers, directory, partitions, namespace, service))
+        made.append(Stage(broker.bootstrap_servers, directory, partitions, namespace, of))
         return made[-1]
 
     yield stage

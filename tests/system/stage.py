@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.system import verify
 from tests.system.apps.tally import tally
 from tests.system.processes import Process, await_true
@@ -19,7 +19,7 @@ from holdfast import Service
 from holdfast.config.load import load
 from holdfast.config.settings import Settings
 from holdfast.names import Names
-from holdfast.topics import Topics
+from holdfast.topics import REQUIRED, Topics
 
 #: a takeover after a kill takes a session timeout: the shortest that the settings allow
 FAST = {
@@ -30,14 +30,15 @@ KIP848 = {"HOLDFAST_GROUP__PROTOCOL": "consumer"}
 
 
 class Stage:
-    """Unique names; everything it started is ended by `close`."""
+    """Unique names; everything it started is ended by `close`. `of` shares the service's name and input."""
 
     def __init__(
-        self, servers: str, directory: Path, partitions: int = 4, namespace: str = "", service: str = ""
+        self, servers: str, directory: Path, partitions: int = 4, namespace: str = "", of: Stage | None = None
     ) -> None:
         run = uuid.uuid4().hex[:8]
         self.servers, self.directory, self.partitions = servers, directory, partitions
-        self.names = Names(service or f"tally-{run}", f"events-{run}", namespace)
+        of_service, of_input = (of.names.service, of.names.input) if of else (f"tally-{run}", f"events-{run}")
+        self.names = Names(of_service, of_input, namespace)
         self.output = f"lines-{namespace}{run}"
         self.calls = directory / "calls"
         self.poison = directory / "poison"
@@ -49,8 +50,10 @@ class Stage:
 
     # Set-up
 
-    def create_topics(self, start_at: str = "beginning") -> Stage:
-        findings = Topics(self.settings(), self.names, [self.output]).create(start_at, partitions=self.partitions)
+    def create_topics(self, start_at: str = "beginning", **settings: str) -> Stage:
+        """What `holdfast topics create` does, input and output included."""
+        topics = Topics(self.settings(**settings), self.names, [self.output])
+        findings = topics.create(start_at, partitions=self.partitions)
         assert all(finding.good for finding in findings), findings
         return self
 
@@ -69,6 +72,18 @@ class Stage:
     def settings(self, **more: str) -> Settings:
         environment = self.environment(**more)
         return load(env={key: value for key, value in environment.items() if key.startswith("HOLDFAST_")})
+
+    def create_by_hand(self, *topics: str) -> None:
+        """Empty topics, as somebody else would make them: no mark is written."""
+        ours = dict.fromkeys((self.names.increment, self.names.full), REQUIRED)
+        new = [NewTopic(topic, self.partitions, config=ours.get(topic, {})) for topic in topics]
+        for future in self.admin.create_topics(new).values():
+            future.result(30)
+
+    def delete_records(self, topic: str, partition: int, before: int = -1) -> None:
+        """Delete what lies before an offset; -1 is the end."""
+        place = TopicPartition(topic, partition, before)
+        self.admin.delete_records([place])[place].result(30)
 
     def process(self, name: str, **more: str) -> Process:
         """Start a process of the service; a name that was used before starts that process again."""

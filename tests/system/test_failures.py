@@ -6,7 +6,6 @@ import signal
 import time
 
 import pytest
-from confluent_kafka import TopicPartition
 from tests.system.apps.tally import POISON
 from tests.system.conftest import StageFactory
 from tests.system.local import Local
@@ -130,8 +129,7 @@ def test_a_retention_gap_found_while_live(two_partitions: Stage) -> None:
     for number in range(20):  # more than one fetch may bring, so that the next one finds the gap
         stage.send(b'{"id":%d,"amount":1,"filler":"%s"}' % (number, b"x" * 200_000), 0)
     stage.send(b'{"id":20,"amount":1}', 1)
-    place = TopicPartition(stage.names.input, 0, 19)
-    stage.admin.delete_records([place])[place].result(30)
+    stage.delete_records(stage.names.input, 0, 19)
     process.signal(signal.SIGCONT)
     failure = process.await_event("failed")
     assert (failure["error"], failure["partition"]) == ("RetentionGap", 0)
@@ -147,6 +145,5 @@ def test_a_retention_gap_found_while_live(two_partitions: Stage) -> None:
 def delete_beyond(stage: Stage, partition: int) -> int:
     """Delete the input's records up to ten beyond the committed position."""
     cut = stage.group.positions(stage.names.input)[partition] + 10
-    place = TopicPartition(stage.names.input, partition, cut)
-    stage.admin.delete_records([place])[place].result(30)
+    stage.delete_records(stage.names.input, partition, cut)
     return cut
