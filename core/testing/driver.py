@@ -317,6 +317,7 @@ class Driver:
         for record in (Header(0, producer.attempt, mark.lineage, 0), mark):
             producer.send_increment(self.names.increment, partition, records.pack(record))
         producer.commit()
+        self.broker.offsets[self.names.input, partition] = 0
 
     def _place(self, partition: int) -> Place:
         names = self.names

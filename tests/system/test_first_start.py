@@ -1,0 +1,130 @@
+"""A first start is an act, and a worker never assumes one (requirement 4.2); namespaces (4.3)."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from tests.system.conftest import StageFactory
+from tests.system.local import Local
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+from tests.system.verify import read_all
+
+from holdfast.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
+
+pytestmark = pytest.mark.kafka
+
+
+def test_without_a_mark_nothing_begins_whatever_the_group_says(stages: StageFactory) -> None:
+    stage = stages(2)
+    stage.create_by_hand(stage.names.input, stage.names.increment, stage.names.full, stage.output)
+    stage.feed(100)
+    set_group_offset(stage, 0, 10)
+    with Local(stage) as local:
+        for partition in (0, 1):
+            assert "holdfast topics create --start-at" in local.await_failed(partition, NoMark)
+    assert not any(read_all(stage.servers, stage.output).values())
+    stage.create_topics("beginning")
+    with Local(stage):
+        stage.await_all()
+    stage.verify()
+
+
+def test_marks_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(100)
+    with Local(stage):
+        stage.await_all()
+    stage.delete_records(stage.names.increment, 0)
+    stage.feed(100)
+    with Local(stage) as local:
+        assert "gone" in local.await_failed(0, DamagedIncrement)
+        stage.await_partition(1, stage.ends()[1])
+    with pytest.raises(StartError, match="no first start"):
+        stage.create_topics("beginning")
+
+
+def test_a_deleted_increment_topic_is_missing_then_without_a_mark(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(100)
+    with Local(stage):
+        stage.await_all()
+    stage.admin.delete_topics([stage.names.increment])[stage.names.increment].result(30)
+    await_true(lambda: stage.names.increment not in stage.topics(), "the topic's end")
+    with pytest.raises(TopicMissing, match=f"{stage.names.increment}.*holdfast topics create"):
+        stage.service().start()
+    stage.create_by_hand(stage.names.increment)
+    with Local(stage) as local:
+        for partition in (0, 1):
+            local.await_failed(partition, NoMark)
+    assert sum(map(len, read_all(stage.servers, stage.output).values())) == 100
+
+
+def test_lost_group_offsets_are_written_again_at_once(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(100)
+    with Local(stage):
+        stage.await_all()
+    before = stage.group.positions(stage.names.input)
+    stage.admin.delete_consumer_groups([stage.names.group])[stage.names.group].result(30)
+    assert stage.group.positions(stage.names.input) == {}
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        await_true(lambda: stage.group.positions(stage.names.input) == before, "the offsets are there again", 10)
+        stage.feed(100)
+        stage.await_all()
+    stage.verify()
+
+
+def test_a_group_offset_that_is_ahead_is_refused(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(100)
+    with Local(stage):
+        stage.await_all()
+    position = stage.group.positions(stage.names.input)[0]
+    set_group_offset(stage, 0, position + 5)
+    stage.feed(100)
+    with Local(stage) as local:
+        cause = local.await_failed(0, OffsetDisagrees)
+        assert f"has committed {position + 5}" in cause
+        assert f"--to-offset {position}" in cause
+        stage.await_partition(1, stage.ends()[1])
+    set_group_offset(stage, 0, position)
+    with Local(stage):
+        stage.await_all()
+    stage.verify()
+
+
+def test_two_namespaces_of_one_service_side_by_side(stages: StageFactory) -> None:
+    blue = stages(2, "blue.").create_topics()
+    green = stages(2, "green.", of=blue).create_topics()
+    blue.feed(500)
+    green.count(500)
+    with Local(blue), Local(green):
+        blue.await_all()
+        green.await_all()
+    assert blue.verify() == green.verify()
+    assert blue.names.increment != green.names.increment
+
+
+def test_records_of_another_namespace_are_refused(stages: StageFactory) -> None:
+    blue = stages(1, "blue.").create_topics()
+    blue.feed(100)
+    with Local(blue):
+        blue.await_all()
+    red = stages(1, "red.", of=blue)
+    red.create_by_hand(red.names.increment, red.names.full, red.output)
+    producer = Producer({"bootstrap.servers": red.servers})
+    for ours, theirs in ((blue.names.increment, red.names.increment), (blue.names.full, red.names.full)):
+        for row in read_all(blue.servers, ours)[0]:
+            producer.produce(theirs, row.value, partition=0)
+    assert producer.flush(30) == 0
+    with Local(red) as local:
+        assert f"belongs to service {blue.names.group!r}" in local.await_failed(0, DamagedIncrement)
+    assert not read_all(red.servers, red.output)[0]
+
+
+def set_group_offset(stage: Stage, partition: int, offset: int) -> None:
+    place = TopicPartition(stage.names.input, partition, offset)
+    asked = ConsumerGroupTopicPartitions(stage.names.group, [place])
+    stage.admin.alter_consumer_group_offsets([asked])[stage.names.group].result(30)
