@@ -82,10 +82,12 @@ class Running:
                 [*command, str(file)], cwd=HERE.parent, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
         self._usage: Usage | None = None
+        self._peak = 0.0
 
     def alive(self) -> bool:
         """Tell whether it still runs; reaps it when it does not, keeping what it used."""
         if self._usage is None:
+            self._peak = max(self._peak, peak_mb(self.process.pid))
             pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
                 self._keep(status, used)
@@ -112,8 +114,16 @@ class Running:
 
     def _keep(self, status: int, used: Any) -> None:
         self.process.returncode = os.waitstatus_to_exitcode(status)
-        cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-        self._usage = Usage(cpu, peak, self.process.returncode)
+        self._usage = Usage(used.ru_utime + used.ru_stime, self._peak, self.process.returncode)
+
+
+def peak_mb(pid: int) -> float:
+    """Return the most memory that a process has held so far; rusage would count its parent's before the exec."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:  # gone, or no /proc on this system
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def new_job(bootstrap: str, records: int, source: str, target: str, **more: Any) -> dict[str, Any]:
