@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -59,6 +60,8 @@ class Manager:
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
+        #: monotonic time at which a stop must be over
+        self._stop_by = math.inf
         self._stale = False
         self._exits_on_failure = settings.failure.on_partition_failure == "exit"
         #: the newest word on the group; workers read it
@@ -96,7 +99,7 @@ class Manager:
         finally:
             for worker in self._assignment.workers():
                 worker.lose()
-            if not self._consumer.close(max(1.0, self._stop_within)):
+            if not self._consumer.close(max(1.0, min(self._stop_within, self._stop_by - self._clock()))):
                 self._log.warning("stopped", cause="the group coordinator did not answer; it will notice by itself")
 
     def _turn(self) -> None:
@@ -133,7 +136,8 @@ class Manager:
     def _note_troubles(self, troubles: Sequence[Trouble]) -> None:
         for partition, error, out_of_range, topic in troubles:
             track = self._assignment.tracks.get(partition)
-            if not out_of_range or track is None:
+            # What is not live will seek before it reads: where the consumer stands now is not its position.
+            if not out_of_range or track is None or not track.live:
                 self._log.warning("kafka_retry", doing="consume", cause=str(error))
                 continue
             track.worker.fail(
@@ -183,7 +187,7 @@ class Manager:
     def _drain_all(self) -> None:
         """Polls on while the partitions drain, so that the group stays what it is until they have committed."""
         self._log.info("stopping", within=self._stop_within)
-        deadline = self._clock() + self._stop_within
+        deadline = self._stop_by = self._clock() + self._stop_within
         self._consumer.pause(list(self._assignment.tracks))
         self._refresh_membership()
         for worker in self._assignment.workers():
@@ -216,8 +220,7 @@ class Manager:
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Waits for the drains, within their budget, and for nothing else (rule T9)."""
         observe.REBALANCES.labels(self._service, "revoked").inc()
-        began = self._clock()
-        deadline = began + self._settings.group.drain_seconds
+        deadline = min(self._clock() + self._settings.group.drain_seconds, self._stop_by)
         self._log.info("revoked", partitions=sorted(partitions))
         try:
             self._refresh_membership()

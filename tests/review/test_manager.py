@@ -1,0 +1,129 @@
+"""A stop ends in its time, and what the consumer says of a partition that is not live fails nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.balancer.manager import Manager, Report
+from holdfast.config.settings import Settings
+from holdfast.observe import Log
+from holdfast.ports import Listener, Trouble
+from holdfast.record import Message
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.stepped import EventLog
+from holdfast.worker.tools import Report as Said
+
+
+class Group:
+    """A consumer that has its partitions at once; each `consume` takes the time it may."""
+
+    def __init__(self, clock: ManualClock, partitions: Sequence[int]) -> None:
+        self._clock, self._partitions = clock, partitions
+        self.troubles: list[Trouble] = []
+        self.listener: Listener | None = None
+        self.close_within = -1.0
+        self.on_consume: Callable[[], object] = int
+
+    def subscribe(self, listener: Listener) -> None:
+        self.listener = listener
+        listener.on_assign(self._partitions)
+
+    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        self._clock.advance(timeout)
+        self.on_consume()
+        troubles, self.troubles = self.troubles, []
+        return [], troubles
+
+    def close(self, timeout: float) -> bool:
+        self.close_within = timeout
+        return True
+
+    def membership(self) -> tuple[Any, str]:
+        return object(), "me"
+
+    def _nothing(self, *_: object) -> None: ...
+
+    assign = unassign = pause = resume = seek = _nothing
+
+
+class Partition:
+    """A worker that does not end its first drain."""
+
+    depth = 0
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.failures: list[BaseException] = []
+        self.deadlines: list[float] = []
+
+    def start(self) -> None: ...
+
+    def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None: ...
+
+    def revoke(self, deadline: float, *, final: bool) -> None:
+        self.deadlines.append(deadline)
+        if len(self.deadlines) > 1:
+            self.closed.set()
+
+    def lose(self) -> None:
+        self.closed.set()
+
+    def fail(self, cause: BaseException) -> None:
+        self.failures.append(cause)
+
+    def retry(self) -> None: ...
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
+    clock = ManualClock()
+    group, partition = Group(clock, [0]), Partition()
+    reports: list[Any] = []
+
+    def made(number: int, report: Any) -> Partition:
+        reports.append(report)
+        return partition
+
+    return Manager(group, made, Settings(), "service", Log(EventLog()), clock), group, partition, clock, reports
+
+
+def live(managed: Manager, reports: list[Any]) -> None:
+    report: Report = Said(0, "live", 7, 1)
+    reports[0](report)
+    managed._turn()
+
+
+def test_leaving_the_group_has_what_the_drains_left_of_a_stop() -> None:
+    managed, group, _, clock, _ = manager()
+    group.on_consume = lambda: managed.stop(10.0)
+    before = clock()
+    managed.run()
+    assert clock() - before < 11
+    assert group.close_within == 1.0
+
+
+def test_a_revocation_during_a_stop_does_not_prolong_it() -> None:
+    managed, group, partition, clock, _ = manager()
+    group.subscribe(managed)
+    managed.stop(2.0)
+    group.on_consume = lambda: managed.on_revoke([0])
+    began = clock()
+    managed._drain_all()
+    assert len(partition.deadlines) == 2
+    assert max(partition.deadlines) <= began + 2.0
+
+
+def test_an_offset_out_of_range_is_the_failure_of_a_live_partition_only() -> None:
+    managed, group, partition, _, reports = manager()
+    group.subscribe(managed)
+    group.troubles = [Trouble(0, ValueError("out of range"), out_of_range=True)]
+    managed._turn()
+    assert partition.failures == []
+    live(managed, reports)
+    group.troubles = [Trouble(0, ValueError("out of range"), out_of_range=True)]
+    managed._turn()
+    assert len(partition.failures) == 1
