@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import tenacity
 
-from holdfast.errors import KafkaTrouble, Misconfigured, NonDeterministicReplay, OffsetDisagrees, RetentionGap
+from holdfast.errors import (
+    KafkaTrouble,
+    Misconfigured,
+    NonDeterministicReplay,
+    OffsetDisagrees,
+    RestoreTimeout,
+    RetentionGap,
+)
 from holdfast.ports import Cancelled, OutOfRange, Transactions
+from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, last_mark, restore
@@ -16,6 +25,8 @@ from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Tools
+
+T = TypeVar("T")
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -39,22 +50,7 @@ class Opening:
 
         :raises Misconfigured: a right is missing. :raises Cancelled:
         """
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(
-                lambda e: isinstance(e, KafkaTrouble) and not isinstance(e, Misconfigured)
-            ),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
-            stop=tenacity.stop_when_event_set(self._signals.any),
-            sleep=tenacity.sleep_using_event(self._signals.any),
-            before_sleep=self._tell,
-            reraise=True,
-        )
-        try:
-            return retrying(self._fence_once)
-        except KafkaTrouble as error:
-            if self._signals.leaving() and not isinstance(error, Misconfigured):
-                raise Cancelled from error
-            raise
+        return self._patiently("fence", self._fence_once, tenacity.stop_never)
 
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
@@ -117,7 +113,7 @@ class Opening:
         reader, count = self._tools.reader(self._signals.leaving), 0
         try:
             for batch in reader.read(self._names.input, self._partition, start, end):
-                engine.run(batch)
+                self._replay_batch(engine, batch)
                 engine.state.commit(engine.freeze(), delta=False)
                 engine.take_commands()
                 count += len(batch)
@@ -128,6 +124,16 @@ class Opening:
         finally:
             reader.close()
         return count
+
+    def _replay_batch(self, engine: Engine, batch: Sequence[Message]) -> None:
+        """A batch that on_batch refuses is handled record by record, as it was when it was live."""
+        try:
+            engine.run(batch)
+        except Poisoned as poison:
+            if not poison.batch:
+                raise
+            engine.rollback()
+            engine.run(batch, one_by_one=True)
 
     def _fence_once(self) -> Transactions:
         producer = self._tools.producer()
@@ -154,7 +160,7 @@ class Opening:
         True: the offset has expired, or is the one before the last transaction, and is to be written again.
         """
         position = mark.positions[self._names.input]
-        committed = self._tools.offsets.committed(self._names.input, self._partition)
+        committed = self._committed()
         if committed == position:
             return False
         if committed in (None, mark.start):
@@ -169,6 +175,48 @@ class Opening:
             partition=self._partition,
             position=position,
         )
+
+    def _committed(self) -> int | None:
+        """:raises RestoreTimeout: the group's coordinator did not answer within `restore.deadline`."""
+        until = self._tools.clock() + self._tools.settings.restore.deadline
+        try:
+            return self._patiently(
+                "read the group's offset",
+                lambda: self._tools.offsets.committed(self._names.input, self._partition),
+                lambda _: self._tools.clock() >= until,
+            )
+        except Misconfigured:
+            raise
+        except KafkaTrouble as error:
+            raise RestoreTimeout(
+                f"the offset of group {self._names.group!r} did not come within restore.deadline ({error}); is its "
+                f"coordinator reachable? `holdfast retry {self._partition}` tries again",
+                topic=self._names.input,
+                partition=self._partition,
+            ) from error
+
+    def _patiently(self, doing: str, call: Callable[[], T], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
+        """Brokers come and go: repeat until it works, until `stop`, or until the partition leaves.
+
+        :raises Cancelled: it leaves. :raises KafkaTrouble: the last one, or the first that no repetition mends.
+        """
+        any_signal = self._signals.any
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(
+                lambda e: isinstance(e, KafkaTrouble) and not isinstance(e, Misconfigured)
+            ),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
+            stop=lambda state: any_signal.is_set() or stop(state),
+            sleep=tenacity.sleep_using_event(any_signal),
+            before_sleep=lambda state: self._tell(doing, state),
+            reraise=True,
+        )
+        try:
+            return retrying(call)
+        except KafkaTrouble as error:
+            if self._signals.leaving() and not isinstance(error, Misconfigured):
+                raise Cancelled from error
+            raise
 
     def _check_input(self, bounds: tuple[int, int], restored: Restored) -> None:
         start, end = bounds
@@ -191,6 +239,6 @@ class Opening:
     def _note(self, event: str, fields: dict[str, Any]) -> None:
         self._tools.log.warning(event, **fields)  # type: ignore[arg-type]
 
-    def _tell(self, state: tenacity.RetryCallState) -> None:
+    def _tell(self, doing: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        self._tools.log.warning("kafka_retry", doing="fence", attempt=state.attempt_number, cause=str(error))
+        self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))

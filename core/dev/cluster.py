@@ -171,4 +171,5 @@ def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState 
 
 
 def _new_cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """Begins with no dash: Kafka's tools would take it for an option."""
+    return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

@@ -207,7 +207,7 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: str) -> None:
 def test_files_and_directories_that_are_absent_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"there is no file .*absent\.toml"):
         load(tmp_path / "absent.toml", env={})
-    with pytest.raises(SettingsError, match=r"--secrets \(.*absent\): cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"--secrets-dir \(.*absent\): cannot be read: No such file"):
         load(env={}, secrets_dir=tmp_path / "absent")
     with pytest.raises(SettingsError, match="allowed: development, production"):
         load(env={}, profile="staging")
