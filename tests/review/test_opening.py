@@ -1,0 +1,82 @@
+"""A takeover while brokers are away waits for them, and a replay gives a batch the second chance that live work gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.driver.apps import Accounts, Op, agrees, events
+
+from holdfast import Handler, Record, Table
+from holdfast.errors import KafkaTrouble, Misconfigured, RestoreTimeout
+from holdfast.testing import Driver
+from holdfast.testing.clients import MemoryOffsets
+
+FIRST, SECOND = Op("ann", 1), Op("bob", 2)
+
+
+class SlowCoordinator(MemoryOffsets):
+    """Its group's coordinator is on the move for so many questions."""
+
+    troubles: int = 0
+    error: KafkaTrouble = KafkaTrouble("NOT_COORDINATOR(16)")
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        if self.troubles > 0:
+            self.troubles -= 1
+            raise self.error
+        return super().committed(topic, partition)
+
+
+def taken_over(troubles: int, error: KafkaTrouble = SlowCoordinator.error) -> Driver:
+    driver = Driver(Accounts)
+    driver.feed(FIRST)
+    driver.commit()
+    driver.crash()
+    driver.offsets = offsets = SlowCoordinator(driver.broker)
+    offsets.troubles, offsets.error = troubles, error
+    return driver
+
+
+def test_a_coordinator_on_the_move_delays_a_takeover_and_no_more() -> None:
+    driver = taken_over(5)
+    driver.restore()
+    driver.feed(SECOND)
+    assert agrees(driver, [FIRST, SECOND])
+    assert {event["doing"] for event in events(driver, "kafka_retry")} == {"read the group's offset"}
+
+
+def test_a_coordinator_that_stays_away_fails_the_partition_with_the_next_command() -> None:
+    driver = taken_over(10_000)
+    with pytest.raises(RestoreTimeout, match="holdfast retry 0"):
+        driver.restore()
+
+
+def test_a_missing_right_is_told_at_once() -> None:
+    driver = taken_over(2, Misconfigured("GROUP_AUTHORIZATION_FAILED(30)"))
+    with pytest.raises(Misconfigured):
+        driver.restore()
+
+
+class Particular(Handler[int]):
+    """Its batches must not hold an odd number together with others: those it handles one by one."""
+
+    seen = Table(key=int, value=int)
+
+    def on_batch(self, records: Sequence[Record[int]]) -> None:
+        if len(records) > 1 and any(record.value % 2 for record in records):
+            raise ValueError("odd")
+        for record in records:
+            self.on_record(record)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.seen[record.offset] = record.value
+
+
+def test_a_batch_that_was_handled_one_by_one_is_replayed_one_by_one() -> None:
+    driver = Driver(Particular, delta_interval=3600.0, batch=4)
+    driver.feed_all(range(8))
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert driver.table("seen") == dict(enumerate(range(8)))
