@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 LONG_WAIT = 120.0
@@ -21,7 +21,15 @@ def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> s
     config |= {key.replace("_", "."): value for key, value in settings.items()}
     admin = _admin(bootstrap)
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(LONG_WAIT)
-    return name
+    ends, deadline = Ends(bootstrap, name, partitions), time.monotonic() + LONG_WAIT
+    while True:  # every partition must have found its leader
+        try:
+            ends.stable()
+            return name
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def delete(bootstrap: str, *names: str) -> None:
