@@ -1,0 +1,86 @@
+"""Marks, increments and places for tests of the snapshot package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.names import Names
+from holdfast.ports import Bounds
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Header, Mark, Part, Writer
+from holdfast.table import Changes
+from holdfast.testing.log import MemoryLog, MemoryMessage
+
+NAMES = Names("service", "input")
+PLACE = Place(NAMES, 0, 4, {}, Writer(instance="test"))
+
+
+def header(n: int, attempt: str = "a", lineage: str = "l") -> Header:
+    return Header(n, attempt, lineage, 10 * n)
+
+
+def part(n: int, k: int = 0, attempt: str = "a", changes: Sequence[Changes] = ()) -> Part:
+    return Part(n, attempt, k, [records.entry(change) for change in changes])
+
+
+def mark(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more: Any) -> Mark:
+    fields: dict[str, Any] = {
+        "n": n,
+        "attempt": attempt,
+        "lineage": lineage,
+        "service": "service",
+        "partition": 0,
+        "partitions": 4,
+        "positions": {"input": 10 * n},
+        "digest": digest.to_bytes(0),
+        "parts": parts,
+        "last_delta": n,
+    }
+    return Mark(**(fields | more))
+
+
+def replaced(record: Mark, **changes: Any) -> Mark:
+    return msgspec.structs.replace(record, **changes)
+
+
+class LogReader:
+    """A reader of some logs, by topic."""
+
+    def __init__(self, *logs: MemoryLog, batch: int = 3) -> None:
+        self._logs = {log.topic: log for log in logs}
+        self._batch = batch
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._logs[topic].start, self._logs[topic].end
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[MemoryMessage]]:
+        return self._logs[topic].read(start, end, self._batch)
+
+    def close(self) -> None:
+        pass
+
+
+class LogSink:
+    """Writes a full to a log; acknowledges what `acknowledge` allows."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.log = log
+        self.offsets: list[int] = []
+        self.acknowledge = True
+
+    def send(self, payload: bytes) -> None:
+        self.offsets.append(self.log.append(payload))
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        return self.offsets if self.acknowledge else []
+
+    def close(self) -> None:
+        pass
+
+
+def bounds(increment_end: int = 0, full_start: int = 0) -> Bounds:
+    return Bounds(increment_end, full_start)

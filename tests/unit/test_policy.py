@@ -1,0 +1,133 @@
+"""When to commit, write a delta, take a full: pure decisions over time."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.config.processing import CommitSettings, SnapshotSettings
+from holdfast.worker.policy import CommitPolicy, SnapshotPolicy
+
+
+def commits(**settings: float) -> CommitPolicy:
+    return CommitPolicy(CommitSettings(**{"interval": 0.1, "max_records": 10, **settings}))  # type: ignore[arg-type]
+
+
+def test_a_commit_is_due_by_age_of_the_first_record() -> None:
+    policy = commits()
+    assert not policy.due(1000.0)
+    policy.handled(1, 1000.0)
+    policy.handled(1, 1000.09)
+    assert not policy.due(1000.09)
+    assert policy.due(1000.1)
+
+
+def test_a_commit_is_due_by_size_and_no_more_is_taken() -> None:
+    policy = commits()
+    policy.handled(7, 0.0)
+    assert policy.room() == 3
+    policy.handled(3, 0.0)
+    assert policy.due(0.0)
+    assert policy.room() == 0
+
+
+def test_waiting_ends_when_the_commit_is_due() -> None:
+    policy = commits()
+    assert policy.wait(5.0, 0.5) == 0.5
+    policy.handled(1, 5.0)
+    assert policy.wait(5.04, 0.5) == pytest.approx(0.06)
+    assert policy.wait(6.0, 0.5) == 0.0
+
+
+def test_an_idle_partition_is_renewed_and_a_busy_one_needs_it_not() -> None:
+    policy = commits(renew_after=100.0)
+    policy.committed(50.0)
+    assert not policy.renewal_due(149.0)
+    assert policy.renewal_due(150.0)
+    policy.handled(1, 150.0)
+    assert not policy.renewal_due(999.0)
+
+
+def test_a_rollback_empties_the_transaction() -> None:
+    policy = commits()
+    policy.handled(10, 0.0)
+    policy.rolled_back()
+    assert (policy.room(), policy.due(1.0), policy.since) == (10, False, None)
+
+
+@given(st.lists(st.one_of(st.integers(1, 10), st.sampled_from(["commit", "abort"]), st.floats(0.001, 0.2))))
+def test_a_walk_keeps_its_promises(moves: list[object]) -> None:
+    policy, now, first = commits(), 0.0, None
+    for move in moves:
+        match move:
+            case float():
+                now += move
+            case int() if policy.room():
+                policy.handled(min(move, policy.room()), now)
+                first = now if first is None else first
+            case "commit":
+                policy.committed(now)
+                first = None
+            case "abort":
+                policy.rolled_back()
+                first = None
+        assert 0 <= policy.room() <= 10
+        assert policy.due(now) == (first is not None and (policy.room() == 0 or now - first >= 0.1))
+        assert 0 <= policy.wait(now, 0.5) <= 0.5
+
+
+def snapshots(delta_interval: float | Literal["commit", "off"] = "commit", **settings: float | bool) -> SnapshotPolicy:
+    values = SnapshotSettings(delta_interval=delta_interval, **settings)  # type: ignore[arg-type]
+    return SnapshotPolicy(values, last_delta=0.0, last_full=0.0)
+
+
+def committed(policy: SnapshotPolicy, now: float, *, delta: bool = False, size: int = 100, entries: int = 1) -> None:
+    policy.committed(now, delta=delta, increment_bytes=size, entries=entries, keys=10)
+
+
+def test_deltas_at_every_commit_never_or_when_their_time_has_come() -> None:
+    assert snapshots("commit").delta_due(0.0)
+    assert not snapshots("off").delta_due(1e9)
+    policy = snapshots(5.0)
+    assert [policy.delta_due(now) for now in (4.9, 5.0)] == [False, True]
+    committed(policy, 5.0, delta=True)
+    assert [policy.delta_due(now) for now in (9.9, 10.0)] == [False, True]
+
+
+def test_a_mark_that_refers_to_a_full_for_the_first_time_carries_a_delta() -> None:
+    policy = snapshots(3600.0)
+    policy.force_delta = True
+    committed(policy, 1.0)  # aborted or not: only a committed delta lifts it
+    assert policy.delta_due(1.0)
+    committed(policy, 2.0, delta=True)
+    assert not policy.delta_due(2.0)
+    without = snapshots("off")
+    without.force_delta = True
+    assert not without.delta_due(2.0)
+
+
+def test_a_full_is_due_by_time_by_bytes_by_growth_or_on_request_but_not_for_nothing() -> None:
+    policy = snapshots(full_interval=600.0, full_bytes=65_536, full_growth=1)
+    assert not policy.full_due(1e9)
+    committed(policy, 1.0)
+    assert [policy.full_due(now) for now in (599.0, 600.0)] == [False, True]
+    committed(policy, 2.0, size=65_536)
+    assert policy.full_due(2.0)
+    policy.full_started(3.0)
+    assert not policy.full_due(1e9)
+    committed(policy, 4.0, entries=500_000)
+    assert policy.full_due(4.0)
+    policy.full_started(5.0)
+    policy.asked = True
+    assert policy.full_due(5.0)
+
+
+def test_periodic_fulls_can_be_turned_off() -> None:
+    policy = snapshots(periodic_full=False)
+    committed(policy, 1.0, size=10**9)
+    assert not policy.full_due(1e9)
+    policy.asked = True
+    assert policy.full_due(1.0)

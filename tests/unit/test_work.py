@@ -1,0 +1,135 @@
+"""Which records come next: nothing that was taken is ever lost, and a failing record is found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.messages import batch
+
+from holdfast.errors import HandlerFailed
+from holdfast.worker.engine import Poisoned
+from holdfast.worker.work import Work, offset
+
+
+def poison(at: int, *, whole_batch: bool = False) -> Poisoned:
+    return Poisoned(at, HandlerFailed("raised", topic="input", partition=0, position=at), batch=whole_batch)
+
+
+def taken(work: Work, room: int = 100) -> list[int]:
+    return [offset(message) for message in work.next(room) or ()]
+
+
+def test_batches_come_as_they_went_in_and_no_larger_than_there_is_room() -> None:
+    work = Work()
+    work.add(batch(0, 1, 2))
+    work.add(batch(5, 6))
+    assert [taken(work, 2), taken(work), taken(work), taken(work)] == [[0, 1], [2], [5, 6], []]
+    assert work.records == 5
+
+
+def test_without_room_nothing_is_given() -> None:
+    work = Work()
+    work.add(batch(0, 1))
+    assert work.next(0) is None
+    assert taken(work) == [0, 1]
+
+
+def test_what_is_undone_comes_first_again() -> None:
+    work = Work()
+    work.add(batch(0, 1))
+    work.add(batch(2))
+    taken(work)
+    assert work.undo() == 2
+    work.add(batch(3))
+    assert [taken(work), taken(work), taken(work)] == [[0, 1], [2], [3]]
+
+
+def test_what_is_committed_does_not_come_again() -> None:
+    work = Work()
+    work.add(batch(0, 1))
+    taken(work)
+    work.committed()
+    assert work.undo() == 0
+    assert not work.waiting
+
+
+def test_what_comes_before_a_failing_record_is_given_and_then_the_failure_is_faced() -> None:
+    work = Work()
+    work.add(batch(0, 1, 2, 3))
+    taken(work)
+    work.fail_at(poison(2))
+    work.undo()
+    assert taken(work) == [0, 1]
+    assert (taken(work), bool(work.at_poison)) == ([], True)
+    work.committed()
+    with pytest.raises(HandlerFailed, match="@2"):
+        work.face()
+
+
+def test_a_failing_batch_is_redone_one_by_one() -> None:
+    work = Work()
+    work.add(batch(0, 1, 2))
+    taken(work)
+    work.fail_at(poison(0, whole_batch=True))
+    work.undo()
+    assert work.at_poison
+    work.face()
+    work.add(batch(3, 4))
+    given_ = []
+    while messages := work.next(100):
+        given_.append((work.is_careful(messages), [offset(message) for message in messages]))
+    assert given_ == [(True, [0]), (True, [1]), (True, [2]), (False, [3, 4])]
+
+
+def test_a_refused_output_makes_all_of_the_transaction_suspect() -> None:
+    work = Work()
+    work.add(batch(0, 1))
+    work.add(batch(2, 3))
+    taken(work)
+    taken(work)
+    work.suspect()
+    work.undo()
+    assert [taken(work) for _ in range(4)] == [[0], [1], [2], [3]]
+
+
+moves = st.lists(
+    st.one_of(st.integers(1, 5), st.sampled_from(["next", "undo", "commit", "suspect", "poison"])), max_size=80
+)
+
+
+@given(moves, st.integers(1, 6))
+def test_whatever_happens_each_record_is_committed_once_and_in_order(moves: list[object], room: int) -> None:
+    """The transaction's bound is kept as the live loop keeps it: `room` less what is open."""
+    work, fresh, open_, committed = Work(), 0, list[int](), list[int]()
+    for move in moves:
+        match move:
+            case int():
+                work.add(batch(*range(fresh, fresh + move)))
+                fresh += move
+            case "next" | "poison":
+                messages = work.next(room - len(open_)) or []
+                open_ += [offset(message) for message in messages]
+                if move == "poison" and messages:
+                    work.fail_at(poison(open_[-1], whole_batch=len(messages) > 1))
+                    work.undo()
+                    open_ = []
+            case "undo":
+                work.undo()
+                open_ = []
+            case "suspect" if open_:
+                work.suspect()
+                work.undo()
+                open_ = []
+            case "commit":
+                work.committed()
+                committed, open_ = committed + open_, []
+        if work.at_poison and not open_:
+            try:
+                work.face()
+            except HandlerFailed:
+                continue  # the partition fails here: everything from this record on is still in `work`
+    assert [*committed, *open_] == list(range(len(committed) + len(open_)))
+    work.undo()
+    rest = [offset(message) for messages in work._todo for message in messages]
+    assert [*committed, *rest] == list(range(fresh))
