@@ -36,6 +36,11 @@ class Restored(msgspec.Struct, frozen=True):
     full: FullRef | None
     deltas: int
     seconds: float
+    #: bytes of increments and keys in deltas since the full: what the next full would save a restore from reading
+    unsaved_bytes: int = 0
+    unsaved_keys: int = 0
+    #: fulls of the mark that cannot be a base
+    unusable: tuple[FullRef, ...] = ()
 
 
 def restore(
@@ -51,11 +56,13 @@ def restore(
     for attempt in range(1, attempts + 1):
         try:
             with no_collection:
-                state, mark, position, full, deltas = _Restore(reader, place, new_state, note).run()
+                run = _Restore(reader, place, new_state, note)
+                state, mark, position, full, deltas = run.run()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
         else:
-            return Restored(state, mark, position, full, deltas, clock() - began)
+            unsaved = run.unsaved_bytes, run.unsaved_keys, tuple(run.unusable)
+            return Restored(state, mark, position, full, deltas, clock() - began, *unsaved)
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
         f"`holdfast retry {place.partition}` tries again",
@@ -108,6 +115,8 @@ class _Restore:
         self.reader, self.place, self.note = reader, place, note
         self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
+        self.unsaved_bytes = self.unsaved_keys = 0
+        self.unusable: list[FullRef] = []
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
     def run(self) -> tuple[State, Mark, int, FullRef | None, int]:
@@ -142,6 +151,7 @@ class _Restore:
                 return load(self.reader, self.place, ref, mark, self.state, self.decoder), ref
             except FullUnusable as finding:
                 self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": str(finding)})
+                self.unusable.append(ref)
                 self.state = self.new_state()
         return None, None
 
@@ -159,7 +169,9 @@ class _Restore:
                 continue
             for part in increment.parts:
                 for raw in part.entries:
-                    self.state.load(self.decoder.decode(raw))
+                    changes = self.decoder.decode(raw)
+                    self.state.load(changes)
+                    self.unsaved_keys += len(changes.keys)
             applied, position, expected = applied + 1, increment.mark.positions[topic], increment.mark.digest
         self.state.loaded()
         self._check_digest(expected)
@@ -171,11 +183,17 @@ class _Restore:
         if manifest is not None:
             start = max(start, manifest.increment)
             chain.last, chain.lineage = manifest.first, manifest.lineage
+        size = 0
         for batch in self.reader.read(self.names.increment, self.partition, start, end):
             for message in batch:
-                increment = chain.feed(message.offset() or 0, records.unpack(message.value()))
+                data = message.value()
+                increment = chain.feed(message.offset() or 0, records.unpack(data))
+                size += len(data)
                 if increment is None:
                     continue
+                if increment.parts or increment.mark.positions[self.names.input] != increment.mark.start:
+                    self.unsaved_bytes += size
+                size = 0
                 if manifest is None and increment.mark.n > 0 and chain.first == increment.mark.n:
                     raise self._damaged(
                         f"no usable full, and the deltas begin with transaction {increment.mark.n}: the state is gone"

@@ -22,8 +22,8 @@ class Frozen(msgspec.Struct, frozen=True):
 class State:
     """Freeze, then commit or roll back; committed writes are what deltas and fulls are made from.
 
-    `track_delta`: commits without a delta are noted, for the next delta. That is so even where every commit carries one:
-    the first delta after a replay holds what the gap wrote. Used by the partition's own thread only.
+    `track_delta`: commits without a delta are noted, for the next delta. That is so even where every commit carries
+    one: the first delta after a replay holds what the gap wrote. Used by the partition's own thread only.
     """
 
     def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:

@@ -19,6 +19,7 @@ from holdfast.errors import (
 from holdfast.ports import Membership
 from holdfast.record import Message
 from holdfast.snapshot.records import Effect, Mark
+from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing, Committer
 from holdfast.worker.engine import SNAPSHOT, Engine, Poisoned
@@ -64,6 +65,12 @@ class Live:
         self._used = Membership(-1, None, "")
         #: next offset to handle, and next offset to take from the mailbox
         self.position = self._taken = committer.position
+
+    def inherit(self, restored: Restored) -> None:
+        """What the restore found: what a full would save the next one, and fulls that are none (rule C4)."""
+        self._snapshots.bytes, self._snapshots.entries = restored.unsaved_bytes, restored.unsaved_keys
+        self._snapshots.keys = restored.state.keys
+        self.fulls.refs = tuple(ref for ref in self.fulls.refs if ref not in restored.unusable)
 
     def begin(self) -> None:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""

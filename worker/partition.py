@@ -165,6 +165,7 @@ class PartitionWorker:
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             mark = self._opened.restored.mark
             self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
+            self._live.inherit(self._opened.restored)
             if self._opened.offset_behind:
                 self._live.renew()
             self._opened = None

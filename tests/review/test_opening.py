@@ -1,4 +1,4 @@
-"""A takeover while brokers are away waits for them, and a replay gives a batch the second chance that live work gave."""
+"""A takeover while brokers are away waits for them; a replay gives a batch the second chance that live work gave."""
 
 from __future__ import annotations
 

@@ -1,0 +1,71 @@
+"""What a takeover owes to the fulls: a damaged one is not counted as kept, and what is unsaved is saved in time."""
+
+from __future__ import annotations
+
+import random
+
+from tests.driver.apps import Accounts, Op, agrees, events, snapshot, with_interval
+
+from holdfast.testing import Driver
+
+OPS = [Op(f"account-{i}", i) for i in range(40)]
+
+
+def damage(driver: Driver, offset: int) -> None:
+    """Flip a bit of a chunk."""
+    log = driver.broker.log(driver.names.full, 0)
+    message, transaction = log._records[offset]
+    value = message.value() or b""
+    message._value = value[:-1] + bytes([value[-1] ^ 1])
+    log._records[offset] = message, transaction
+
+
+def test_a_full_that_a_restore_could_not_use_is_not_counted_as_kept() -> None:
+    """Rule C4: else truncation would rather keep it than one that is complete."""
+    driver = Driver(Accounts)
+    snapshot(driver, keep=2)
+    for op in OPS[:2]:
+        driver.feed(op)
+        driver.take_full()
+    good, bad = sorted(driver.mark().fulls, key=lambda ref: ref.first)
+    driver.crash()
+    damage(driver, bad.low)
+    driver.restore()
+    assert events(driver, "full_unusable")
+    driver.feed(OPS[2])
+    newest = driver.take_full()
+    assert driver.mark().fulls == (newest, good)
+    assert driver.broker.log(driver.names.full, 0).start <= good.low
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, OPS[:3])
+
+
+def test_frequent_takeovers_do_not_keep_a_full_from_being_taken() -> None:
+    """Each owner handles less than asks for a full; a restore must not grow for ever all the same."""
+    driver = Driver(Accounts)
+    snapshot(driver, full_bytes=65_536)
+    ops = [Op(random.Random(i).randbytes(4500).hex(), i) for i in range(30)]
+    for i in range(0, 30, 3):
+        for op in ops[i : i + 3]:
+            driver.feed(op)
+        driver.advance(8.0)
+        driver.crash()
+        driver.restore()
+    assert driver.mark().fulls
+    assert agrees(driver, ops)
+
+
+def test_a_clean_stop_after_a_crash_saves_what_the_gap_holds() -> None:
+    """Mark-only: without a full every start would replay the same gap again."""
+    driver = Driver(Accounts)
+    with_interval(driver, "off")
+    for op in OPS:
+        driver.feed(op)
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    driver.stop()
+    driver.restore()
+    assert [event["records"] for event in events(driver, "replayed")][-2:] == [len(OPS), 0]
+    assert agrees(driver, OPS)
