@@ -1,0 +1,90 @@
+"""The thread that runs side effects: in order, until each succeeds, and never longer than it is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast import Handler
+from holdfast.handler import EffectKey
+from holdfast.snapshot.records import Effect
+from holdfast.worker.effects import EffectRunner, note
+
+
+class Recorder(Handler[int]):
+    """Its effect blocks on demand and fails as often as told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[EffectKey, int]] = []
+        self.failures = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = threading.Event()
+
+    def act(self, key: EffectKey, value: int) -> None:
+        self.begun.set()
+        self.gate.wait(30)
+        self.calls.append((key, value))
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("down")
+
+
+def effect(handler: Recorder, offset: int) -> Effect:
+    return note(handler, handler.act, ("input", 0, offset, 0), (offset,))
+
+
+@contextmanager
+def running() -> Iterator[tuple[Recorder, EffectRunner, list[int]]]:
+    handler, attempts = Recorder(), list[int]()
+    runner = EffectRunner(handler, "effects-test", lambda effect, error, attempt: attempts.append(attempt))
+    yield handler, runner, attempts
+    handler.gate.set()
+    assert runner.close(30) == ()
+
+
+def test_they_run_in_order_and_are_done() -> None:
+    with running() as (handler, runner, _):
+        runner.submit([effect(handler, 1), effect(handler, 2)])
+        assert runner.close(30) == ()
+        assert handler.calls == [(("input", 0, 1, 0), 1), (("input", 0, 2, 0), 2)]
+
+
+def test_one_that_raises_is_tried_again_with_the_same_key_before_the_next() -> None:
+    with running() as (handler, runner, attempts):
+        handler.failures = 2
+        runner.submit([effect(handler, 1), effect(handler, 2)])
+        runner.close(30)
+        assert [key[2] for key, _ in handler.calls] == [1, 1, 1, 2]
+        assert attempts == [1, 2]
+
+
+def test_what_is_owed_already_is_not_run_twice() -> None:
+    with running() as (handler, runner, _):
+        handler.gate.clear()
+        runner.submit([effect(handler, 1)])
+        runner.submit([effect(handler, 1), effect(handler, 2)])
+        assert [owed.offset for owed in runner.owed()] == [1, 2]
+        handler.gate.set()
+        runner.close(30)
+        assert len(handler.calls) == 2
+
+
+def test_closing_does_not_wait_longer_than_told_and_leaves_the_rest_owed() -> None:
+    handler = Recorder()
+    runner = EffectRunner(handler, "effects-test", lambda effect, error, attempt: None)
+    handler.gate.clear()
+    runner.submit([effect(handler, 1), effect(handler, 2)])
+    assert handler.begun.wait(30)
+    assert [owed.offset for owed in runner.close(0.0)] == [1, 2]
+    handler.gate.set()
+    assert [owed.offset for owed in runner.close(30)] == [2]
+    assert len(handler.calls) == 1
+
+
+def test_without_effects_there_is_no_thread() -> None:
+    before = threading.active_count()
+    with running() as (_, runner, _):
+        runner.submit([])
+        assert threading.active_count() == before
