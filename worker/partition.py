@@ -21,6 +21,7 @@ from holdfast.worker.tools import Report, Tools
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
+_ASK_EVERY: Final = 0.1
 
 
 class PartitionWorker:
@@ -134,6 +135,8 @@ class PartitionWorker:
     def _fence(self) -> None:
         began = self._tools.clock()
         self._drop_producer()
+        if self._live is not None:
+            self._await_confirmation()
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
         self._producer = self._opening.fence()
         seconds = self._tools.clock() - began
@@ -208,21 +211,37 @@ class PartitionWorker:
             self._tools.log.info("retrying", after=str(cause))
         self._go(event)
 
+    def _await_confirmation(self) -> None:
+        """Before fencing again with a state in memory: a lost connection may be a zombie's first sign (rule T8).
+
+        While a rebalance is under way the group names no owner, so it is asked for as long as a session.
+        """
+        until = self._tools.clock() + self._tools.settings.group.session_seconds
+        while not self._is_owner():
+            if self._signals.leaving():
+                raise Cancelled
+            if self._tools.clock() >= until:
+                place = self._tools.place
+                raise Fenced("the group names another owner", topic=place.input, partition=self.partition)
+            self._signals.any.wait(_ASK_EVERY)
+
     def _confirmed(self) -> bool:
         """A round trip begun after the fence: memory of an assignment is a zombie's memory (rule T8)."""
         settings, now = self._tools.settings.failure, self._tools.clock()
         self._fences = [at for at in self._fences if now - at < settings.fence_window]
         if len(self._fences) >= settings.fence_limit:
             return False
+        if owner := self._is_owner():
+            self._fences.append(now)
+        return owner
+
+    def _is_owner(self) -> bool:
         try:
             member = self._tools.membership().member_id
-            owner = self._tools.offsets.is_member(member, self._tools.place.input, self.partition)
+            return self._tools.offsets.is_member(member, self._tools.place.input, self.partition)
         except KafkaTrouble as error:
             self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
             return False
-        if owner:
-            self._fences.append(now)
-        return owner
 
     # Small helpers
 

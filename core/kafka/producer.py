@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
@@ -41,7 +41,7 @@ class KafkaTransactions:
 
     @property
     def tainted(self) -> str:
-        self._alive().poll(0)
+        self._try(lambda: self._alive().poll(0))  # where a fatal error shows first (P7)
         return self._taint.reason
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
@@ -73,7 +73,7 @@ class KafkaTransactions:
             except BufferError:
                 self._wait_for_room()
             except Exception as error:
-                raise translate(error) from error
+                raise self._translate(error) from error
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
         while True:
@@ -83,7 +83,7 @@ class KafkaTransactions:
             except BufferError:
                 self._wait_for_room()
             except Exception as error:
-                raise translate(error) from error
+                raise self._translate(error) from error
 
     def send_offsets(self, position: int, membership: Any) -> None:
         # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
@@ -98,7 +98,7 @@ class KafkaTransactions:
         try:
             return self._alive().flush(max(0.0, deadline - self._clock()))
         except Exception as error:
-            raise translate(error) from error
+            raise self._translate(error) from error
 
     def commit(self) -> None:
         producer = self._alive()
@@ -143,11 +143,24 @@ class KafkaTransactions:
         finally:
             self._taint.in_transaction = False
 
+    def _translate(self, error: Exception) -> KafkaTrouble:
+        """After a fatal error every call says _FATAL; which one it was tells a begin, which cannot succeed any more.
+
+        It matters: one who was fenced must ask the group before it comes back, one who was torn must not (rule T8).
+        """
+        inner = kafka_error(error)
+        if inner is not None and inner.code() == KafkaError._FATAL and self._producer is not None:
+            try:
+                self._producer.begin_transaction()
+            except KafkaException as told:
+                return translate(told)
+        return translate(error)
+
     def _try(self, call: Callable[[], object]) -> None:
         try:
             call()
         except Exception as error:
-            raise translate(error) from error
+            raise self._translate(error) from error
 
     def _resume(
         self,
@@ -165,9 +178,9 @@ class KafkaTransactions:
             except KafkaException as error:
                 inner = kafka_error(error)
                 if inner is None or action(inner) is not Action.RESUME or self._clock() >= deadline:
-                    raise translate(error) from error
+                    raise self._translate(error) from error
             except Exception as error:
-                raise translate(error) from error
+                raise self._translate(error) from error
         raise Cancelled
 
     def _wait_for_room(self) -> None:
@@ -175,7 +188,7 @@ class KafkaTransactions:
         try:
             self._alive().poll(_FULL_QUEUE_WAIT)
         except KafkaException as error:
-            raise translate(error) from error
+            raise self._translate(error) from error
 
     def _logged(self, level: str, message: str) -> None:
         self._taint.logged(message)
