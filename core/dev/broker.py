@@ -18,7 +18,8 @@ from holdfast.dev.properties import Address, compose, render, shipped
 from holdfast.kafka.probe import listed_brokers
 
 # Starts in seconds with about 370 MB; a server would take neither the small heap nor the quick compiler.
-JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+# Performance data would be one more file in the system's temporary directory.
+JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 STOP_SECONDS = 30.0
 
 
@@ -130,8 +131,11 @@ class Broker:
         self.identity = None
 
     def _java(self) -> list[str]:
-        logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"
-        return [find_java(), *JVM, logging, "-cp", self._class_path]
+        # The JVM unpacks its native libraries there and leaves them lying when it is killed.
+        scratch = self.directory / "tmp"
+        scratch.mkdir(exist_ok=True)
+        own = [f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"]
+        return [find_java(), *JVM, *own, "-cp", self._class_path]
 
     def _last_error(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()

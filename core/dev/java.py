@@ -58,7 +58,7 @@ def find_java() -> str:
     """
     seen = []
     for path in _candidates():
-        answer = subprocess.run([path, "-version"], capture_output=True, text=True, check=False)
+        answer = subprocess.run([path, "-XX:-UsePerfData", "-version"], capture_output=True, text=True, check=False)
         major = parse_major(answer.stderr + answer.stdout)
         if major >= MINIMUM:
             return path

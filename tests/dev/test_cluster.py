@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -46,9 +47,9 @@ def transactional(cluster: Cluster) -> Producer:
     return producer
 
 
-def create(cluster: Cluster, topic: str) -> None:
+def create(cluster: Cluster, topic: str, settings: dict[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, config=settings or {})])[topic].result(30)
 
 
 def commit(producer: Producer, topic: str, value: str) -> None:
@@ -101,12 +102,18 @@ def test_a_paused_broker_is_silent_until_it_is_resumed(kafka_cluster: ClusterFac
     assert eventually(lambda: listed_brokers(cluster.bootstrap_servers, 1.0) is not None)
 
 
-def test_a_paused_broker_can_be_stopped_and_nothing_is_left() -> None:
+def test_a_paused_broker_can_be_stopped_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Cluster() as cluster:
+        create(cluster, topic, {"compression.type": "lz4"})
+        commit(transactional(cluster), topic, "the broker compresses it with a native library, which it unpacks")
+        assert list((cluster.directory / "broker-1" / "tmp").glob("liblz4*"))
         cluster.pause(1)
-        assert cluster.directory.exists()
-    assert not cluster.directory.exists()
+        assert cluster.directory.parent == tmp_path
     assert not cluster.is_alive(1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_clusters_side_by_side_know_nothing_of_each_other(
