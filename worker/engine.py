@@ -6,7 +6,9 @@ No Kafka and no thread in here: the worker and the test driver run the same engi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
+from weakref import ref
 
 from holdfast import serde
 from holdfast.errors import HandlerFailed, HoldfastError, UndecodableRecord, UsageError
@@ -53,14 +55,15 @@ class Engine:
         self.commands: list[str] = []
         tables, outputs = declared(type(self.handler))
         self._bound_outputs = {
-            name: output.bind(self.outputs.append, output_partitions(output.topic) if output.partitioner else 0)
+            name: output.bind(self.outputs, output_partitions(output.topic) if output.partitioner else 0)
             for name, output in outputs.items()
         }
         bound = {name: table.bind(traced=traced) for name, table in tables.items()}
         for attribute, value in (*bound.items(), *self._bound_outputs.items()):
             setattr(self.handler, attribute, value)
         self.handler.partition = partition
-        self.handler._note_effect = self._note_effect
+        # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
+        self.handler._note_effect = partial(_note_effect, ref(self))
         self.state = State(bound.values(), track_delta=track_delta)
         self._traced = traced
         self._decode = serde.for_messages(input_type(type(self.handler))).decode
@@ -208,6 +211,13 @@ class Engine:
         self.effects.clear()
         self.commands.clear()
         self._current, self._effect_at = None, (-1, 0)
+
+
+def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    alive = engine()
+    if alive is None:
+        raise UsageError("effect() of a handler whose partition has gone")
+    alive._note_effect(function, args)
 
 
 def _command(message: Message) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.errors import (
     Fenced,
@@ -53,7 +54,8 @@ class Live:
         self._policy = CommitPolicy(tools.settings.commit, last_commit=now)
         self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
         self.fulls = Fulls(tools, engine.state, self._snapshots, committer.mark)
-        self._effects = tools.effects(engine.handler, f"effects-{tools.place.partition}", self._effect_failed)
+        name = f"effects-{tools.place.partition}"
+        self._effects = tools.effects(engine.handler, name, partial(_effect_failed, tools))
         self._work = Work()
         #: records were rolled back and are not committed again yet
         self._redoing = False
@@ -389,12 +391,14 @@ class Live:
             position=self.committer.position,
         )
 
-    def _effect_failed(self, effect: Effect, error: BaseException, attempt: int) -> None:
-        self._tools.metrics.effect_failures.inc()
-        self._tools.log.warning(
-            "effect_failed",
-            function=effect.function,
-            key=effect.key,
-            attempt=attempt,
-            cause=f"{type(error).__name__}: {error}",
-        )
+
+def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:
+    """No method: the runner's thread must not keep a Live, and with it a state, that is gone."""
+    tools.metrics.effect_failures.inc()
+    tools.log.warning(
+        "effect_failed",
+        function=effect.function,
+        key=effect.key,
+        attempt=attempt,
+        cause=f"{type(error).__name__}: {error}",
+    )

@@ -12,6 +12,7 @@ from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
+from holdfast.worker.frames import clear_frames
 from holdfast.worker.lifecycle import Event, Lifecycle, Phase
 from holdfast.worker.live import Live, ProducerDropped
 from holdfast.worker.mailbox import Batch, Mailbox
@@ -200,6 +201,7 @@ class PartitionWorker:
         cause = self._life.cause
         self._drop()
         self._tell_failed(cause)
+        clear_frames(cause)
         while (event := self._signals.event()) is None:
             self._signals.forget_failure()
             fenced = isinstance(cause, Fenced) and self._confirmed()

@@ -1,0 +1,107 @@
+"""A partition that has gone, or has failed, holds no state, without help of the cyclic collector (which is frozen)."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from tests.driver.apps import Accounts, Op
+
+from holdfast import Record
+from holdfast.balancer.assignment import Track
+from holdfast.errors import ProducerFenced
+from holdfast.testing import Driver
+from holdfast.worker.effects import EffectRunner
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.tools import Report
+
+
+class Picky(Accounts):
+    """Refuses one account."""
+
+    def on_record(self, record: Record[Op]) -> None:
+        super().on_record(record)
+        if record.value.account == "bad":
+            raise ValueError("bad")
+
+
+class Partition:
+    """A worker with its thread, fed from a driver's input."""
+
+    def __init__(self) -> None:
+        self.driver = Driver(Picky)
+        self.driver.feed(Op("ann", 1))
+        self.driver.commit()
+        self.driver.crash()
+        self.reports: list[Report] = []
+        tools = replace(self.driver._tools(0), report=self.reports.append, effects=EffectRunner)
+        self.worker = PartitionWorker(tools)
+        self.worker.start()
+        self.reach("live")
+        live = self.worker._live
+        assert live is not None
+        self.state = weakref.ref(live._engine.state)
+
+    def reach(self, phase: str) -> None:
+        until = time.monotonic() + 10
+        while self.worker.status()["phase"] != phase or not self.reports:
+            assert time.monotonic() < until, self.worker.status()
+            time.sleep(0.001)
+
+    def feed(self, op: Op) -> None:
+        said = next(report for report in self.reports if report.kind == "live")
+        track = Track(self.worker)
+        track.go_live(said.position, said.stream)
+        log = self.driver.broker.log(self.driver.names.input, 0)
+        log.append(self.driver._encode(op))
+        track.hand_over(list(log.committed(said.position)))
+
+    def gone(self) -> bool:
+        until = time.monotonic() + 2
+        while self.state() is not None and time.monotonic() < until:
+            time.sleep(0.01)
+        return self.state() is None
+
+
+@pytest.fixture
+def partition() -> Iterator[Partition]:
+    gc.disable()
+    made = Partition()
+    try:
+        yield made
+    finally:
+        made.worker.lose()
+        assert made.worker.closed.wait(10)
+        gc.enable()
+
+
+def test_a_lost_partition_frees_its_state(partition: Partition) -> None:
+    partition.worker.lose()
+    assert partition.worker.closed.wait(10)
+    assert partition.gone()
+
+
+def test_a_partition_that_was_drained_frees_its_state(partition: Partition) -> None:
+    partition.worker.revoke(partition.driver.clock() + 10, final=False)
+    assert partition.worker.closed.wait(10)
+    assert partition.gone()
+
+
+def test_a_partition_that_a_record_has_failed_frees_its_state(partition: Partition) -> None:
+    partition.feed(Op("bad"))
+    partition.driver.clock.advance(1)
+    partition.reach("failed")
+    assert partition.gone()
+    assert "bad" in partition.worker.status()["cause"]
+
+
+def test_a_fenced_partition_frees_its_state(partition: Partition) -> None:
+    partition.driver.offsets.owner = False
+    partition.driver.broker.fail("send", ProducerFenced("epoch"))
+    partition.feed(Op("bob"))
+    partition.reach("failed")
+    assert partition.gone()
