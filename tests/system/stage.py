@@ -38,7 +38,7 @@ class Stage:
         run = uuid.uuid4().hex[:8]
         self.servers, self.directory, self.partitions = servers, directory, partitions
         of_service, of_input = (of.names.service, of.names.input) if of else (f"tally-{run}", f"events-{run}")
-        self.names = Names(of_service, of_input, namespace)
+        self.names: Names = Names(of_service, of_input, namespace)
         self.output = f"lines-{namespace}{run}"
         self.calls = directory / "calls"
         self.poison = directory / "poison"
@@ -96,9 +96,9 @@ class Stage:
         handler = tally(self.output, poison_file=self.poison)
         return Service(self.names.service, input=self.names.input, handler=handler, settings=self.settings(**more))
 
-    def feed(self, count: int, keys: int = 1000) -> None:
-        """Append `count` events with ids that go on counting."""
-        self._feeder.feed(count, keys)
+    def feed(self, count: int, keys: int = 1000, padding: int = 0) -> None:
+        """Append `count` events with ids that go on counting; `padding` makes every key so much longer."""
+        self._feeder.feed(count, keys, "-" * padding)
 
     def send(self, value: bytes, partition: int, key: str = "k") -> None:
         self._feeder.send(value, partition, key)
@@ -194,9 +194,9 @@ class Feeder:
             }
         )
 
-    def feed(self, count: int, keys: int) -> None:
+    def feed(self, count: int, keys: int, padding: str = "") -> None:
         for number in range(self.fed, self.fed + count):
-            key = f"key-{self._random.randrange(keys)}"
+            key = f"key-{self._random.randrange(keys)}{padding}"
             self._produce(b'{"id":%d,"amount":%d}' % (number, number % 97), key)
         self.fed += count
         self.flush()
