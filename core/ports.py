@@ -70,11 +70,8 @@ class Transactions(Protocol):
 
     def begin(self) -> None: ...
 
-    def send(self, messages: Sequence[Sent], origin: tuple[str, bytes, int] | None = None) -> None:
-        """Queue outputs, each with an origin header (name, prefix, first ordinal) if one is given.
-
-        May block while the queue is full; raises MessageRefused, TransactionAborted, ProducerFenced.
-        """
+    def send(self, messages: Sequence[Sent]) -> None:
+        """Queue outputs. May block while the queue is full; raises MessageRefused, TransactionAborted, ProducerFenced."""
         ...
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:

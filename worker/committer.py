@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,10 +19,10 @@ from holdfast.snapshot.records import Effect, FullRef, Header, Mark, Part
 from holdfast.snapshot.state import Frozen
 from holdfast.table import Changes
 
-#: The header that every output carries with `output.origin`: input partition, transaction, and the ordinal within it
-#: appended by the producer, all little endian.
+#: The header that every output carries with `output.origin`: input partition, transaction and the ordinal within it,
+#: little endian (rule T3).
 ORIGIN_HEADER = "hf"
-ORIGIN = struct.Struct("<IQ")
+ORIGIN = struct.Struct("<IQI")
 
 
 class Closing(NamedTuple):
@@ -75,10 +76,8 @@ class Committer:
         if not outputs:
             return
         if self._origin:
-            origin = ORIGIN.pack(self._place.partition, self.mark.n + 1)
-            self.producer.send(outputs, (ORIGIN_HEADER, origin, self._outputs))
-        else:
-            self.producer.send(outputs)
+            outputs = _with_origin(outputs, self._place.partition, self.mark.n + 1, self._outputs)
+        self.producer.send(outputs)
         self._outputs += len(outputs)
 
     def commit(self, closing: Closing, membership: Any) -> Mark:
@@ -128,6 +127,15 @@ class Committer:
         payload = records.pack(record)
         self.increment_bytes += len(payload)
         self.producer.send_increment(self._place.names.increment, self._place.partition, payload)
+
+
+def _with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:
+    """The same outputs, each with its origin behind the headers that it has."""
+    origins = map(ORIGIN.pack, repeat(partition), repeat(n), range(first, first + len(outputs)))
+    return [
+        (topic, value, key, to, None, None, at, [*(headers or ()), (ORIGIN_HEADER, origin)])
+        for (topic, value, key, to, _, _, at, headers), origin in zip(outputs, origins, strict=True)
+    ]
 
 
 def _parts(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:

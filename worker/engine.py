@@ -204,6 +204,16 @@ class Engine:
             self.state.check_in_place()
         return self.state.freeze()
 
+    def refuse_writes(self, hook: str) -> None:
+        """:raises UsageError: the hook wrote or sent something, which belongs to no record."""
+        written = [name for name, table in self.state.tables.items() if table.written]
+        if written or self.outputs:
+            self.rollback()
+            raise UsageError(
+                f"{hook} wrote to {', '.join(written) or 'an output'}: that belongs to no record, would be lost with "
+                f"the next abort and be missing in a replay. Write in on_record, on_batch or on_command"
+            )
+
     def rollback(self) -> None:
         """Forget all that was done since the last commit (rule T5)."""
         self.state.rollback()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import starmap
+from operator import length_hint
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -16,7 +19,7 @@ from holdfast.kafka.errors import Action, action, kafka_error, translate
 from holdfast.kafka.taint import Taint, client_logger, quiet_logger
 from holdfast.names import Names
 from holdfast.observe import Log
-from holdfast.output import Headers, Sent
+from holdfast.output import Sent
 from holdfast.ports import Cancelled, Clock
 
 _FULL_QUEUE_WAIT = 0.01
@@ -51,26 +54,16 @@ class KafkaTransactions:
     def begin(self) -> None:
         self._try(self._alive().begin_transaction)
 
-    def send(self, messages: Sequence[Sent], origin: tuple[str, bytes, int] | None = None) -> None:
-        produce = self._alive().produce
-        at = 0
-        while at < len(messages):
+    def send(self, messages: Sequence[Sent]) -> None:
+        produce, rest = self._alive().produce, iter(messages)
+        while True:
             try:
-                if origin is None:
-                    for topic, value, key, partition, headers, timestamp in messages[at:] if at else messages:
-                        if headers is None:
-                            produce(topic, value, key, partition, None, None, timestamp)
-                        else:
-                            produce(topic, value, key, partition, None, None, timestamp, _list(headers))
-                        at += 1
-                else:
-                    name, prefix, ordinal = origin
-                    for topic, value, key, partition, headers, timestamp in messages[at:] if at else messages:
-                        header = (name, prefix + (ordinal + at).to_bytes(4, "little"))
-                        every: Any = [header] if headers is None else [*headers, header]
-                        produce(topic, value, key, partition, None, None, timestamp, every)
-                        at += 1
+                deque(starmap(produce, rest), maxlen=0)
+                return
             except BufferError:
+                # The message that found no room is taken from the iterator already.
+                messages = messages[len(messages) - length_hint(rest) - 1 :]
+                rest = iter(messages)
                 self._wait_for_room()
             except Exception as error:
                 raise self._translate(error) from error
@@ -202,10 +195,6 @@ class KafkaTransactions:
         if identity != self._identity and identity[0] >= 0:
             self._identity = identity
             self._log.info("producer_identity", producer_id=identity[0], producer_epoch=identity[1])
-
-
-def _list(headers: Headers) -> Any:
-    return list(headers)  # the binding takes a list and nothing else
 
 
 class KafkaFullSink:

@@ -34,17 +34,13 @@ class MemoryTransactions:
         with self._broker.call("begin"):
             self._joined = set()
 
-    def send(self, messages: Sequence[Sent], origin: tuple[str, bytes, int] | None = None) -> None:
-        for i, (topic, value, key, partition, headers, timestamp) in enumerate(messages):
-            every = list(headers or ())
-            if origin is not None:
-                name, prefix, ordinal = origin
-                every.append((name, prefix + (ordinal + i).to_bytes(4, "little")))
+    def send(self, messages: Sequence[Sent]) -> None:
+        for topic, value, key, partition, _, _, timestamp, headers in messages:
             blob = key.encode() if isinstance(key, str) else key
             moment = timestamp or int(self._broker.clock.wall() * 1000)
             with self._broker.call("send"):
                 # One log per output topic, so that its order is the order of sending.
-                self._append(self._broker.log(topic, 0), value, blob, every, moment, partition)
+                self._append(self._broker.log(topic, 0), value, blob, list(headers or ()), moment, partition)
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
         with self._broker.call("increment"):

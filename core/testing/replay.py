@@ -52,7 +52,7 @@ class Replay:
                 engine.run(batch)
             except Poisoned as poison:
                 raise poison.error from poison
-            for topic, value, key, partition, headers, _ in engine.take_outputs():
+            for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
                 blob = key.encode() if isinstance(key, str) else key
                 outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.take_effects()]

@@ -59,7 +59,7 @@ def test_an_output_puts_keys_where_java_does(kafka: Cluster, keys: list[bytes], 
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
     TopicAdmin(Admin(settings, topic), topic).create(topic, PARTITIONS, 1, {})
     sent: list[Sent] = []
-    output = Output(topic, value=bytes).bind(sent.append, PARTITIONS)
+    output = Output(topic, value=bytes).bind(sent, PARTITIONS)
     for key in keys:
         output.send(b"x", key=key)
 
