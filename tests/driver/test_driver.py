@@ -174,6 +174,26 @@ def test_commands_are_part_of_the_order() -> None:
     assert driver.outputs("log") == ["1,2", "close now", "3"]
 
 
+def test_what_on_live_writes_is_refused_since_no_replay_would_repeat_it() -> None:
+    class Eager(Handler[int]):
+        seen = Table(key=str, value=int)
+
+        def on_live(self) -> None:
+            self.seen["starts"] = self.seen.get("starts", 0) + 1
+
+    with pytest.raises(UsageError, match="on_live wrote to seen: that belongs to no record"):
+        Driver(Eager).mark()
+
+
+def test_an_effect_whose_end_no_mark_knows_runs_again_with_its_key() -> None:
+    driver = Driver(Caller)
+    driver.feed(7)
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert [each.key for each in driver.effects] == [("input", 0, 0, 0)] * 2
+
+
 def test_effects_run_after_the_commit_with_the_same_key_again_and_never_in_a_replay() -> None:
     driver = Driver(Caller, delta_interval="off")
     driver.feed_all([7, 8])
