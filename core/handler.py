@@ -44,7 +44,7 @@ class Handler(Generic[V]):
         """
 
     def on_live(self) -> None:
-        """The partition is restored and about to handle new records."""
+        """The partition is restored and about to handle new records. For reading: writing or sending is an error."""
 
     def on_stop(self) -> None:
         """The partition is going away from this instance; nothing that is written here is kept."""

@@ -162,6 +162,11 @@ class Table(Generic[K, V]):
 
     # The engine's side: one call each per transaction
 
+    @property
+    def written(self) -> bool:
+        """There are open writes."""
+        return bool(self._dirty)
+
     def freeze(self) -> Changes:
         """Take the open transaction's writes as bytes; the table goes on with a new, empty layer.
 

@@ -127,7 +127,8 @@ class EffectRunner:
     def _attempt(self, effect: Effect) -> bool:
         """At least once: until it returns, or until the partition goes away."""
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(Exception),
+            # SystemExit too: it would end this thread unseen, and nothing that is owed would run any more.
+            retry=tenacity.retry_if_exception_type(BaseException),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=30),
             stop=tenacity.stop_when_event_set(self._closing),
             sleep=tenacity.sleep_using_event(self._closing),

@@ -36,6 +36,8 @@ _IDLE = 0.5
 _BUSY_IDLE = 0.01
 #: how long a drain waits for effects; what is not done then is owed by the next owner
 _EFFECTS_WAIT = 1.0
+#: side effects owed at which no more records are taken: every mark names them all, and has to fit a message
+_OWED = 10_000
 #: aborts in a row, without a commit between, after which the partition fails
 _ABORTS = 10
 
@@ -78,6 +80,7 @@ class Live:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
         self._effects.submit(self.committer.mark.effects)
         self._engine.handler.on_live()
+        self._engine.refuse_writes("on_live")
 
     def renew(self) -> None:
         """Commit as soon as nothing else is to do: the group's offset is missing or old (rule D6)."""
@@ -122,8 +125,12 @@ class Live:
             self._work.face()
 
     def _take(self) -> None:
-        idle = _BUSY_IDLE if self.fulls.active else _IDLE
-        batch = self._mailbox.take(self._policy.room(), self._policy.wait(self._tools.clock(), idle))
+        wait = self._policy.wait(self._tools.clock(), _BUSY_IDLE if self.fulls.active else _IDLE)
+        if len(self._effects.owed()) >= _OWED:
+            self._signals.pause(min(wait, _BUSY_IDLE))
+            self._rest()
+            return
+        batch = self._mailbox.take(self._policy.room(), wait)
         if batch is None:
             self._rest()
         elif messages := self._fresh(batch):

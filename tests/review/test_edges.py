@@ -1,0 +1,100 @@
+"""Effects that exit, and effects that do not succeed for a long time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from tests.driver.apps import Accounts
+
+from holdfast import Handler, Record, Table
+from holdfast.balancer.assignment import Track
+from holdfast.config.processing import CommitSettings
+from holdfast.handler import EffectKey
+from holdfast.snapshot.records import Effect
+from holdfast.testing import Driver
+from holdfast.worker import live
+from holdfast.worker.effects import EffectRunner
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.tools import Report
+
+tries: list[EffectKey] = []
+
+
+def exits_once(key: EffectKey) -> None:
+    """As some libraries do when they give up."""
+    tries.append(key)
+    if tries.count(key) == 1:
+        raise SystemExit(1)
+
+
+def test_an_effect_that_exits_is_an_attempt_that_failed() -> None:
+    told: list[BaseException] = []
+    runner = EffectRunner(Driver(Accounts).handler(), "effects", lambda effect, error, attempt: told.append(error))
+    effect = Effect(f"{__name__}:exits_once", "input", 0, 7, 0, b"\x90")
+    runner.submit([effect])
+    until = time.monotonic() + 10
+    while runner.owed():
+        assert time.monotonic() < until, f"still owed, told {told}"
+        time.sleep(0.01)
+    assert runner.close(1.0) == ()
+    assert [type(error) for error in told] == [SystemExit]
+
+
+done: list[int] = []
+away = True
+
+
+def elsewhere(key: EffectKey, value: int) -> None:
+    """A service that is away for a while."""
+    if away:
+        raise ConnectionError("away")
+    done.append(value)
+
+
+class Calling(Handler[int]):
+    """An effect for each record."""
+
+    seen = Table(key=int, value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.seen[record.offset] = record.value
+        self.effect(elsewhere, record.value)
+
+
+def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every mark names what is owed: without a bound it would outgrow the message limit, and the partition fail."""
+    global away  # noqa: PLW0603
+    monkeypatch.setattr(live, "_OWED", 5)
+    driver = Driver(Calling)
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=1))
+    driver.position()
+    driver.crash()
+    reports: list[Report] = []
+    worker = PartitionWorker(replace(driver._tools(0), report=reports.append, effects=EffectRunner))
+    worker.start()
+    until = time.monotonic() + 20
+    try:
+        while not reports:
+            assert time.monotonic() < until, worker.status()
+            time.sleep(0.001)
+        track = Track(worker)
+        track.go_live(reports[0].position, reports[0].stream)
+        log = driver.broker.log(driver.names.input, 0)
+        for value in range(50):
+            log.append(driver._encode(value))
+        track.hand_over(list(log.committed(0)))
+        while worker.status()["transaction"] < 5:
+            assert time.monotonic() < until, worker.status()
+            time.sleep(0.001)
+        time.sleep(0.2)
+        assert worker.status()["position"] == 5
+        away = False
+        while len(done) < 50:
+            assert time.monotonic() < until, worker.status()
+            time.sleep(0.001)
+        assert done == list(range(50))
+    finally:
+        worker.lose()
+        assert worker.closed.wait(10)
