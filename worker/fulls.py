@@ -104,7 +104,7 @@ class Fulls:
         try:
             while self._pending is None and (left := deadline - self._tools.clock()) > 0:
                 if self._writer is not None:
-                    self._advance(self._writer, mark.n, -1.0, wait=min(left, 0.1))
+                    self._advance(self._writer, mark.n, left, wait=min(left, 0.1))
                 elif self._written is not None:
                     self._verify_written(*self._written, wait=min(left, 0.1))
                 else:

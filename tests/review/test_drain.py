@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.driver.apps import Accounts, Op, agrees, marks
+from tests.driver.apps import Accounts, Op, agrees, many, marks, snapshot
 
 from holdfast.errors import TransactionAborted
 from holdfast.snapshot import records
@@ -59,3 +59,19 @@ def test_the_last_full_is_not_taken_where_its_mark_was_undone() -> None:
     driver.restore()
     driver.feed(SECOND)
     assert agrees(driver, [FIRST, SECOND])
+
+
+def test_a_last_full_ends_with_the_stop_whatever_the_broker_takes() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, chunk_bytes=4096)
+    ops = many(100)
+    for op in ops:
+        driver.feed(op)
+    driver.commit()
+    driver.broker.on_chunk = lambda: driver.clock.advance(5.0)
+    began = driver.clock()
+    driver.stop()
+    assert driver.clock() - began < driver.settings.service.stop_timeout + 6
+    assert all(mark.fulls == () for mark in marks(driver))
+    driver.restore()
+    assert agrees(driver, ops)
