@@ -214,9 +214,10 @@ def test_a10_a_restore_that_truncation_overtakes_is_planned_again() -> None:
     def overtake(topic: str, partition: int) -> None:
         if topic == driver.names.increment:
             asked[0] += 1
-            if asked[0] == 3:  # the deltas of the first attempt
+            if asked[0] == 2:  # the deltas of the first attempt, after its last mark
                 increment.truncate(increment.start + 1)
 
     driver.broker.on_read = overtake
     driver.restore()
+    assert len(events(driver, "restore_overtaken")) == 1
     assert agrees(driver, [ANN, BOB, ANN2])

@@ -25,7 +25,7 @@ def test_what_is_packed_comes_back(body: bytes, kind: bytes) -> None:
 @given(bodies, st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_flipped_bit_is_noticed_or_harmless(body: bytes, data: st.DataObject) -> None:
-    """The kind letter is checked by what it says; a bit of zstd's own header, or of no body's codec, does not matter."""
+    """The kind letter is checked by what it says; a bit of zstd's header, or an empty body's codec, does not matter."""
     packed = pack(b"M", body)
     bit = data.draw(st.integers(0, 8 * len(packed) - 1))
     damaged = bytearray(packed)
