@@ -10,7 +10,7 @@ from typing import Annotated, assert_never
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from holdfast.dev import daemon
 from holdfast.dev.jars import DEFAULT_VERSION
@@ -83,7 +83,7 @@ def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
     if as_json:
         _print_json(seen)
         return
-    table = Table("broker", "state", "pid", "port", "log", box=None, pad_edge=False)
+    table = Table("broker", "state", "pid", "port", Column("log", overflow="fold"), box=None, pad_edge=False)
     for each in seen.brokers:
         colour = _colour(each.state)
         pid = str(each.pid) if each.pid else "-"
