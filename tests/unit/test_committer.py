@@ -1,0 +1,157 @@
+"""One transaction: header first, mark last, outputs that say where they come from (rules T1, T3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.making import NAMES, PLACE, mark, replaced
+
+from holdfast.errors import MessageRefused, OutcomeUnknown
+from holdfast.output import Sent
+from holdfast.snapshot import records
+from holdfast.snapshot.records import FullRef, Header, Mark, Part
+from holdfast.snapshot.state import Frozen
+from holdfast.table import Changes
+from holdfast.testing.broker import MemoryBroker
+from holdfast.testing.clients import MemoryTransactions
+from holdfast.testing.clock import ManualClock
+from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER, Closing, Committer
+
+OUTPUT: Sent = ("out", b"v", "k", -1, None, None, 0, [("own", b"h")])
+
+
+def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBroker, Committer]:
+    broker = MemoryBroker(ManualClock())
+    producer = MemoryTransactions(broker, NAMES, 0)
+    producer.fence(lambda: False)
+    first = mark(4, last_delta=4)
+    made = Committer(producer, PLACE, first, origin=origin, part_bytes=part_bytes, wall=lambda: 12.5)
+    return broker, made
+
+
+def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Closing:
+    return Closing(position, Frozen(delta, 99, 3), None if no_delta else delta, (), ())
+
+
+def increments(broker: MemoryBroker) -> list[Any]:
+    return [records.unpack(message.value()) for message in broker.log(NAMES.increment, 0).committed()]
+
+
+def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
+    broker, made = committer()
+    made.send([OUTPUT, OUTPUT])
+    done = made.commit(closing(Changes("t", ["a"], [b"1"])), 1)
+    header, part, last = increments(broker)
+    attempt = made.producer.attempt
+    assert header == Header(5, attempt, "l", 40)
+    assert (part.n, part.attempt, part.k) == (5, attempt, 0)
+    assert last == done == made.mark == made.expected
+    assert last == Mark(
+        n=5,
+        attempt=attempt,
+        lineage="l",
+        service="service",
+        partition=0,
+        partitions=4,
+        positions={"input": 70},
+        start=40,
+        digest=(99).to_bytes(16, "little"),
+        keys=3,
+        parts=1,
+        last_delta=5,
+        outputs=2,
+        writer=PLACE.writer,
+        time=12_500,
+    )
+    assert broker.offsets == {("input", 0): 70}
+
+
+def test_the_mark_is_sent_after_the_offsets_and_nothing_after_it() -> None:
+    broker, made = committer()
+    calls: list[str] = []
+    broker.on_call = calls.append
+    made.send([OUTPUT])
+    made.commit(closing(Changes("t", ["a"], [b"1"])), 1)
+    assert calls == ["begin", "increment", "send", "increment", "offsets", "increment", "commit"]
+
+
+def test_a_mark_without_delta_says_where_the_last_one_is() -> None:
+    _, made = committer()
+    done = made.commit(closing(no_delta=True), 1)
+    assert (done.last_delta, done.delta, done.parts) == (4, False, 0)
+    empty = made.commit(closing(), 1)
+    assert (empty.last_delta, empty.delta, empty.parts) == (6, True, 0)
+
+
+def test_outputs_say_where_they_come_from_over_several_sends() -> None:
+    broker, made = committer()
+    for _ in range(2):
+        made.send([OUTPUT, OUTPUT])
+    made.commit(closing(), 1)
+    made.send([OUTPUT])
+    made.commit(closing(), 1)
+    origins = []
+    for message in broker.log("out", 0).committed():
+        own, origin = message.headers() or ()
+        assert own == ("own", b"h")
+        assert origin[0] == ORIGIN_HEADER
+        origins.append(ORIGIN.unpack(origin[1]))
+    assert origins == [(0, 5, 0), (0, 5, 1), (0, 5, 2), (0, 5, 3), (0, 6, 0)]
+
+
+def test_without_origin_outputs_are_sent_as_they_are() -> None:
+    broker, made = committer(origin=False)
+    made.send([OUTPUT])
+    made.commit(closing(), 1)
+    assert [message.headers() for message in broker.log("out", 0).committed()] == [[("own", b"h")]]
+
+
+def test_a_large_delta_is_cut_and_every_part_fits() -> None:
+    broker, made = committer(part_bytes=1000)
+    keys = [f"key{i}" for i in range(100)]
+    delta = Changes("t", keys, [bytes(100)] * 100), Changes("u", ["a"], [None])
+    made.commit(closing(*delta), 1)
+    parts = [record for record in increments(broker) if isinstance(record, Part)]
+    assert [part.k for part in parts] == list(range(len(parts)))
+    assert len(parts) > 10
+    assert all(sum(map(len, part.entries)) <= 1000 for part in parts)
+    assert made.mark.parts == len(parts)
+
+
+def test_a_value_that_fits_no_part_is_named() -> None:
+    _, made = committer(part_bytes=1000)
+    with pytest.raises(MessageRefused, match="table 't', key 'big': a value of 50"):
+        made.commit(closing(Changes("t", ["small", "big"], [b"", bytes(5000)])), 1)
+
+
+def test_after_an_unknown_outcome_both_marks_are_known() -> None:
+    broker, made = committer()
+    before = made.mark
+    broker.fail("commit", OutcomeUnknown("?"))
+    with pytest.raises(OutcomeUnknown):
+        made.commit(closing(), 1)
+    assert (made.mark, made.expected.n) == (before, 5)
+    assert made.is_open
+
+
+def test_an_abort_leaves_nothing_and_the_number_is_used_again() -> None:
+    broker, made = committer()
+    made.abort()  # nothing is open: nothing happens
+    made.send([OUTPUT])
+    made.abort()
+    made.send([OUTPUT])
+    assert made.commit(closing(), 1).n == 5
+    assert len([*broker.log("out", 0).committed()]) == 1
+
+
+def test_references_and_the_writer_stand_in_the_mark() -> None:
+    _, made = committer()
+    ref = FullRef(1, 2, 3, 4, 5)
+    done = made.commit(replaced_refs(closing(), ref), 1)
+    assert (done.fulls, done.writer.instance) == ((ref,), "test")
+    assert replaced(done, fulls=()).identity == done.identity
+
+
+def replaced_refs(of: Closing, ref: FullRef) -> Closing:
+    return of._replace(fulls=(ref,))

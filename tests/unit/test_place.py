@@ -1,0 +1,52 @@
+"""What a mark and a full must agree with: service, partition, their number, and the identity of the topics."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.making import NAMES, mark
+
+from holdfast.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError
+from holdfast.names import Names
+from holdfast.snapshot.place import Place
+
+IDS = {"input": "1", "service.input.increment": "2", "service.input.full": "3"}
+
+
+def test_a_mark_of_this_place_is_accepted() -> None:
+    Place(NAMES, 0, 4, IDS).check(mark(3, topic_ids=IDS))
+    Place(NAMES, 0, 4, IDS).check(mark(3))  # an older writer knew no ids
+
+
+def test_another_namespace_or_partition_is_refused() -> None:
+    staging = Names("service", "input", "staging.")
+    for place in (Place(staging, 0, 4, IDS), Place(NAMES, 1, 4, IDS)):
+        with pytest.raises(DamagedIncrement, match=r"belongs to service 'service' partition 0, not to"):
+            place.check(mark(3))
+
+
+def test_another_number_of_partitions_is_refused() -> None:
+    with pytest.raises(PartitionCountChanged, match="built with 4 partitions, the topic has 8 now") as failure:
+        Place(NAMES, 0, 8, IDS).check(mark(3))
+    assert (failure.value.topic, failure.value.partition, failure.value.position) == ("input", 0, 30)
+
+
+@pytest.mark.parametrize("topic", IDS)
+def test_a_topic_made_anew_is_refused(topic: str) -> None:
+    with pytest.raises(TopicReplaced, match=f"topic {topic} was deleted and created again"):
+        Place(NAMES, 0, 4, IDS | {topic: "other"}).check(mark(3, topic_ids=IDS))
+
+
+def test_names_are_those_of_the_documentation() -> None:
+    names = Names("clearing", "trades", "staging.")
+    assert (names.group, names.increment, names.full, names.transactional_id(7)) == (
+        "staging.clearing",
+        "staging.clearing.trades.increment",
+        "staging.clearing.trades.full",
+        "staging.clearing.trades.7",
+    )
+
+
+@pytest.mark.parametrize(("service", "topic"), [("", "in"), ("a b", "in"), ("a", ""), ("a", "in/out"), ("a\n", "in")])
+def test_illegal_names_are_refused(service: str, topic: str) -> None:
+    with pytest.raises(UsageError, match="use letters, digits"):
+        Names(service, topic)
