@@ -313,13 +313,13 @@ class Live:
         """Abort, and set memory back to the last commit (rules T4, T5); how many records will be handled again."""
         try:
             self.committer.abort()
+            self._tools.metrics.transaction("aborted")
+            # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).
+            self._require_clean_producer()
         except ProducerFenced as error:
             raise self._fenced(error) from error
-        except OutcomeUnknown as error:
+        except (OutcomeUnknown, TransactionAborted) as error:
             raise ProducerDropped(f"the abort's outcome is unknown: {error}") from error
-        self._tools.metrics.transaction("aborted")
-        # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).
-        self._require_clean_producer()
         return self._forget()
 
     def _forget(self) -> int:

@@ -1,0 +1,58 @@
+"""A producer whose death shows only when it is asked for its taint after an abort is fenced or replaced, as any other."""
+
+from __future__ import annotations
+
+import pytest
+from tests.driver.apps import Accounts, Op, agrees
+
+from holdfast.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
+from holdfast.testing import Driver, driver
+from holdfast.testing.clients import MemoryTransactions
+
+FIRST, SECOND = Op("ann", 1), Op("bob", 2)
+
+
+class Dying(MemoryTransactions):
+    """Tells what killed it once, after an abort."""
+
+    cause: KafkaTrouble | None = None
+    aborted = False
+
+    def abort(self) -> None:
+        super().abort()
+        self.aborted = True
+
+    @property
+    def tainted(self) -> str:
+        if self.aborted and Dying.cause is not None:
+            cause, Dying.cause = Dying.cause, None
+            raise cause
+        return ""
+
+    @tainted.setter
+    def tainted(self, reason: str) -> None: ...
+
+
+def aborted(monkeypatch: pytest.MonkeyPatch, cause: KafkaTrouble) -> Driver:
+    monkeypatch.setattr(driver, "MemoryTransactions", Dying)
+    made = Driver(Accounts)
+    made.feed(FIRST)
+    made.commit()
+    made.broker.fail("offsets", TransactionAborted("no"))
+    Dying.cause = cause
+    return made
+
+
+def test_its_memory_is_settled_by_the_last_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = aborted(monkeypatch, OutcomeUnknown("_FATAL"))
+    made.feed(SECOND)
+    assert agrees(made, [FIRST, SECOND])
+
+
+def test_a_rival_is_a_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = aborted(monkeypatch, ProducerFenced("_FENCED"))
+    made.feed(SECOND)
+    with pytest.raises(Fenced):
+        made.commit()
+    made.restore()
+    assert agrees(made, [FIRST, SECOND])
