@@ -1,4 +1,4 @@
-"""A producer whose death shows only when it is asked for its taint after an abort is fenced or replaced, as any other."""
+"""A producer whose death shows only after an abort, when asked for its taint, is fenced or replaced like any other."""
 
 from __future__ import annotations
 
