@@ -123,7 +123,7 @@ class Engine:
         try:
             self.handler.on_batch(records)
         except Exception as error:  # a handler may raise anything
-            raise self._poisoned(records[0], error, batch=len(records) > 1 and self._single) from error
+            raise self._poisoned(records[0], error, batch=self._single) from error
 
     def _run_with_headers(self, messages: Sequence[Message], one_by_one: bool) -> None:
         """Commands are rare: cut the batch at each of them."""

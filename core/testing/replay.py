@@ -48,16 +48,26 @@ class Replay:
         at, size = 0, cycle(sizes)
         while at < len(self._messages):
             batch = self._messages[at : (at := at + max(1, next(size)))]
-            try:
-                engine.run(batch)
-            except Poisoned as poison:
-                raise poison.error from poison
+            self._handle(engine, batch)
             for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
                 blob = key.encode() if isinstance(key, str) else key
                 outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.take_effects()]
             engine.state.commit(engine.freeze(), delta=True)
         self._compare(sizes, engine, outputs, effects)
+
+    def _handle(self, engine: Engine, batch: Sequence[MemoryMessage]) -> None:
+        """As the worker does: a batch that on_batch refuses is handled record by record."""
+        try:
+            try:
+                engine.run(batch)
+            except Poisoned as poison:
+                if not poison.batch:
+                    raise
+                engine.rollback()
+                engine.run(batch, one_by_one=True)
+        except Poisoned as poison:
+            raise poison.error from poison
 
     def _compare(
         self, sizes: Sequence[int], engine: Engine, outputs: dict[str, list[_Sent]], effects: list[object]

@@ -11,7 +11,7 @@ from tests.driver.apps import Accounts, Balance, Caller, Op, call
 from holdfast import Handler, Output, Record, Table
 from holdfast.errors import HandlerFailed, MutatedInPlace, UndecodableRecord, UsageError
 from holdfast.handler import EffectKey
-from holdfast.testing import BatchesMatter, Driver
+from holdfast.testing import Driver
 
 
 def test_a_first_test_is_short() -> None:
@@ -233,38 +233,6 @@ def test_an_effect_that_raises_is_owed_until_it_succeeds() -> None:
     driver.advance(0.2)
     assert driver.mark().effects == ()
     assert [event for event, _ in driver.events].count("effect_failed") == 1
-
-
-class Batched(Handler[int]):
-    sums = Output("sums", value=int)
-    count = Table(key=str, value=int)
-
-    def on_batch(self, records: Sequence[Record[int]]) -> None:
-        for record in records:
-            self.sums.send(record.value)
-        self.count["all"] = self.count.get("all", 0) + len(records)
-
-
-class PerBatch(Handler[int]):
-    sums = Output("sums", value=int)
-
-    def on_batch(self, records: Sequence[Record[int]]) -> None:
-        self.sums.send(sum(record.value for record in records))
-
-
-def test_replay_accepts_a_handler_that_does_not_care_for_batches() -> None:
-    driver = Driver(Batched, batch=3)
-    driver.feed_all(range(10))
-    driver.replay()
-    driver.replay(batches=[4, 1])
-
-
-def test_replay_refuses_one_that_does() -> None:
-    driver = Driver(PerBatch, batch=3)
-    driver.feed_all(range(10))
-    driver.replay(batches=3)
-    with pytest.raises(BatchesMatter, match=r"batches of \[2\] records: output 0 of 'sums'"):
-        driver.replay(batches=2)
 
 
 def test_a_declaration_is_not_a_table() -> None:

@@ -1,0 +1,97 @@
+"""on_batch: undone and redone record by record when it raises; how the input is cut must not matter (3.6, rule M4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import Handler, Output, Record, Table
+from holdfast.errors import HandlerFailed
+from holdfast.testing import BatchesMatter, Driver
+
+
+class Batched(Handler[int]):
+    sums = Output("sums", value=int)
+    count = Table(key=str, value=int)
+
+    def on_batch(self, records: Sequence[Record[int]]) -> None:
+        for record in records:
+            self.sums.send(record.value)
+        self.count["all"] = self.count.get("all", 0) + len(records)
+
+
+class PerBatch(Handler[int]):
+    sums = Output("sums", value=int)
+
+    def on_batch(self, records: Sequence[Record[int]]) -> None:
+        self.sums.send(sum(record.value for record in records))
+
+
+class Both(Handler[int]):
+    """Vectorised, and record by record."""
+
+    sums = Output("sums", value=int)
+    total = Table(key=str, value=int)
+
+    def on_batch(self, records: Sequence[Record[int]]) -> None:
+        for record in records:
+            self.add(record.value)
+        if any(record.value < 0 for record in records):
+            raise ValueError("something is negative")
+
+    def on_record(self, record: Record[int]) -> None:
+        self.add(record.value)
+        if record.value < -10:
+            raise ValueError("too negative")
+
+    def add(self, value: int) -> None:
+        self.total["all"] = self.total.get("all", 0) + value
+        self.sums.send(self.total["all"])
+
+
+def test_a_batch_that_raises_is_undone_and_handled_record_by_record() -> None:
+    driver = Driver(Both, batch=4)
+    driver.feed_all([1, 2, -3, 4, 5, 6])
+    assert driver.outputs("sums") == [1, 3, 0, 4, 9, 15]
+    driver.replay()
+
+
+def test_and_so_the_record_to_blame_is_named() -> None:
+    driver = Driver(Both, batch=4)
+    driver.feed_all([1, 2, -30])
+    with pytest.raises(HandlerFailed, match=r"input\[0\]@2: the handler raised ValueError: too negative"):
+        driver.feed(4)
+    assert driver.outputs("sums") == [1, 3]
+    driver.withdraw()
+    assert driver.outputs("sums") == [1, 3, 7]
+
+
+def test_a_replay_of_the_gap_does_it_in_the_same_way() -> None:
+    driver = Driver(Both, batch=4, delta_interval="off")
+    driver.feed_all([1, 2, -3, 4])
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert driver.table("total") == {"all": 4}
+
+
+def test_replay_accepts_a_handler_that_does_not_care_for_batches() -> None:
+    driver = Driver(Batched, batch=3)
+    driver.feed_all(range(10))
+    driver.replay()
+    driver.replay(batches=[4, 1])
+
+
+def test_replay_refuses_one_that_does() -> None:
+    driver = Driver(PerBatch, batch=3)
+    driver.feed_all(range(10))
+    driver.replay(batches=3)
+    with pytest.raises(BatchesMatter, match=r"batches of \[2\] records: output 0 of 'sums'"):
+        driver.replay(batches=2)
+
+
+def test_a_batch_of_one_is_no_exception() -> None:
+    driver = Driver(Both, batch=1)
+    driver.feed_all([1, -3, 4])
+    assert driver.outputs("sums") == [1, -2, 2]
