@@ -34,6 +34,7 @@ Event = Literal[
     "full_unusable",
     "restore_overtaken",
     "truncated",
+    "truncation_failed",
     "drained",
     "aborted",
     "fenced_away",

@@ -71,7 +71,7 @@ class Transactions(Protocol):
     def begin(self) -> None: ...
 
     def send(self, messages: Sequence[Sent]) -> None:
-        """Queue outputs. May block while the queue is full; raises MessageRefused, TransactionAborted, ProducerFenced."""
+        """Queue outputs. Blocks while the queue is full; raises MessageRefused, TransactionAborted, ProducerFenced."""
         ...
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:

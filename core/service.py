@@ -16,7 +16,7 @@ from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, StartError, UsageError
 from holdfast.handler import Handler, declared
-from holdfast.kafka.admin import Admin
+from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
@@ -201,7 +201,7 @@ class Service:
 class _Wiring:
     """Hands the manager a worker for each partition."""
 
-    def __init__(self, service: Service, admin: Admin, facts: dict[str, Any], log: Log) -> None:
+    def __init__(self, service: Service, admin: Admin, facts: dict[str, TopicFacts], log: Log) -> None:
         self._service, self._admin, self._facts, self._log = service, admin, facts, log
         self.manager: Manager
 
@@ -212,7 +212,8 @@ class _Wiring:
         service, admin, names = self._service, self._admin, self._service.names
         settings, log = service.settings, self._log.bind(partition=partition)
         return Tools(
-            place=self._place(partition),
+            place=self._place(partition, self._facts),
+            locate=lambda: self._place(partition, require(admin, names, ())),
             settings=settings,
             handler=service.handler,
             producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic),
@@ -228,14 +229,14 @@ class _Wiring:
             output_partitions=lambda topic: self._facts[topic].partitions,
         )
 
-    def _place(self, partition: int) -> Place:
+    def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:
         names = self._service.names
         own = (names.input, names.increment, names.full)
         return Place(
             names=names,
             partition=partition,
-            partitions=self._facts[names.input].partitions,
-            topic_ids={topic: self._facts[topic].id for topic in own},
+            partitions=facts[names.input].partitions,
+            topic_ids={topic: facts[topic].id for topic in own},
             writer=Writer(
                 instance=self._service.settings.service.identity,
                 host=socket.gethostname(),

@@ -190,9 +190,8 @@ class Table(Generic[K, V]):
         self._frozen = {}
 
     def rollback(self) -> None:
-        """Forget the frozen writes and the open ones."""
-        for key in (*self._frozen, *self._dirty):
-            self._cache.pop(key, None)
+        """Forget the frozen writes and the open ones, and every decoded value: one may have been changed in place."""
+        self._cache.clear()
         self._frozen, self._dirty = {}, {}
 
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:

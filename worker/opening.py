@@ -19,6 +19,7 @@ from holdfast.errors import (
 from holdfast.ports import Cancelled, OutOfRange, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
+from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, last_mark, restore
 from holdfast.snapshot.state import State
@@ -51,6 +52,11 @@ class Opening:
         :raises Misconfigured: a right is missing. :raises Cancelled:
         """
         return self._patiently("fence", self._fence_once, tenacity.stop_never)
+
+    def locate(self) -> Place:
+        """The topics as they are now: one may have been deleted, created again or grown while this process ran."""
+        until = self._tools.clock() + self._tools.settings.restore.deadline
+        return self._patiently("describe the topics", self._tools.locate, lambda _: self._tools.clock() >= until)
 
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""

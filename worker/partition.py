@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.errors import Fenced, KafkaTrouble, Lost, OwnershipError, PartitionError
@@ -155,6 +156,8 @@ class PartitionWorker:
                 return
             self._drop_live()
         self._tools.log.info("restoring")
+        self._tools = replace(self._tools, place=self._opening.locate())
+        self._opening = Opening(self._tools, self._signals)
         self._opened = self._opening.restore()
         self._tell_restored(self._opened)
         self._go(Event.RESTORED)

@@ -34,7 +34,9 @@ class Report(NamedTuple):
 class Tools:
     """One partition's surroundings. Everything here may be called from the partition's thread."""
 
+    #: where the partition was when it was assigned; `locate` asks the brokers again before each restore
     place: Place
+    locate: Callable[[], Place]
     settings: Settings
     handler: Callable[[], Handler[Any]]
     producer: Callable[[], Transactions]

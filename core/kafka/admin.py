@@ -22,6 +22,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, RestoreTimeout
 from holdfast.kafka.errors import describe, kafka_error, translate
 from holdfast.kafka.taint import quiet_logger
+from holdfast.observe import Log
 from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
@@ -43,6 +44,7 @@ class Admin:
 
     def __init__(self, settings: Settings, group: str) -> None:
         self._group = group
+        self._log = Log(service=group)
         config: dict[str, Any] = dict(client.admin(settings))
         config["logger"] = quiet_logger("admin")
         self.client = AdminClient(config)
@@ -116,7 +118,14 @@ class Admin:
         return answer
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        self.client.delete_records([TopicPartition(topic, partition, before)], request_timeout=_ATTEMPT)
+        place = TopicPartition(topic, partition, before)
+        future = self.client.delete_records([place], request_timeout=_ATTEMPT)[place]
+        future.add_done_callback(lambda done: self._tell_deletion(topic, partition, before, done))
+
+    def _tell_deletion(self, topic: str, partition: int, before: int, done: Future[Any]) -> None:
+        error = done.exception()
+        if error is not None:
+            self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause=str(error))
 
     def _offset(self, topic: str, partition: int, spec: Any, cancelled: Callable[[], bool]) -> int:
         offset: int = result(self._ask(topic, partition, spec), cancelled).offset

@@ -80,6 +80,8 @@ class KafkaTransactions:
 
     def send_offsets(self, position: int, membership: Any) -> None:
         # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
+        # From here on any lost connection counts: the offsets go to the group's coordinator, not to ours.
+        self._taint.in_transaction = True
         producer, offsets = self._alive(), [TopicPartition(self._input, self._partition, position)]
         self._resume(lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
         deadline = self._clock() + self._timeout
@@ -219,9 +221,12 @@ class KafkaFullSink:
                 raise translate(error) from error
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:
-        self._producer.poll(0)
-        if wait > 0 and len(self._offsets) < self._sent:
-            self._producer.flush(wait)
+        try:
+            self._producer.poll(0)
+            if wait > 0 and len(self._offsets) < self._sent:
+                self._producer.flush(wait)
+        except KafkaException as error:
+            raise translate(error) from error
         if self._refused is not None:
             raise KafkaTrouble(f"a chunk was not written: {self._refused}")
         return self._offsets

@@ -7,28 +7,23 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from holdfast import serde
-from holdfast.config.processing import SnapshotSettings
+from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
 from holdfast.handler import Handler, declared, input_type
 from holdfast.names import Names
-from holdfast.observe import Log, PartitionMetrics
 from holdfast.output import Headers, Output
-from holdfast.ports import Membership
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import FullRef, Header, Mark, Writer
-from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.clients import MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
-from holdfast.testing.clock import ManualClock
+from holdfast.snapshot.records import FullRef, Mark
 from holdfast.testing.lane import Lane
 from holdfast.testing.replay import Replay
-from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects
+from holdfast.testing.stepped import EffectCall
+from holdfast.testing.wiring import Wiring
 from holdfast.worker.committer import ORIGIN_HEADER
 from holdfast.worker.engine import COMMAND_HEADER, Engine
-from holdfast.worker.tools import Report, Tools
 
 _TICKS = 50
+_TRANSACTION = 100
+_MANUAL = 1_000_000
 _FULL_TICKS = 1000
 
 
@@ -42,7 +37,7 @@ class OutputRecord(NamedTuple):
     timestamp: int
 
 
-class Driver:
+class Driver(Wiring):
     """Feeds a handler and shows what it did.
 
         driver = Driver(Clearing)
@@ -59,11 +54,11 @@ class Driver:
     :param handler: the Handler class, or a function without arguments that makes one.
     :param delta_interval: "commit", seconds, or "off": as `snapshot.delta_interval`.
     :param batch: records that are handed to the handler at once; fewer at a commit.
-    :param autocommit: `outputs`, `table`, `effects`, `replay` and `stop` commit first what was fed. Without it only
-        `commit` and `advance` do, as time does in the service.
+    :param autocommit: commit every 100 records, and before `outputs`, `table`, `effects`, `replay` and `stop`. Without
+        it only `commit` and `advance` do, as time does in the service.
     :param run_effects: call the functions given to `Handler.effect`; otherwise they are only noted in `effects`.
     :param output_partitions: what a `partitioner` of an Output is told.
-    :param settings: the whole tree, instead of `delta_interval` and development mode.
+    :param settings: the whole tree, instead of `delta_interval`, development mode and short transactions.
     """
 
     def __init__(
@@ -79,23 +74,16 @@ class Driver:
         input: str = "input",
         output_partitions: int = 1,
     ) -> None:
-        self._factory, self._kind = handler, handler if isinstance(handler, type) else type(handler())
-        self.settings = settings or Settings(
-            service=ServiceSettings(mode="development"), snapshot=SnapshotSettings(delta_interval=delta_interval)
+        kind = handler if isinstance(handler, type) else type(handler())
+        values = settings or Settings(
+            service=ServiceSettings(mode="development"),
+            snapshot=SnapshotSettings(delta_interval=delta_interval),
+            commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL),
         )
-        self.clock = ManualClock()
-        #: the cluster in memory: for tests of faults
-        self.broker = MemoryBroker(self.clock)
-        self.names = Names(self._kind.__name__.lower(), input)
-        self.offsets = MemoryOffsets(self.broker)
-        self._batch, self._partitions, self._autocommit = batch, partitions, autocommit
-        self._encode = serde.for_messages(input_type(self._kind)).encode
+        super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
+        self._kind, self._batch, self._autocommit = kind, batch, autocommit
+        self._encode = serde.for_messages(input_type(kind)).encode
         self._run_effects, self._output_partitions = run_effects, output_partitions
-        self._effects: list[EffectCall] = []
-        self._log = EventLog()
-        self._membership = Membership(1, self.broker.generation, "driver")
-        self._lanes: dict[int, Lane] = {}
-        self._inline: dict[int, InlineEffects] = {}
 
     # Feeding
 
@@ -293,62 +281,3 @@ class Driver:
                 return output
         topics = ", ".join(output.topic for output in outputs.values()) or "none"
         raise UsageError(f"{self._kind.__name__} declares no output {name!r}; it has: {topics}")
-
-    def _write_genesis(self, partition: int) -> None:
-        """The first start is an act (rule D5): here the driver's."""
-        producer = MemoryTransactions(self.broker, self.names, partition)
-        place = self._place(partition)
-        mark = Mark(
-            n=0,
-            attempt=producer.attempt,
-            lineage="driver",
-            service=self.names.group,
-            partition=partition,
-            partitions=self._partitions,
-            positions={self.names.input: 0},
-            start=0,
-            topic_ids=place.topic_ids,
-            digest=digest.to_bytes(0),
-            writer=place.writer,
-            time=int(self.clock.wall() * 1000),
-        )
-        producer.fence(lambda: False)
-        producer.begin()
-        for record in (Header(0, producer.attempt, mark.lineage, 0), mark):
-            producer.send_increment(self.names.increment, partition, records.pack(record))
-        producer.commit()
-        self.broker.offsets[self.names.input, partition] = 0
-
-    def _place(self, partition: int) -> Place:
-        names = self.names
-        ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
-        return Place(names, partition, self._partitions, ids, Writer(instance="driver"))
-
-    def _tools(self, partition: int) -> Tools:
-        return Tools(
-            place=self._place(partition),
-            settings=self.settings,
-            handler=self._factory,
-            producer=lambda: MemoryTransactions(self.broker, self.names, partition),
-            reader=lambda cancelled: MemoryReader(self.broker, cancelled),
-            full_sink=lambda: MemoryFullSink(self.broker, self.names.full, partition),
-            offsets=self.offsets,
-            membership=lambda: self._membership,
-            report=self._report,
-            log=Log(self._log),
-            metrics=PartitionMetrics(self.names.group, partition),
-            clock=self.clock,
-            wall=self.clock.wall,
-            output_partitions=lambda topic: self._output_partitions,
-            effects=lambda handler, name, report: self._new_effects(partition, handler, report),
-        )
-
-    def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:
-        self._inline[partition] = InlineEffects(handler, report, self._effects, run=self._run_effects)
-        return self._inline[partition]
-
-    def _report(self, report: Report) -> None:
-        if report.kind == "stale":
-            self._membership = Membership(self._membership.version + 1, self.broker.generation, "driver")
-        else:
-            self._lanes[report.partition].report(report)

@@ -6,18 +6,41 @@ import random
 import time
 
 import pytest
-from tests.system.stage import Stage
+from tests.system.conftest import StageFactory
+from tests.system.stage import KIP848, Stage
 
 pytestmark = pytest.mark.kafka
 
 KILLS, RECORDS = 10, 200_000
 #: small transactions: many of them, so that kills hit every step of one
 SMALL = {"HOLDFAST_COMMIT__MAX_RECORDS": "100"}
+FULLS = {
+    "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1",
+    "HOLDFAST_SNAPSHOT__KEEP": "1",
+    "HOLDFAST_SNAPSHOT__SLICE_BUDGET": "0.0005",
+}
+VARIANTS = {
+    "consumer": KIP848,
+    "deltas-now-and-then": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1"},
+    "marks-only": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"},
+    "fulls-all-the-time": FULLS,
+    "fulls-and-deltas-now-and-then": {**FULLS, "HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1"},
+}
 
 
 def test_ten_kills_lose_nothing_and_double_nothing(stage: Stage, seed: int) -> None:
+    kill_in_a_loop(stage, seed, {})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ten_kills_in_other_modes(stage: Stage, seed: int, variant: str) -> None:
+    kill_in_a_loop(stage, seed, VARIANTS[variant])
+
+
+def kill_in_a_loop(stage: Stage, seed: int, settings: dict[str, str]) -> None:
     moments = random.Random(seed)
-    pair = [stage.process(name, **SMALL) for name in ("a", "b")]
+    pair = [stage.process(name, **SMALL, **settings) for name in ("a", "b")]
     for number in range(1, KILLS + 1):
         victim = moments.choice(pair)
         victim.await_that(victim.live, "a live partition")
@@ -29,4 +52,29 @@ def test_ten_kills_lose_nothing_and_double_nothing(stage: Stage, seed: int) -> N
         print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s with {held}, at {stage.position()}")
         victim.start()
     stage.await_all()
+    if settings:  # without a delta in every commit, only the full of a clean stop holds the whole state
+        assert [process.stop() for process in pair] == [0, 0]
+    stage.verify()
+
+
+def test_a_kill_of_all_in_the_middle_of_their_restores(stages: StageFactory) -> None:
+    """Twice: the second owner is killed while it replays, the third one finishes."""
+    replay = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+    stage = stages(2).create_topics()
+    stage.feed(2000)
+    pair = [stage.process(name, **replay) for name in ("a", "b")]
+    stage.await_all()
+    for process in pair:
+        process.kill()
+    # From here on records take a millisecond, so the replay of the gap takes a second.
+    slow = [stage.process(name, **replay, PROBE_SLOW="0.001") for name in ("c", "d")]
+    slow[0].await_that(lambda: any(process.events("restored") for process in slow), "a restored partition")
+    for process in slow:
+        assert not process.events("live"), "it was too late to kill it"
+        process.kill()
+    last = stage.process("e", **replay).await_live(0, 1)
+    assert sum(event["records"] for event in last.events("replayed")) == 2000
+    stage.feed(500)
+    stage.await_all()
+    assert last.stop() == 0
     stage.verify()
