@@ -6,7 +6,7 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees
 
 from holdfast.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
-from holdfast.testing import Driver, driver
+from holdfast.testing import Driver, wiring
 from holdfast.testing.clients import MemoryTransactions
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
@@ -34,7 +34,7 @@ class Dying(MemoryTransactions):
 
 
 def aborted(monkeypatch: pytest.MonkeyPatch, cause: KafkaTrouble) -> Driver:
-    monkeypatch.setattr(driver, "MemoryTransactions", Dying)
+    monkeypatch.setattr(wiring, "MemoryTransactions", Dying)
     made = Driver(Accounts)
     made.feed(FIRST)
     made.commit()

@@ -1,0 +1,100 @@
+"""What `Service` does for a real cluster, for the one in memory: names, tools for the workers, the first start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.config.settings import Settings
+from holdfast.handler import Handler
+from holdfast.names import Names
+from holdfast.observe import Log, PartitionMetrics
+from holdfast.ports import Membership
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Header, Mark, Writer
+from holdfast.testing.broker import MemoryBroker
+from holdfast.testing.clients import MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.lane import Lane
+from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects
+from holdfast.worker.tools import Report, Tools
+
+
+class Wiring:
+    """The base of the driver: everything that a test does not call."""
+
+    _run_effects = False
+    _output_partitions = 1
+
+    def __init__(self, factory: Callable[[], Handler[Any]], settings: Settings, names: Names, partitions: int) -> None:
+        self._factory, self.settings, self.names, self._partitions = factory, settings, names, partitions
+        self.clock = ManualClock()
+        #: the cluster in memory: for tests of faults
+        self.broker = MemoryBroker(self.clock)
+        self.offsets = MemoryOffsets(self.broker)
+        self._effects: list[EffectCall] = []
+        self._log = EventLog()
+        self._membership = Membership(1, self.broker.generation, "driver")
+        self._lanes: dict[int, Lane] = {}
+        self._inline: dict[int, InlineEffects] = {}
+
+    def _write_genesis(self, partition: int) -> None:
+        """The first start is an act (rule D5): here the driver's."""
+        producer = MemoryTransactions(self.broker, self.names, partition)
+        place = self._place(partition)
+        mark = Mark(
+            n=0,
+            attempt=producer.attempt,
+            lineage="driver",
+            service=self.names.group,
+            partition=partition,
+            partitions=self._partitions,
+            positions={self.names.input: 0},
+            start=0,
+            topic_ids=place.topic_ids,
+            digest=digest.to_bytes(0),
+            writer=place.writer,
+            time=int(self.clock.wall() * 1000),
+        )
+        producer.fence(lambda: False)
+        producer.begin()
+        for record in (Header(0, producer.attempt, mark.lineage, 0), mark):
+            producer.send_increment(self.names.increment, partition, records.pack(record))
+        producer.commit()
+        self.broker.offsets[self.names.input, partition] = 0
+
+    def _place(self, partition: int) -> Place:
+        names = self.names
+        ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
+        return Place(names, partition, self._partitions, ids, Writer(instance="driver"))
+
+    def _tools(self, partition: int) -> Tools:
+        return Tools(
+            place=self._place(partition),
+            locate=lambda: self._place(partition),
+            settings=self.settings,
+            handler=self._factory,
+            producer=lambda: MemoryTransactions(self.broker, self.names, partition),
+            reader=lambda cancelled: MemoryReader(self.broker, cancelled),
+            full_sink=lambda: MemoryFullSink(self.broker, self.names.full, partition),
+            offsets=self.offsets,
+            membership=lambda: self._membership,
+            report=self._report,
+            log=Log(self._log),
+            metrics=PartitionMetrics(self.names.group, partition),
+            clock=self.clock,
+            wall=self.clock.wall,
+            output_partitions=lambda topic: self._output_partitions,
+            effects=lambda handler, name, report: self._new_effects(partition, handler, report),
+        )
+
+    def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:
+        self._inline[partition] = InlineEffects(handler, report, self._effects, run=self._run_effects)
+        return self._inline[partition]
+
+    def _report(self, report: Report) -> None:
+        if report.kind == "stale":
+            self._membership = Membership(self._membership.version + 1, self.broker.generation, "driver")
+        else:
+            self._lanes[report.partition].report(report)
