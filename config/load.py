@@ -75,7 +75,7 @@ class _LayerSource(PydanticBaseSettingsSource):
         super().__init__(settings_cls)
         self._tree = _nested(layer)
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         return self._tree.get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from holdfast.errors import (
     MessageRefused,
     OutcomeUnknown,
     OutputRefused,
-    PartitionError,
     ProducerFenced,
     TransactionAborted,
 )
@@ -28,6 +27,7 @@ from holdfast.worker.fulls import Fulls
 from holdfast.worker.lifecycle import Event
 from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.policy import CommitPolicy, SnapshotPolicy
+from holdfast.worker.refusals import fenced, missing, refused
 from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Report, Tools
 from holdfast.worker.work import Work, offset
@@ -192,13 +192,7 @@ class Live:
         if batch.next <= self._taken:
             return ()
         if batch.previous > self._taken:
-            raise PartitionError(
-                f"records from {self._taken} to {batch.previous} never arrived: nothing was skipped; this is a bug in "
-                f"holdfast, `holdfast retry {self._tools.place.partition}` restores",
-                topic=self._tools.place.input,
-                partition=self._tools.place.partition,
-                position=self.position,
-            )
+            raise missing(self._tools.place, self._taken, batch.previous)
         taken, self._taken = self._taken, batch.next
         if batch.previous < taken:
             return [message for message in batch.messages if offset(message) >= taken]
@@ -379,24 +373,11 @@ class Live:
             raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
 
     def _refused(self, why: str, position: int) -> OutputRefused:
-        place = self._tools.place
-        return OutputRefused(
-            f"{why}. Nothing was skipped; then `holdfast retry {place.partition}`",
-            topic=place.input,
-            partition=place.partition,
-            position=position,
-        )
+        return refused(self._tools.place, why, position)
 
     def _fenced(self, error: HoldfastError) -> Fenced | Lost:
         self._tools.metrics.transaction("fenced")
-        place = self._tools.place
-        kind = Lost if self._signals.lost() else Fenced
-        return kind(
-            f"a newer owner has fenced this one ({error}); what was not committed is thrown away",
-            topic=place.input,
-            partition=place.partition,
-            position=self.committer.position,
-        )
+        return fenced(self._tools.place, error, self.committer.position, lost=self._signals.lost())
 
 
 def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.errors import Fenced, KafkaTrouble, Lost, OwnershipError, PartitionError
+from holdfast.errors import Fenced
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
-from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.frames import clear_frames
@@ -18,12 +17,13 @@ from holdfast.worker.lifecycle import Event, Lifecycle, Phase
 from holdfast.worker.live import Live, ProducerDropped
 from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.opening import Opened, Opening
+from holdfast.worker.ownership import Ownership
 from holdfast.worker.signals import Signals
+from holdfast.worker.telling import tell_failed, tell_restored
 from holdfast.worker.tools import Report, Tools
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
-_ASK_EVERY: Final = 0.1
 
 
 class PartitionWorker:
@@ -40,7 +40,7 @@ class PartitionWorker:
         self._producer: Transactions | None = None
         self._opened: Opened | None = None
         self._live: Live | None = None
-        self._fences: list[float] = []
+        self._ownership = Ownership(tools, self._signals)
         self._phases: dict[Phase, Callable[[], None]] = {
             Phase.FENCING: self._fence,
             Phase.RESTORING: self._restore,
@@ -138,7 +138,7 @@ class PartitionWorker:
         began = self._tools.clock()
         self._drop_producer()
         if self._live is not None:
-            self._await_confirmation()
+            self._ownership.await_confirmation()
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
         self._producer = self._opening.fence()
         seconds = self._tools.clock() - began
@@ -159,7 +159,7 @@ class PartitionWorker:
         self._tools = replace(self._tools, place=self._opening.locate())
         self._opening = Opening(self._tools, self._signals)
         self._opened = self._opening.restore()
-        self._tell_restored(self._opened)
+        tell_restored(self._tools, self._opened.restored)
         self._go(Event.RESTORED)
 
     def _replay(self) -> None:
@@ -203,11 +203,11 @@ class PartitionWorker:
         """Stay assigned and paused, hold no state; a fence is tried again only if the group says we are the owner."""
         cause = self._life.cause
         self._drop()
-        self._tell_failed(cause)
+        tell_failed(self._tools, cause)
         clear_frames(cause)
         while (event := self._signals.event()) is None:
             self._signals.forget_failure()
-            fenced = isinstance(cause, Fenced) and self._confirmed()
+            fenced = isinstance(cause, Fenced) and self._ownership.may_fence_again()
             if fenced:
                 event = Event.RETRY
                 break
@@ -215,38 +215,6 @@ class PartitionWorker:
         if event is Event.RETRY:
             self._tools.log.info("retrying", after=str(cause))
         self._go(event)
-
-    def _await_confirmation(self) -> None:
-        """Before fencing again with a state in memory: a lost connection may be a zombie's first sign (rule T8).
-
-        While a rebalance is under way the group names no owner, so it is asked for as long as a session.
-        """
-        until = self._tools.clock() + self._tools.settings.group.session_seconds
-        while not self._is_owner():
-            if self._signals.leaving():
-                raise Cancelled
-            if self._tools.clock() >= until:
-                place = self._tools.place
-                raise Fenced("the group names another owner", topic=place.input, partition=self.partition)
-            self._signals.any.wait(_ASK_EVERY)
-
-    def _confirmed(self) -> bool:
-        """A round trip begun after the fence: memory of an assignment is a zombie's memory (rule T8)."""
-        settings, now = self._tools.settings.failure, self._tools.clock()
-        self._fences = [at for at in self._fences if now - at < settings.fence_window]
-        if len(self._fences) >= settings.fence_limit:
-            return False
-        if owner := self._is_owner():
-            self._fences.append(now)
-        return owner
-
-    def _is_owner(self) -> bool:
-        try:
-            member = self._tools.membership().member_id
-            return self._tools.offsets.is_member(member, self._tools.place.input, self.partition)
-        except KafkaTrouble as error:
-            self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
-            return False
 
     # Small helpers
 
@@ -261,37 +229,6 @@ class PartitionWorker:
             part_bytes=settings.kafka.message_max_bytes // 2,
             wall=self._tools.wall,
         )
-
-    def _tell_restored(self, opened: Opened) -> None:
-        restored = opened.restored
-        self._tools.metrics.takeover("restore", restored.seconds)
-        self._tools.log.info(
-            "restored",
-            full=restored.full.offset if restored.full else None,
-            deltas=restored.deltas,
-            keys=restored.state.keys,
-            bytes=sum(sum(map(len, table.stored.values())) for table in restored.state.tables.values()),
-            seconds=round(restored.seconds, 3),
-            n=restored.mark.n,
-            position=restored.mark.positions[self._tools.place.input],
-            digest=digest.show(restored.state.digest),
-        )
-
-    def _tell_failed(self, cause: BaseException | None) -> None:
-        if cause is None:
-            return
-        self._tools.metrics.failed(cause)
-        # Losing a partition is no failure of it: who owned it says so and lets go.
-        gone = isinstance(cause, OwnershipError)
-        details = isinstance(cause, PartitionError) and (gone or cause.__cause__ is None)
-        self._tools.log.error(
-            "fenced_away" if gone else "failed",
-            error=type(cause).__name__,
-            cause=str(cause),
-            exc_info=None if details else cause,
-        )
-        if not isinstance(cause, Lost):
-            self._tools.report(Report(self.partition, "failed", cause=cause))
 
     def _drop(self) -> None:
         self._drop_live()

@@ -17,6 +17,7 @@ from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.opening import Opening
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.signals import Signals
+from holdfast.worker.telling import tell_failed
 from holdfast.worker.tools import Tools
 
 
@@ -165,7 +166,7 @@ class SteppedWorker(PartitionWorker):
             self._parked = True
             cause = self.cause
             self._drop()
-            self._tell_failed(cause)
+            tell_failed(self._tools, cause)
         event = self._signals.event()
         if event is not None:
             self._parked = False

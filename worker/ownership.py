@@ -1,0 +1,54 @@
+"""Whether this process still owns a partition, by a round trip begun now: memory is a zombie's memory (rule T8)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.errors import Fenced, KafkaTrouble
+from holdfast.ports import Cancelled
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Tools
+
+_ASK_EVERY: Final = 0.1
+
+
+class Ownership:
+    """Used by the partition's thread."""
+
+    def __init__(self, tools: Tools, signals: Signals) -> None:
+        self._tools, self._signals = tools, signals
+        self._fences: list[float] = []
+
+    def await_confirmation(self) -> None:
+        """Before fencing again with a state in memory: a lost connection may be a zombie's first sign.
+
+        While a rebalance is under way the group names no owner, so it is asked for as long as a session.
+
+        :raises Fenced: the group names another owner. :raises Cancelled: the partition is taken from us meanwhile.
+        """
+        until = self._tools.clock() + self._tools.settings.group.session_seconds
+        while not self._asked():
+            if self._signals.leaving():
+                raise Cancelled
+            if self._tools.clock() >= until:
+                place = self._tools.place
+                raise Fenced("the group names another owner", topic=place.input, partition=place.partition)
+            self._signals.any.wait(_ASK_EVERY)
+
+    def may_fence_again(self) -> bool:
+        """After a fence: the group says we are the owner, and it has not happened too often."""
+        settings, now = self._tools.settings.failure, self._tools.clock()
+        self._fences = [at for at in self._fences if now - at < settings.fence_window]
+        if len(self._fences) >= settings.fence_limit:
+            return False
+        if owner := self._asked():
+            self._fences.append(now)
+        return owner
+
+    def _asked(self) -> bool:
+        place = self._tools.place
+        try:
+            return self._tools.offsets.is_member(self._tools.membership().member_id, place.input, place.partition)
+        except KafkaTrouble as error:
+            self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
+            return False

@@ -1,0 +1,36 @@
+"""The errors with which live work ends, worded in one place."""
+
+from __future__ import annotations
+
+from holdfast.errors import Fenced, HoldfastError, Lost, OutputRefused, PartitionError
+from holdfast.snapshot.place import Place
+
+
+def refused(place: Place, why: str, position: int) -> OutputRefused:
+    return OutputRefused(
+        f"{why}. Nothing was skipped; then `holdfast retry {place.partition}`",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )
+
+
+def fenced(place: Place, error: HoldfastError, position: int, *, lost: bool) -> Fenced | Lost:
+    """Which of the two it is called depends on whether the group has told us first."""
+    kind = Lost if lost else Fenced
+    return kind(
+        f"a newer owner has fenced this one ({error}); what was not committed is thrown away",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )
+
+
+def missing(place: Place, position: int, offered: int) -> PartitionError:
+    return PartitionError(
+        f"records from {position} to {offered} never arrived: nothing was skipped; this is a bug in holdfast, "
+        f"`holdfast retry {place.partition}` restores",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )

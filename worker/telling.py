@@ -1,0 +1,40 @@
+"""What an operator is told of a restore and of a failure."""
+
+from __future__ import annotations
+
+from holdfast.errors import Lost, OwnershipError, PartitionError
+from holdfast.snapshot import digest
+from holdfast.snapshot.restore import Restored
+from holdfast.worker.tools import Report, Tools
+
+
+def tell_restored(tools: Tools, restored: Restored) -> None:
+    tools.metrics.takeover("restore", restored.seconds)
+    tools.log.info(
+        "restored",
+        full=restored.full.offset if restored.full else None,
+        deltas=restored.deltas,
+        keys=restored.state.keys,
+        bytes=sum(sum(map(len, table.stored.values())) for table in restored.state.tables.values()),
+        seconds=round(restored.seconds, 3),
+        n=restored.mark.n,
+        position=restored.mark.positions[tools.place.input],
+        digest=digest.show(restored.state.digest),
+    )
+
+
+def tell_failed(tools: Tools, cause: BaseException | None) -> None:
+    """Losing a partition is no failure of it: who owned it says so and lets go."""
+    if cause is None:
+        return
+    tools.metrics.failed(cause)
+    gone = isinstance(cause, OwnershipError)
+    explained = isinstance(cause, PartitionError) and (gone or cause.__cause__ is None)
+    tools.log.error(
+        "fenced_away" if gone else "failed",
+        error=type(cause).__name__,
+        cause=str(cause),
+        exc_info=None if explained else cause,
+    )
+    if not isinstance(cause, Lost):
+        tools.report(Report(tools.place.partition, "failed", cause=cause))
