@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.testing import Driver
 from holdfast.testing.broker import Call
+from holdfast.worker.lifecycle import Phase
 
 CALLS: tuple[Call, ...] = ("begin", "send", "increment", "offsets", "commit")
 FIRST, SECOND, THIRD = Op("ann", 1), Op("ann", 2), Op("bob", 3)
@@ -182,6 +183,14 @@ def stop(driver: Driver) -> None:
     driver.restore()
 
 
+def takeover(driver: Driver) -> None:
+    """The old owner does not know, and goes on."""
+    old = driver._lanes[0].worker
+    driver.restore()
+    old.commit()
+    assert old.phase is not Phase.CLOSED
+
+
 def aborted_input(driver: Driver) -> None:
     log = driver.broker.log("input", 0)
     log.abort_record(log.append(b"never committed"))
@@ -196,6 +205,8 @@ ACTIONS: dict[str, Callable[[Driver], object]] = {
     "stop": stop,
     "aborted input": aborted_input,
     "hold": lambda driver: driver.broker.hold_next_end(),
+    "release": lambda driver: driver.broker.release(),
+    "takeover": takeover,
 }
 
 
