@@ -83,7 +83,10 @@ def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
         found, follower = None, -1
         for batch in reader.read(topic, partition, lower, upper):
             for message in batch:
-                if frame.kind_of(message.value()) == b"M":
+                kind = frame.kind_of(message.value())
+                if kind not in (b"H", b"P", b"M"):
+                    raise frame.BadFrame(f"kind {kind!r} at offset {message.offset()} does not belong on {topic}")
+                if kind == b"M":
                     found, follower = message.value(), -1
                 elif follower < 0:
                     follower = message.offset() or 0

@@ -7,7 +7,18 @@ import pytest
 from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, marks
 
 from holdfast import Handler, Output, Record, Table
-from holdfast.errors import HandlerFailed, HangingTransaction, NonDeterministicReplay, RetentionGap, TopicReplaced
+from holdfast.errors import (
+    DamagedIncrement,
+    DigestMismatch,
+    HandlerFailed,
+    HangingTransaction,
+    NonDeterministicReplay,
+    RetentionGap,
+    TopicReplaced,
+)
+from holdfast.snapshot import records
+from holdfast.snapshot.records import Part
+from holdfast.table import Changes
 from holdfast.testing import Driver
 from holdfast.testing.log import Transaction
 
@@ -195,4 +206,47 @@ def test_a_topic_that_was_deleted_and_made_anew_is_another_topic(monkeypatch: py
     place.topic_ids["input"] = "another"
     monkeypatch.setattr(driver, "_place", lambda partition: place)
     with pytest.raises(TopicReplaced, match="topic input was deleted and created again"):
+        driver.restore()
+
+
+def forge(driver: Driver) -> int:
+    """Change a value in a delta, with a frame that is right; its offset."""
+    log = driver.broker.log(driver.names.increment, 0)
+    for message in log.committed():
+        record = records.unpack(message.value())
+        if isinstance(record, Part):
+            entry = records.entry(Changes("balances", ["ann"], [msgspec.msgpack.encode({"total": 99})]))
+            log.replace(message.offset(), records.pack(Part(record.n, record.attempt, record.k, [entry])))
+            return message.offset()
+    raise AssertionError("no delta")
+
+
+def test_a_state_that_is_not_the_one_that_was_written_never_goes_live() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    driver.crash()
+    forge(driver)
+    with pytest.raises(DigestMismatch, match=r"the restored state's digest is .*, its writer recorded"):
+        driver.restore()
+
+
+@pytest.mark.parametrize("garbage", [b"", b"not ours", b"\x01Zgarbage and more of it", b"\x02" + bytes(30)])
+def test_a_record_that_is_not_ours_on_the_increment_topic_is_damage(garbage: bytes) -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    driver.crash()
+    driver.broker.log(driver.names.increment, 0).append(garbage)
+    with pytest.raises(DamagedIncrement, match="a record cannot be read"):
+        driver.restore()
+
+
+def test_a_table_that_the_code_does_not_declare_any_more_is_not_dropped_in_silence() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    driver.crash()
+    driver._factory = Clock
+    with pytest.raises(DamagedIncrement, match="holds table 'balances', this code declares: seen"):
         driver.restore()
