@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -261,3 +263,8 @@ def test_the_input_type_tells_how_values_are_encoded() -> None:
     structs.feed(msgspec.json.encode({"b": 2}))
     assert raw.table("seen") == {0: b"\x00\xff"}
     assert structs.table("seen") == {0: {"a": 1}, 1: {"b": 2}}
+
+
+def test_it_needs_no_kafka_client() -> None:
+    code = "import holdfast.testing, sys; sys.exit('confluent_kafka' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
