@@ -53,10 +53,11 @@ class Output(Generic[V]):
         """Send with the record's transaction. `timestamp` is in milliseconds since 1970; suppressed in a replay."""
         if self.muted:
             return
-        if partition < 0 and self.partitioner is not None:
+        if self.partitioner is not None and partition < 0:
             partition = self.partitioner(key.encode() if isinstance(key, str) else key, self._partitions)
-        listed = None if headers is None else list(headers)
-        self._append((self.topic, self._encode(value), key, partition, None, None, timestamp, listed))
+        if headers is not None:
+            headers = list(headers)
+        self._append((self.topic, self._encode(value), key, partition, None, None, timestamp, headers))
 
     def send_all(self, values: Iterable[V], keys: Iterable[str | bytes | None] = repeat(None)) -> None:
         """Send many values at once, each with its key: for `on_batch`, and cheaper than as many calls of `send`."""

@@ -59,6 +59,8 @@ class Table(Generic[K, V]):
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
         self._dirty: dict[K, Any] = {}
         self._frozen: dict[K, bytes | None] = {}
+        #: whether the open transaction deletes
+        self._deletes = False
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -154,6 +156,7 @@ class Table(Generic[K, V]):
         if key in self:
             self._cache.pop(key, None)
             self._dirty[key] = ABSENT
+            self._deletes = True
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
@@ -176,12 +179,15 @@ class Table(Generic[K, V]):
         if set(map(type, keys)) - {self.key_type}:
             self._check_keys(keys)
         try:
-            values = [None if value is ABSENT else encode(value) for value in self._dirty.values()]
+            if self._deletes:
+                values = [None if value is ABSENT else encode(value) for value in self._dirty.values()]
+            else:
+                values = list(map(encode, self._dirty.values()))
         except Exception as error:  # an encoder may raise anything
             raise self._unencodable() from error
         changes = Changes(self.name, keys, values)
         self._frozen = dict(zip(changes.keys, values, strict=True))
-        self._dirty = {}
+        self._dirty, self._deletes = {}, False
         return changes
 
     def commit(self) -> None:
@@ -192,12 +198,13 @@ class Table(Generic[K, V]):
     def rollback(self) -> None:
         """Forget the frozen writes and the open ones, and every decoded value: one may have been changed in place."""
         self._cache.clear()
-        self._frozen, self._dirty = {}, {}
+        self._frozen, self._dirty, self._deletes = {}, {}, False
 
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:
         """Set committed values as they are stored; None deletes, and deleting an absent key does nothing (rule D3)."""
         stored, tombed = self.stored, self._tombed
-        self.order += [key for key in keys if key not in stored and key not in tombed]
+        if not all(map(stored.__contains__, keys)):
+            self.order += [key for key in keys if key not in stored and key not in tombed]
         if None not in values:
             stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
             if tombed:

@@ -21,12 +21,21 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def table_digest(table: str, keys: list[Any], values: Iterable[bytes]) -> int:
     """The sum of the hashes of these keys and values; not yet reduced modulo 2^128."""
+    return seeded_digest(values, seeds(table, keys))
+
+
+def seeded_digest(values: Iterable[bytes], key_seeds: Iterable[int]) -> int:
+    return sum(map(hash128, values, key_seeds))
+
+
+def seeds(table: str, keys: list[Any]) -> Iterable[int]:
+    """The 64-bit hash of each key, seeded by the table's name."""
     blobs: Iterable[bytes] = keys
     if keys and isinstance(keys[0], str):
         blobs = map(str.encode, keys)
     elif keys and not isinstance(keys[0], bytes):
         blobs = map(_encode, keys)
-    return sum(map(hash128, values, map(hash64, blobs, repeat(hash64(table.encode())))))
+    return map(hash64, blobs, repeat(hash64(table.encode())))
 
 
 def to_bytes(digest: int) -> bytes:

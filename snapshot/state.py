@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.snapshot.digest import MODULUS, table_digest
+from holdfast.snapshot.digest import MODULUS, seeded_digest, seeds, table_digest
 from holdfast.table import Changes, Table
 
 
@@ -100,17 +100,15 @@ class State:
 
     def _effect(self, changes: Changes) -> tuple[int, int]:
         """What these changes add to the digest and to the number of keys."""
-        stored = self.tables[changes.table].stored
-        keys, values = changes.keys, changes.values
-        if None in values:
-            pairs = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
-            new = table_digest(changes.table, [key for key, _ in pairs], [value for _, value in pairs])
-            born = len(pairs)
-        else:
-            new = table_digest(changes.table, keys, values)  # type: ignore[arg-type]
-            born = len(keys)
-        if not stored:
-            return new, born
-        gone = [key for key in keys if key in stored]
-        old = table_digest(changes.table, gone, [stored[key] for key in gone]) if gone else 0
-        return new - old, born - len(gone)
+        stored, table = self.tables[changes.table].stored, changes.table
+        before = list(map(stored.get, changes.keys))
+        if None not in changes.values and None not in before:
+            key_seeds = list(seeds(table, changes.keys))
+            return seeded_digest(changes.values, key_seeds) - seeded_digest(before, key_seeds), 0  # type: ignore[arg-type]
+        after = [(key, value) for key, value in zip(changes.keys, changes.values, strict=True) if value is not None]
+        gone = [(key, value) for key, value in zip(changes.keys, before, strict=True) if value is not None]
+        return _pairs_digest(table, after) - _pairs_digest(table, gone), len(after) - len(gone)
+
+
+def _pairs_digest(table: str, pairs: list[tuple[Any, bytes]]) -> int:
+    return table_digest(table, [key for key, _ in pairs], [value for _, value in pairs])

@@ -155,7 +155,7 @@ class Live:
             self._final_full()
         left = self._effects.close(max(0.0, min(_EFFECTS_WAIT, self._signals.deadline - self._tools.clock())))
         if self.fulls.pending or len(left) != len(self.committer.mark.effects):
-            self.commit()
+            self._commit_mark()
         return self._policy.since is None and (not self._redoing or self._work.at_poison is not None)
 
     def _final_full(self) -> None:
@@ -163,10 +163,17 @@ class Live:
         bounds = self.fulls.final_bounds(self._signals.deadline)
         if bounds is None:
             return
-        before = self.committer.mark.n
-        self.commit()
-        if self.committer.mark.n > before:
+        if self._commit_mark():
             self.fulls.final(self.committer.mark, bounds, self._signals.deadline)
+
+    def _commit_mark(self) -> bool:
+        """One more mark in a drain. Others leave the group, too: what a rebalance refuses is tried until the deadline."""
+        before = self.committer.mark.n
+        while self.committer.mark.n == before:
+            if self._signals.lost() or self._tools.clock() >= self._signals.deadline:
+                return False
+            self.commit()
+        return True
 
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""
@@ -321,8 +328,9 @@ class Live:
         self._engine.rollback()
         self._policy.rolled_back()
         self.position = self.committer.position
-        self._redoing = True
-        return self._work.undo()
+        count = self._work.undo()
+        self._redoing = self._work.waiting
+        return count
 
     def _redo(self, error: TransactionAborted) -> None:
         """The transaction could not commit while the partition is ours: undo it, and its records come again."""

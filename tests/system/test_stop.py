@@ -42,6 +42,25 @@ def test_a_clean_stop_commits_takes_its_full_leaves_and_the_next_start_replays_n
     stage.verify()
 
 
+def test_members_that_stop_at_once_take_their_fulls_all_the_same(stage: Stage) -> None:
+    """Each one's leaving moves the generation under the other's last commits."""
+    settings = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"}
+    pair = [stage.process(name, **settings) for name in ("a", "b")]
+    pair[0].await_that(lambda: all(len(process.live()) == 2 for process in pair), "two live partitions each")
+    with stage.load(3000):
+        await_true(lambda: stage.position() > 5000, "load")
+        for process in pair:
+            process.signal(signal.SIGTERM)
+        assert [process.stop() for process in pair] == [0, 0]
+    assert not pair[0].events("aborted", "full_given_up", "failed")
+    assert not pair[1].events("aborted", "full_given_up", "failed")
+    heir = stage.process("heir", **settings).await_live(0, 1, 2, 3)
+    assert [event["records"] for event in heir.events("replayed")] == [0, 0, 0, 0]
+    stage.await_all()
+    assert heir.stop() == 0
+    stage.verify()
+
+
 def test_services_side_by_side_in_one_process_leave_the_host_alone(stages: StageFactory) -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     root = (logging.getLogger().handlers[:], logging.getLogger().level, structlog.is_configured())
