@@ -167,7 +167,7 @@ class Live:
             self.fulls.final(self.committer.mark, bounds, self._signals.deadline)
 
     def _commit_mark(self) -> bool:
-        """One more mark in a drain. Others leave the group, too: what a rebalance refuses is tried until the deadline."""
+        """One more mark in a drain; what a rebalance refuses (others leave, too) is tried until the deadline."""
         before = self.committer.mark.n
         while self.committer.mark.n == before:
             if self._signals.lost() or self._tools.clock() >= self._signals.deadline:
