@@ -14,6 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from confluent_kafka import libversion
+
+from holdfast.dev.jars import DEFAULT_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = int(os.environ.get("HOLDFAST_SEED") or random.randrange(1_000_000))
@@ -54,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print how long each section took; a section is a folder of tests."""
     seconds: dict[str, float] = defaultdict(float)
     tests: dict[str, int] = defaultdict(int)
@@ -67,13 +70,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("sections")
     for section in sorted(seconds):
         terminalreporter.write_line(f"{section:32} {tests[section]:5} tests {seconds[section]:8.1f} s")
+        if config.getoption("run_long"):
+            _figures.append({"test": section, "name": "duration", "value": round(seconds[section], 1), "unit": "s"})
+    _write_figures()
 
 
-def pytest_sessionfinish() -> None:
+def pytest_unconfigure() -> None:
+    """Keep pytest's closing line the last one: a client of a broker that is gone may still complain while we exit."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _write_figures() -> None:
     """Write the figures that tests recorded to build/test/figures.json."""
     if _figures:
-        versions = {name: version(name) for name in ("holdfast", "confluent-kafka")}
-        versions["python"] = platform.python_version()
+        versions = {name: version(name) for name in ("holdfast", "confluent-kafka", "msgspec")}
+        versions |= {"python": platform.python_version(), "kafka": DEFAULT_VERSION, "librdkafka": libversion()[0]}
         file = ROOT / "build" / "test" / "figures.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"seed": SEED, "versions": versions, "figures": _figures}, indent=1) + "\n")
