@@ -43,6 +43,9 @@ class Local:
     def phase(self, partition: int) -> str:
         return str(self.partitions().get(partition, {}).get("phase"))
 
+    def await_phase(self, partition: int, phase: str, seconds: float = 60.0) -> None:
+        await_true(lambda: self.phase(partition) == phase, f"partition {partition} is {phase}", seconds)
+
     def await_live(self, *partitions: int, seconds: float = 60.0) -> Local:
         await_true(lambda: all(self.phase(p) == "live" for p in partitions), f"live: {partitions}", seconds)
         return self
