@@ -78,12 +78,12 @@ class Transactions(Protocol):
         """Queue one record of the increment; raises as `send`."""
         ...
 
-    def send_offsets(self, position: int, membership: Any) -> None:
-        """Wait until all that was sent is on its partitions, and put the offsets into the transaction (rule T1).
+    def send_offsets(self, position: int, membership: Any) -> Callable[[], None]:
+        """Begin to put the offsets into the transaction, and to wait until all outputs are on their partitions.
 
-        What is sent after this is the mark: nothing else may join a transaction that a delayed request has torn.
-        Blocks;
-        raises TransactionAborted (nothing was committed), OutcomeUnknown or ProducerFenced.
+        The returned function waits for the end; no other method may be called before it. What is sent after it goes to
+        partitions that are in the transaction already: no other may join one that a delayed request has torn (rule T1).
+        It raises TransactionAborted (nothing was committed), OutcomeUnknown or ProducerFenced.
         """
         ...
 

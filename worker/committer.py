@@ -80,22 +80,32 @@ class Committer:
         self.producer.send(outputs)
         self._outputs += len(outputs)
 
-    def commit(self, closing: Closing, membership: Any) -> Mark:
-        """Delta parts, offsets, mark, commit: the mark joins last, so that it is refused after any tear before it.
-
-        The new mark is the truth once this returns.
-        """
+    def send_offsets(self, position: int, membership: Any) -> Callable[[], None]:
+        """All outputs are sent: begin to send the offsets; call the returned wait before anything else of this."""
         self.begin()
-        parts = 0
-        for entries in _parts(closing.delta or (), self._part_bytes):
-            self._increment(Part(self.mark.n + 1, self.producer.attempt, parts, entries))
-            parts += 1
-        self.producer.send_offsets(closing.position, membership)
-        self.expected = self._mark(closing, parts)
+        return self.producer.send_offsets(position, membership)
+
+    def commit(self, closing: Closing, offsets_sent: Callable[[], None]) -> Mark:
+        """Delta parts, mark, commit: the mark joins last, so that it is refused after any tear before it.
+
+        The new mark is the truth once this returns. The parts are packed while the offsets are on their way.
+        """
+        try:
+            parts = self._packed_parts(closing)
+        finally:
+            offsets_sent()
+        for payload in parts:
+            self._send_increment(payload)
+        self.expected = self._mark(closing, len(parts))
         self._increment(self.expected)
         self.producer.commit()
         self.mark, self.is_open = self.expected, False
         return self.mark
+
+    def _packed_parts(self, closing: Closing) -> list[bytes]:
+        n, attempt = self.mark.n + 1, self.producer.attempt
+        entries = _parts(closing.delta or (), self._part_bytes)
+        return [records.pack(Part(n, attempt, k, piece)) for k, piece in enumerate(entries)]
 
     def abort(self) -> None:
         """Returns only when the broker has confirmed it."""
@@ -124,7 +134,9 @@ class Committer:
         )
 
     def _increment(self, record: records.Record) -> None:
-        payload = records.pack(record)
+        self._send_increment(records.pack(record))
+
+    def _send_increment(self, payload: bytes) -> None:
         self.increment_bytes += len(payload)
         self.producer.send_increment(self._place.names.increment, self._place.partition, payload)
 

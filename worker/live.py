@@ -262,18 +262,26 @@ class Live:
         if not self.committer.is_open:
             self._require_clean_producer()
         began = self._tools.clock()
-        state, engine = self._engine.state, self._engine
-        self._frozen = engine.freeze()
-        self._noted = engine.take_effects()
-        delta = state.delta(self._frozen) if self._snapshots.delta_due(began) else None
-        owed = (*self._effects.owed(), *self._noted)
-        closing = Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed)
         self._used = self._tools.membership()
         if self._used.metadata is None:
             raise TransactionAborted("the group metadata is not known yet", stale=True)
-        mark = self.committer.commit(closing, self._used.metadata)
+        offsets_sent = self.committer.send_offsets(self.position, self._used.metadata)
+        try:
+            closing = self._closing(began)
+        except BaseException:
+            offsets_sent()
+            raise
+        mark = self.committer.commit(closing, offsets_sent)
         self._tools.metrics.commit_seconds.observe(self._tools.clock() - began)
         return mark
+
+    def _closing(self, now: float) -> Closing:
+        state, engine = self._engine.state, self._engine
+        self._frozen = engine.freeze()
+        self._noted = engine.take_effects()
+        delta = state.delta(self._frozen) if self._snapshots.delta_due(now) else None
+        owed = (*self._effects.owed(), *self._noted)
+        return Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed)
 
     def _committed(self, mark: Mark) -> None:
         """The mark is the truth now: let memory follow, then whatever had to wait for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.errors import OutcomeUnknown
@@ -46,7 +47,11 @@ class MemoryTransactions:
         with self._broker.call("increment"):
             self._append(self._broker.log(topic, partition), payload)
 
-    def send_offsets(self, position: int, membership: Any) -> None:
+    def send_offsets(self, position: int, membership: Any) -> Callable[[], None]:
+        """At once, but an error shows when it is waited for, as with Kafka."""
+        return partial(self._send_offsets, position, membership)
+
+    def _send_offsets(self, position: int, membership: Any) -> None:
         self._alive()
         with self._broker.call("offsets"):
             transaction = self._broker.join_offsets(self._id, self._epoch, membership)

@@ -34,6 +34,11 @@ def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Clos
     return Closing(position, Frozen(delta, 99, 3), None if no_delta else delta, (), ())
 
 
+def commit(made: Committer, closed: Closing) -> Mark:
+    """As the live loop does: the offsets on their way, then the rest."""
+    return made.commit(closed, made.send_offsets(closed.position, 1))
+
+
 def increments(broker: MemoryBroker) -> list[Any]:
     return [records.unpack(message.value()) for message in broker.log(NAMES.increment, 0).committed()]
 
@@ -41,7 +46,7 @@ def increments(broker: MemoryBroker) -> list[Any]:
 def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
     broker, made = committer()
     made.send([OUTPUT, OUTPUT])
-    done = made.commit(closing(Changes("t", ["a"], [b"1"])), 1)
+    done = commit(made, closing(Changes("t", ["a"], [b"1"])))
     header, part, last = increments(broker)
     attempt = made.producer.attempt
     assert header == Header(5, attempt, "l", 40)
@@ -72,15 +77,15 @@ def test_the_mark_is_sent_after_the_offsets_and_nothing_after_it() -> None:
     calls: list[str] = []
     broker.on_call = calls.append
     made.send([OUTPUT])
-    made.commit(closing(Changes("t", ["a"], [b"1"])), 1)
-    assert calls == ["begin", "increment", "send", "increment", "offsets", "increment", "commit"]
+    commit(made, closing(Changes("t", ["a"], [b"1"])))
+    assert calls == ["begin", "increment", "send", "offsets", "increment", "increment", "commit"]
 
 
 def test_a_mark_without_delta_says_where_the_last_one_is() -> None:
     _, made = committer()
-    done = made.commit(closing(no_delta=True), 1)
+    done = commit(made, closing(no_delta=True))
     assert (done.last_delta, done.delta, done.parts) == (4, False, 0)
-    empty = made.commit(closing(), 1)
+    empty = commit(made, closing())
     assert (empty.last_delta, empty.delta, empty.parts) == (6, True, 0)
 
 
@@ -88,9 +93,9 @@ def test_outputs_say_where_they_come_from_over_several_sends() -> None:
     broker, made = committer()
     for _ in range(2):
         made.send([OUTPUT, OUTPUT])
-    made.commit(closing(), 1)
+    commit(made, closing())
     made.send([OUTPUT])
-    made.commit(closing(), 1)
+    commit(made, closing())
     origins = []
     for message in broker.log("out", 0).committed():
         own, origin = message.headers() or ()
@@ -103,7 +108,7 @@ def test_outputs_say_where_they_come_from_over_several_sends() -> None:
 def test_without_origin_outputs_are_sent_as_they_are() -> None:
     broker, made = committer(origin=False)
     made.send([OUTPUT])
-    made.commit(closing(), 1)
+    commit(made, closing())
     assert [message.headers() for message in broker.log("out", 0).committed()] == [[("own", b"h")]]
 
 
@@ -111,7 +116,7 @@ def test_a_large_delta_is_cut_and_every_part_fits() -> None:
     broker, made = committer(part_bytes=1000)
     keys = [f"key{i}" for i in range(100)]
     delta = Changes("t", keys, [bytes(100)] * 100), Changes("u", ["a"], [None])
-    made.commit(closing(*delta), 1)
+    commit(made, closing(*delta))
     parts = [record for record in increments(broker) if isinstance(record, Part)]
     assert [part.k for part in parts] == list(range(len(parts)))
     assert len(parts) > 10
@@ -122,7 +127,7 @@ def test_a_large_delta_is_cut_and_every_part_fits() -> None:
 def test_a_value_that_fits_no_part_is_named() -> None:
     _, made = committer(part_bytes=1000)
     with pytest.raises(MessageRefused, match="table 't', key 'big': a value of 50"):
-        made.commit(closing(Changes("t", ["small", "big"], [b"", bytes(5000)])), 1)
+        commit(made, closing(Changes("t", ["small", "big"], [b"", bytes(5000)])))
 
 
 def test_after_an_unknown_outcome_both_marks_are_known() -> None:
@@ -130,7 +135,7 @@ def test_after_an_unknown_outcome_both_marks_are_known() -> None:
     before = made.mark
     broker.fail("commit", OutcomeUnknown("?"))
     with pytest.raises(OutcomeUnknown):
-        made.commit(closing(), 1)
+        commit(made, closing())
     assert (made.mark, made.expected.n) == (before, 5)
     assert made.is_open
 
@@ -141,14 +146,14 @@ def test_an_abort_leaves_nothing_and_the_number_is_used_again() -> None:
     made.send([OUTPUT])
     made.abort()
     made.send([OUTPUT])
-    assert made.commit(closing(), 1).n == 5
+    assert commit(made, closing()).n == 5
     assert len([*broker.log("out", 0).committed()]) == 1
 
 
 def test_references_and_the_writer_stand_in_the_mark() -> None:
     _, made = committer()
     ref = FullRef(1, 2, 3, 4, 5)
-    done = made.commit(replaced_refs(closing(), ref), 1)
+    done = commit(made, replaced_refs(closing(), ref))
     assert (done.fulls, done.writer.instance) == ((ref,), "test")
     assert replaced(done, fulls=()).identity == done.identity
 

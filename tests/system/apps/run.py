@@ -1,10 +1,11 @@
 """`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, HOLDFAST_* are its settings.
 
-Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again.
+Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again, SIGUSR2 tells where each thread is.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 from collections.abc import MutableMapping
@@ -49,6 +50,7 @@ def main() -> None:
     )
     service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load())
     signal.signal(signal.SIGUSR1, lambda *_: service.retry())
+    faulthandler.register(signal.SIGUSR2)
     service.run()
 
 
