@@ -64,7 +64,8 @@ def handler_of(output: str, *, batch: bool) -> type[Handler[Trade]]:
     class OnBatch(OnRecord):
         def on_batch(self, records: Sequence[Record[Trade]]) -> None:
             """Touch each account's row once per batch."""
-            totals, send, fresh = self.totals, self.running.send, dict[str, tuple[int, int]]()
+            totals, fresh = self.totals, dict[str, tuple[int, int]]()
+            answers: list[Running] = []
             for record in records:
                 trade = record.value
                 account = trade.account
@@ -75,9 +76,10 @@ def handler_of(output: str, *, batch: bool) -> type[Handler[Trade]]:
                 amount = trade.quantity * trade.price
                 total, count = at[0] + (amount if trade.side == "BUY" else -amount), at[1] + 1
                 fresh[account] = (total, count)
-                send(Running(trade.id, account, total, count), account)
+                answers.append(Running(trade.id, account, total, count))
             for account, (total, count) in fresh.items():
                 totals[account] = Total(total, count)
+            self.running.send_all(answers, [answer.account for answer in answers])
 
     return OnBatch if batch else OnRecord
 
