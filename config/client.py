@@ -115,6 +115,10 @@ def _common(settings: Settings) -> ClientConfig:
         # The default of 10 s would be added to every outage.
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
+        # When no broker can be reached the default (rebootstrap) forgets every broker it knew, and a transactional
+        # call that waits for one of them then waits for ever, whatever its timeout (librdkafka issue 5511; seen
+        # with one broken connection to a cluster of one broker).
+        "metadata.recovery.strategy": "none",
         # On a producer the default is true: it would create a misspelt topic.
         "allow.auto.create.topics": False,
         "security.protocol": security.protocol,

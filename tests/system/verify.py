@@ -203,7 +203,10 @@ class Group:
     """The consumer group as an outsider sees it; never a member."""
 
     def __init__(self, servers: str, group: str) -> None:
-        self._admin, self._group = AdminClient({"bootstrap.servers": servers}), group
+        self._admin, self._group = (
+            AdminClient({"bootstrap.servers": servers, "metadata.recovery.strategy": "none"}),
+            group,
+        )
 
     def positions(self, topic: str) -> dict[int, int]:
         """Committed offsets; transactions that are open count for nothing."""

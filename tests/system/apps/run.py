@@ -1,6 +1,7 @@
 """`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, HOLDFAST_* are its settings.
 
-Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again, SIGUSR2 tells where each thread is.
+Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again,
+SIGUSR2 tells where each thread is.
 """
 
 from __future__ import annotations
