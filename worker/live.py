@@ -9,6 +9,7 @@ from functools import partial
 from holdfast.errors import (
     Fenced,
     HoldfastError,
+    KafkaTrouble,
     Lost,
     MessageRefused,
     OutcomeUnknown,
@@ -174,6 +175,13 @@ class Live:
                 return False
             self.commit()
         return True
+
+    def abandon(self) -> None:
+        """The partition fails: abort what is open, or its readers would wait for the transaction to time out."""
+        try:
+            self.committer.abort()
+        except KafkaTrouble as error:
+            self._tools.log.warning("kafka_retry", doing="abort before failing", cause=str(error))
 
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""

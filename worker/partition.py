@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.errors import Fenced
+from holdfast.errors import Fenced, OwnershipError
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot.records import Mark
@@ -128,6 +128,8 @@ class PartitionWorker:
             self._tools.log.warning("producer_replaced", cause=str(dropped))
             self._go(Event.PRODUCER_DROPPED)
         except Exception as error:  # noqa: BLE001  whatever it is, it is this partition's failure alone
+            if self._live is not None and not isinstance(error, OwnershipError):
+                self._live.abandon()
             self._go(Event.FAILED, error)
 
     def _go(self, event: Event, cause: BaseException | None = None) -> None:

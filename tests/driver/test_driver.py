@@ -112,6 +112,8 @@ def test_a_value_changed_in_place_is_caught() -> None:
     driver.feed("pear")
     with pytest.raises(MutatedInPlace, match=r"table 'items', key 'all'"):
         driver.commit()
+    increment = driver.broker.log(driver.names.increment, 0)
+    assert increment.stable == increment.end, "a failed partition leaves no transaction open"
     assert driver.table("items") == {"all": ["apple"]}
 
 
