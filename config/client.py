@@ -96,6 +96,11 @@ def reader(settings: Settings, group: str, *, isolation: Isolation = "read_commi
     return config
 
 
+def offsets(settings: Settings, group_id: str) -> ClientConfig:
+    """A consumer that asks for the group's committed offsets and is no member: it never subscribes."""
+    return _common(settings) | {"group.id": group_id, "group.protocol": "classic", **_reading("read_committed")}
+
+
 def admin(settings: Settings) -> ClientConfig:
     """An AdminClient; keep a reference to it until its futures are done."""
     return _common(settings)

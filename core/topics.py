@@ -29,6 +29,9 @@ REQUIRED: dict[str, str] = {
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
 
+#: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
+_SEEN, _SEEN_PAUSE = 8, 0.05
+
 
 class Finding(NamedTuple):
     """One topic as `create` or `check` found it."""
@@ -100,6 +103,7 @@ class Topics:
         """
         names = self._names
         created = {topic for topic in (names.input, *self._outputs) if self._make(topic, partitions, replication)}
+        self._await(created)
         given = self._admin.describe([names.input])[names.input]
         if given is None:
             raise TopicMissing(f"the input {names.input} is missing; --partitions N creates it")
@@ -122,11 +126,15 @@ class Topics:
         return self._topics.create(topic, partitions, replication or -1, settings)
 
     def _await(self, created: set[str]) -> None:
-        """A created topic takes a moment to be known to every broker."""
+        """A created topic takes a moment to be known to every broker, and each question goes to another one."""
         deadline = time.monotonic() + 30
-        while created and None in self._admin.describe(sorted(created)).values():
+        seen = 0
+        while created and seen < _SEEN:
             if time.monotonic() > deadline:
                 raise StartError(f"created, but not known to the brokers after 30 s: {', '.join(sorted(created))}")
+            known = None not in self._admin.describe(sorted(created)).values()
+            seen = seen + 1 if known else 0
+            time.sleep(0 if seen >= _SEEN else _SEEN_PAUSE)
 
     def _differs(self, fact: TopicFacts, given: TopicFacts | None) -> str:
         if given is not None and fact.partitions != given.partitions:

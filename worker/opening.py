@@ -54,9 +54,17 @@ class Opening:
         return self._patiently("fence", self._fence_once, tenacity.stop_never)
 
     def locate(self) -> Place:
-        """The topics as they are now: one may have been deleted, created again or grown while this process ran."""
-        until = self._tools.clock() + self._tools.settings.restore.deadline
-        return self._patiently("describe the topics", self._tools.locate, lambda _: self._tools.clock() >= until)
+        """The topics as they are now: one may have been deleted, created again or grown while this process ran.
+
+        While no controller answers, what was seen last counts: a takeover must not wait for one.
+        """
+        try:
+            return self._tools.locate()
+        except Misconfigured:
+            raise
+        except KafkaTrouble as error:
+            self._tools.log.warning("kafka_retry", doing="describe the topics", cause=str(error))
+            return self._tools.place
 
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""

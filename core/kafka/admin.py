@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -26,6 +29,7 @@ from holdfast.observe import Log
 from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
+_PAUSE = 0.2
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -43,7 +47,9 @@ class Admin:
     """`ports.Offsets` and what the wiring asks at start; may be used by any thread."""
 
     def __init__(self, settings: Settings, group: str) -> None:
-        self._group = group
+        self._settings, self._group = settings, group
+        self._making = threading.Lock()
+        self._consumer: Consumer | None = None
         self._log = Log(service=group)
         config: dict[str, Any] = dict(client.admin(settings))
         config["logger"] = quiet_logger("admin")
@@ -62,34 +68,42 @@ class Admin:
 
         :raises RestoreTimeout: nothing came within `deadline` seconds.
         """
-        attempts = max(1, round(deadline / _ATTEMPT))
-        error: KafkaTrouble | None = None
-        for _ in range(attempts):
+        until = time.monotonic() + deadline
+        while True:
             try:
                 start = self._offset(topic, partition, EARLIEST, cancelled)
                 return start, self._offset(topic, partition, LATEST, cancelled)
-            except KafkaTrouble as trouble:
-                error = trouble
-        raise RestoreTimeout(
-            f"the ends of the log did not come within {deadline:.0f} s ({error}); `holdfast retry {partition}` tries "
-            f"again",
-            topic=topic,
-            partition=partition,
-        )
+            except KafkaTrouble as error:
+                if time.monotonic() >= until:
+                    raise RestoreTimeout(
+                        f"the ends of the log did not come within {deadline:.0f} s ({error}); `holdfast retry "
+                        f"{partition}` tries again",
+                        topic=topic,
+                        partition=partition,
+                    ) from error
+                time.sleep(_PAUSE)
+                self._learn_leaders(topic)
 
     def committed(self, topic: str, partition: int) -> int | None:
-        asked = ConsumerGroupTopicPartitions(self._group, [TopicPartition(topic, partition)])
-        futures = self.client.list_consumer_group_offsets([asked], require_stable=True, request_timeout=_ATTEMPT)
+        """Asked of a consumer that never joins: the AdminClient's own way ends the process (SIGSEGV in librdkafka's
+        rd_kafka_handle_OffsetFetch) when the group's coordinator has moved; measured with 2.16.0, broker restarted.
+        """
         try:
-            answer = result(futures[self._group])
-        except KafkaTrouble as error:
-            if isinstance(error.__cause__, KafkaException) and _missing_group(error.__cause__):
-                return None
-            raise
-        found: TopicPartition = answer.topic_partitions[0]
+            # read_committed makes it wait for offsets of open transactions ("stable offsets").
+            found = self._asker().committed([TopicPartition(topic, partition)], _ATTEMPT)[0]
+        except KafkaException as error:
+            raise translate(error) from error
         if found.error is not None:
             raise KafkaTrouble(describe(found.error))
         return found.offset if found.offset >= 0 else None
+
+    def _asker(self) -> Consumer:
+        with self._making:
+            if self._consumer is None:
+                config: dict[str, Any] = dict(client.offsets(self._settings, self._group))
+                config["logger"] = quiet_logger("offsets")
+                self._consumer = Consumer(config)
+            return self._consumer
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         futures = self.client.describe_consumer_groups([self._group], request_timeout=_ATTEMPT)
@@ -113,9 +127,18 @@ class Admin:
             except FutureTimeout:
                 return None
             except Exception as error:
+                for topic in (increment, full):  # the next full may go better; nothing here may wait
+                    threading.Thread(target=self._learn_leaders, args=(topic,), daemon=True).start()
                 raise translate(error) from error
 
         return answer
+
+    def _learn_leaders(self, topic: str) -> None:
+        """The client asks its cached leader, with its cached epoch, until somebody makes it look again: after a
+        broker's restart every answer would be FENCED_LEADER_EPOCH, for minutes.
+        """
+        with contextlib.suppress(KafkaException):
+            self.client.list_topics(topic, timeout=_ATTEMPT / 10)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         place = TopicPartition(topic, partition, before)
@@ -163,8 +186,3 @@ def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False) -
         except Exception as error:
             raise translate(error) from error
     raise KafkaTrouble(f"no answer within {_ATTEMPT:.0f} s")
-
-
-def _missing_group(error: KafkaException) -> bool:
-    inner = kafka_error(error)
-    return inner is not None and inner.code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID)

@@ -43,6 +43,8 @@ class Process:
         self._events: list[LogEvent] = []
 
     def start(self) -> Process:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
         with self.log.open("ab") as log:
             self._begin = self._read = log.tell()
             self._events = []
@@ -50,6 +52,7 @@ class Process:
                 [sys.executable, "-m", "tests.system.apps.run"],
                 cwd=ROOT,
                 env=self._environment,
+                stdin=subprocess.PIPE,  # it ends with this process, even if that is killed
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -73,6 +76,8 @@ class Process:
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(30)
+            if self._process.stdin is not None:
+                self._process.stdin.close()
 
     def stop(self, seconds: float = 60.0) -> int:
         """SIGTERM; the exit code of a clean end, an AssertionError when it does not end."""

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.system import verify
 from tests.system.apps.tally import tally
@@ -139,6 +139,21 @@ class Stage:
 
         await_true(there, f"partition {partition} at {position}", seconds)
 
+    def await_progress(self, seconds: float = 120.0) -> None:
+        """Until every partition has committed anew."""
+        before: dict[int, int] = {}
+
+        def moved() -> bool:
+            try:
+                now = self.group.positions(self.names.input)
+            except KafkaException:  # the coordinator is moving: ask again
+                return False
+            if not before:
+                before.update(dict.fromkeys(range(self.partitions), 0) | now)
+            return all(now.get(partition, 0) > offset for partition, offset in before.items())
+
+        await_true(moved, "progress on every partition", seconds)
+
     def position(self) -> int:
         """Input records whose transaction has committed (the input begins at 0 in each partition)."""
         return sum(max(0, offset) for offset in self.group.positions(self.names.input).values())
@@ -209,7 +224,7 @@ class Feeder:
         self.flush()
 
     def flush(self) -> None:
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(120) == 0
 
     def _produce(self, value: bytes, key: str) -> None:
         while True:

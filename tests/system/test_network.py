@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.proxy import ApiKey, Fault, Proxy
 from tests.system.conftest import SETTINGS
-from tests.system.processes import Process, await_true
+from tests.system.processes import Process
 from tests.system.stage import Stage
 
 from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
@@ -60,7 +60,7 @@ def test_connections_that_break_under_load(stage: Stage, proxy: Proxy) -> None:
     process = stage.process("only", **QUICK).await_live(0, 1)
     with stage.load(1000):
         for _ in range(5):
-            progress(stage)
+            stage.await_progress()
             proxy.reset_all()
     stage.await_all()
     assert process.events("producer_replaced")
@@ -89,32 +89,21 @@ def disturb(stage: Stage, proxy: Proxy, kind: ApiKey, fault: Fault) -> None:
     trap = None
     with stage.load(500):
         for _ in range(3):
-            progress(stage)
+            stage.await_progress()
             trap = proxy.trap(kind, fault)
             if kind is ApiKey.INIT_PRODUCER_ID:
                 proxy.reset_all()  # or nobody would need one
             trap.wait_caught()
-            progress(stage)
+            stage.await_progress()
             if fault is not Fault.LOSE_ANSWER:
                 trap.deliver()
-            progress(stage)
+            stage.await_progress()
     stage.await_all()
     if kind is ApiKey.END_TXN:
         assert len(process.events("producer_replaced")) >= 3
     assert not process.events("failed", "thread_died")
     assert process.stop() == 0
     stage.verify()
-
-
-def progress(stage: Stage) -> None:
-    """Until both partitions have committed anew."""
-    before = stage.group.positions(stage.names.input)
-
-    def moved() -> bool:
-        now = stage.group.positions(stage.names.input)
-        return all(now.get(partition, 0) > before.get(partition, 0) for partition in (0, 1))
-
-    await_true(moved, "progress on both partitions")
 
 
 def test_a_zombie_whose_connections_are_gone_does_not_fence_back(stage: Stage, proxy: Proxy) -> None:

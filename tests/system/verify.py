@@ -18,7 +18,6 @@ import xxhash
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -200,20 +199,21 @@ def _new_state() -> State:
 
 
 class Group:
-    """The consumer group as an outsider sees it; never a member."""
+    """The consumer group as an outsider sees it; never a member.
+
+    Offsets are asked of a consumer: the AdminClient crashes when the coordinator has moved (docs/assumptions.md).
+    """
 
     def __init__(self, servers: str, group: str) -> None:
-        self._admin, self._group = (
-            AdminClient({"bootstrap.servers": servers, "metadata.recovery.strategy": "none"}),
-            group,
-        )
+        common = {"bootstrap.servers": servers, "metadata.recovery.strategy": "none"}
+        self._group, self._admin = group, AdminClient(common)
+        self._consumer = Consumer({**common, "group.id": group, "enable.auto.commit": False})
 
     def positions(self, topic: str) -> dict[int, int]:
-        """Committed offsets; transactions that are open count for nothing."""
-        asked = [ConsumerGroupTopicPartitions(self._group)]
-        answer = self._admin.list_consumer_group_offsets(asked)[self._group].result(30)
-        places = answer.topic_partitions or ()
-        return {place.partition: place.offset for place in places if place.topic == topic}
+        """Committed offsets; of a transaction that is open it waits for the end."""
+        partitions = sorted(self._consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        found = self._consumer.committed([TopicPartition(topic, partition) for partition in partitions], 30)
+        return {place.partition: place.offset for place in found if place.offset >= 0}
 
     def members(self) -> list[Any]:
         return list(self._admin.describe_consumer_groups([self._group])[self._group].result(30).members)

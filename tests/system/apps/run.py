@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import threading
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,14 @@ def _also_note_closing(handler: type[Tally]) -> Any:
     return processor
 
 
+def _end_with_the_test() -> None:
+    """Its end of the pipe is closed when it dies, however it dies."""
+    os.read(0, 1)
+    os._exit(9)
+
+
 def main() -> None:
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
     seconds = float(os.environ.get("PROBE_SLOW", "0"))
     handler = tally(os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"), seconds)
     structlog.configure(

@@ -1,0 +1,66 @@
+"""Brokers die and come back under load: the service waits, goes on, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.system.conftest import SETTINGS
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+
+from holdfast.pytest_plugin import ClusterFactory
+
+pytestmark = pytest.mark.kafka
+
+
+def test_the_only_broker_is_killed_and_comes_back(kafka_cluster: ClusterFactory, tmp_path: Path) -> None:
+    cluster = kafka_cluster(settings=SETTINGS)
+    stage = Stage(cluster.bootstrap_servers, tmp_path, 2).create_topics()
+    try:
+        process = stage.process("only").await_live(0, 1)
+        for _ in range(2):
+            with stage.load(1000):
+                before = stage.position()
+                await_true(lambda before=before: stage.position() > before + 500, "load")  # type: ignore[misc]
+                cluster.kill(1)
+                cluster.start(1)
+                stage.await_position(stage.fed)
+        stage.await_all()
+        assert not process.events("failed", "thread_died")
+        assert process.stop() == 0
+        stage.verify()
+    finally:
+        stage.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_each_of_three_brokers_fails_in_turn(
+    kafka_cluster: ClusterFactory, tmp_path: Path, fault: signal.Signals
+) -> None:
+    cluster = kafka_cluster(3, settings=SETTINGS)
+    stage = Stage(cluster.bootstrap_servers, tmp_path, 4).create_topics()
+    try:
+        pair = [stage.process(name) for name in ("a", "b")]
+        pair[0].await_that(lambda: pair[0].live() | pair[1].live() == {0, 1, 2, 3}, "four live partitions")
+        with stage.load(500):
+            for broker in (1, 2, 3):
+                if fault is signal.SIGKILL:
+                    cluster.kill(broker)
+                else:
+                    cluster.pause(broker)
+                stage.await_progress()
+                if fault is signal.SIGKILL:
+                    cluster.start(broker)
+                else:
+                    cluster.resume(broker)
+                stage.await_progress()
+        stage.await_all()
+        for process in pair:
+            assert not process.events("failed", "thread_died")
+        assert [process.stop() for process in pair] == [0, 0]
+        stage.verify()
+    finally:
+        stage.close()
