@@ -205,7 +205,7 @@ class Group:
     """
 
     def __init__(self, servers: str, group: str) -> None:
-        common = {"bootstrap.servers": servers, "metadata.recovery.strategy": "none"}
+        common: dict[str, Any] = {"bootstrap.servers": servers, "metadata.recovery.strategy": "none"}
         self._group, self._admin = group, AdminClient(common)
         self._consumer = Consumer({**common, "group.id": group, "enable.auto.commit": False})
 
