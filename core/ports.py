@@ -6,7 +6,7 @@ confluent_kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.output import Sent
@@ -84,6 +84,13 @@ class Transactions(Protocol):
         The returned function waits for the end; no other method may be called before it. What is sent after it goes to
         partitions that are in the transaction already: no other may join one that a delayed request has torn (rule T1).
         It raises TransactionAborted (nothing was committed), OutcomeUnknown or ProducerFenced.
+        """
+        ...
+
+    def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
+        """For tools: the offsets of several partitions of the input, each with the lineage of its state beside it.
+
+        Blocks; raises as the function that `send_offsets` returns.
         """
         ...
 

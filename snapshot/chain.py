@@ -6,17 +6,21 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from holdfast.errors import DamagedIncrement, TornTransaction
-from holdfast.snapshot.records import Header, Mark, Part, Record
+from holdfast.snapshot.records import Adopt, Header, Mark, Part, Record
 
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """One whole transaction: where its header lies, its parts in order, its mark and the mark's offset."""
+    """One whole transaction: where its header lies, its parts in order, its mark and the mark's offset.
+
+    With `adopt` a new lineage begins here: the state is the full that it names, or empty, and nothing before counts.
+    """
 
     offset: int
     parts: tuple[Part, ...]
     mark: Mark
     mark_offset: int
+    adopt: Adopt | None = None
 
 
 @dataclass(slots=True)
@@ -24,13 +28,17 @@ class Chain:
     """Takes records in log order and gives back whole increments; anything else is a typed finding.
 
     `last` is the number of the transaction that is already in the state; records up to it are passed over. None takes
-    whatever comes first.
+    whatever comes first. Another lineage is damage: no fold crosses one (rule S6). Only with `crossing`, for whoever
+    tells the history, an adopt record may begin one, and must fit what came before it.
     """
 
     topic: str
     partition: int
     last: int | None = None
     lineage: str | None = None
+    crossing: bool = False
+    _digest: bytes | None = None
+    _adopt: Adopt | None = None
     _header: tuple[int, Header] | None = None
     _parts: list[Part] = field(default_factory=list)
     _started: bool = False
@@ -39,7 +47,7 @@ class Chain:
 
     def feed(self, offset: int, record: Record) -> Increment | None:
         """:raises TornTransaction, DamagedIncrement: naming the offset; the chain must not be used afterwards."""
-        if not isinstance(record, (Header, Part, Mark)):
+        if not isinstance(record, (Header, Adopt, Part, Mark)):
             self._damaged(offset, f"a {type(record).__name__.lower()} does not belong on the increment topic")
         if self._passed_over(record):
             return None
@@ -47,6 +55,10 @@ class Chain:
             self._open(offset, record)
             return None
         opened = self._expect_open(offset, record)
+        if isinstance(record, Adopt):
+            self._take_adopt(offset, record)
+            return None
+        self._check_lineage(offset, record)
         if isinstance(record, Part):
             if record.k != len(self._parts):
                 self._damaged(offset, f"part {record.k} of transaction {record.n} follows part {len(self._parts) - 1}")
@@ -54,9 +66,10 @@ class Chain:
             return None
         if record.parts != len(self._parts):
             self._torn(offset, f"mark {record.n} counts {record.parts} parts, {len(self._parts)} are there")
-        increment = Increment(opened, tuple(self._parts), record, offset)
+        increment = Increment(opened, tuple(self._parts), record, offset, self._adopt)
         self.first = record.n if self.first < 0 else self.first
-        self.last, self.lineage, self._header, self._parts = record.n, record.lineage, None, []
+        self.last, self.lineage, self._digest = record.n, record.lineage, record.digest
+        self._header, self._parts, self._adopt = None, [], None
         return increment
 
     def finish(self, offset: int) -> None:
@@ -64,7 +77,7 @@ class Chain:
         if self._header is not None:
             self._torn(offset, f"header {self._header[1].n} at offset {self._header[0]} has no mark: a torn commit")
 
-    def _passed_over(self, record: Header | Part | Mark) -> bool:
+    def _passed_over(self, record: Header | Adopt | Part | Mark) -> bool:
         """Only before the first record that counts: a number that comes back later is damage."""
         if not self._started and self.last is not None and record.n <= self.last:
             return True
@@ -76,11 +89,41 @@ class Chain:
             self._torn(offset, f"header {self._header[1].n} at offset {self._header[0]} has no mark: a torn commit")
         if self.last is not None and header.n != self.last + 1:
             self._damaged(offset, f"transaction {header.n} follows {self.last}: a hole in the chain")
-        if self.lineage is not None and header.lineage != self.lineage:
+        if self.lineage is not None and header.lineage != self.lineage and not self.crossing:
             self._damaged(offset, f"lineage {header.lineage} follows {self.lineage}")
         self._header = offset, header
 
-    def _expect_open(self, offset: int, record: Part | Mark) -> int:
+    def _take_adopt(self, offset: int, adopt: Adopt) -> None:
+        """It comes first in its transaction, begins another lineage, and goes on from the state that was."""
+        if self._parts or self._adopt is not None:
+            self._damaged(offset, f"the adopt record of transaction {adopt.n} does not follow its header")
+        if self.lineage is not None and adopt.old_lineage != self.lineage:
+            self._damaged(offset, f"adopts lineage {adopt.old_lineage or 'none'}, the chain is of {self.lineage}")
+        if self._digest is not None and adopt.old_digest != self._digest:
+            self._damaged(offset, f"adopts another state than transaction {self.last} left")
+        if adopt.lineage == adopt.old_lineage:
+            self._damaged(offset, f"adopts lineage {adopt.lineage} anew")
+        self._adopt = adopt
+
+    def _check_lineage(self, offset: int, record: Part | Mark) -> None:
+        """What follows the header: the lineage goes on, or an adopt record has begun this one and says the same."""
+        assert self._header is not None
+        lineage, adopt = self._header[1].lineage, self._adopt
+        if adopt is None and self.lineage is not None and lineage != self.lineage:
+            self._damaged(offset, f"lineage {lineage} follows {self.lineage} without an adopt record")
+        if not isinstance(record, Mark):
+            return
+        if record.lineage != lineage or (adopt is not None and adopt.lineage != lineage):
+            self._damaged(offset, f"transaction {record.n} names several lineages")
+        if adopt is not None and (record.digest, record.positions, record.parts, record.adopted) != (
+            adopt.digest,
+            adopt.positions,
+            0,
+            adopt.n,
+        ):
+            self._damaged(offset, f"mark {record.n} says something else than the adopt record before it")
+
+    def _expect_open(self, offset: int, record: Adopt | Part | Mark) -> int:
         if self._header is None:
             self._torn(offset, f"{type(record).__name__.lower()} {record.n} has no header: a torn abort")
         opened, header = self._header

@@ -64,6 +64,8 @@ class Place(msgspec.Struct, frozen=True):
             return f"it belongs to {manifest.service!r} partition {manifest.partition} of {manifest.partitions}"
         if manifest.lineage != mark.lineage:
             return f"its lineage is {manifest.lineage}, the last mark's {mark.lineage}"
+        if manifest.first < mark.adopted:
+            return f"it begins with transaction {manifest.first}, the lineage with {mark.adopted}"
         if manifest.through > mark.n:
             return f"it goes through transaction {manifest.through}, the last mark is {mark.n}"
         if manifest.first < manifest.through and manifest.through > mark.last_delta:

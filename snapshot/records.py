@@ -57,6 +57,38 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
     position: int
 
 
+class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Between the header and the mark of a transaction that begins a new lineage (rule S6): who did what, and why.
+
+    The mark says the same for restores (`adopted`); this record says it for people and for whoever walks the chain.
+    """
+
+    n: int
+    attempt: str
+    #: the new one; header and mark of this transaction carry it too
+    lineage: str
+    old_lineage: str = ""
+    #: the state is this full, whose first = through = n; None: it is empty
+    base: FullRef | None = None
+    old_digest: bytes = b""
+    digest: bytes
+    old_keys: int = 0
+    keys: int = 0
+    #: topic -> next offset to read: before, in the old place, and from now on
+    old_positions: dict[str, int] = {}
+    positions: dict[str, int]
+    old_partitions: int = 0
+    partitions: int
+    #: the tool and its version, the person and the reason
+    tool: str
+    who: str
+    why: str
+    #: milliseconds since 1970, by the tool's clock
+    time: int = 0
+    #: what else the tool wants to be found here
+    notes: dict[str, str] = {}
+
+
 class Part(msgspec.Struct, array_like=True):
     """One part of the delta of transaction n; each entry is the msgpack of [table, keys, values]."""
 
@@ -88,6 +120,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
     last_delta: int = 0
     outputs: int = 0
+    #: number of the transaction that began this lineage: nothing before it belongs to this state (rule S6)
+    adopted: int = 0
     fulls: tuple[FullRef, ...] = ()
     #: noted by this or an earlier transaction and not known to be done
     effects: tuple[Effect, ...] = ()
@@ -144,9 +178,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: int = 0
 
 
-Record = Header | Part | Mark | Chunk | Manifest
+Record = Header | Adopt | Part | Mark | Chunk | Manifest
 
-_KINDS: dict[bytes, type[Any]] = {b"H": Header, b"P": Part, b"M": Mark, b"C": Chunk, b"F": Manifest}
+_KINDS: dict[bytes, type[Any]] = {
+    b"H": Header,
+    b"A": Adopt,
+    b"P": Part,
+    b"M": Mark,
+    b"C": Chunk,
+    b"F": Manifest,
+}
+#: the kinds that belong on the increment topic
+INCREMENT_KINDS = frozenset((b"H", b"A", b"P", b"M"))
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 _DECODERS = {letter: msgspec.msgpack.Decoder(kind).decode for letter, kind in _KINDS.items()}
 _encode = msgspec.msgpack.Encoder().encode

@@ -84,7 +84,7 @@ def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
         for batch in reader.read(topic, partition, lower, upper):
             for message in batch:
                 kind = frame.kind_of(message.value())
-                if kind not in (b"H", b"P", b"M"):
+                if kind not in records.INCREMENT_KINDS:
                     raise frame.BadFrame(f"kind {kind!r} at offset {message.offset()} does not belong on {topic}")
                 if kind == b"M":
                     found, follower = message.value(), -1
@@ -186,6 +186,8 @@ class _Restore:
         if manifest is not None:
             start = max(start, manifest.increment)
             chain.last, chain.lineage = manifest.first, manifest.lineage
+        elif mark.adopted > 0:
+            chain.last = mark.adopted - 1  # what came before is another lineage's (rule S6)
         size = 0
         for batch in self.reader.read(self.names.increment, self.partition, start, end):
             for message in batch:
@@ -197,14 +199,20 @@ class _Restore:
                 if increment.parts or increment.mark.positions[self.names.input] != increment.mark.start:
                     self.unsaved_bytes += size
                 size = 0
-                if manifest is None and increment.mark.n > 0 and chain.first == increment.mark.n:
-                    raise self._damaged(
-                        f"no usable full, and the deltas begin with transaction {increment.mark.n}: the state is gone"
-                    )
+                if manifest is None and chain.first == increment.mark.n:
+                    self._check_beginning(increment)
                 yield increment
         chain.finish(end)
         if chain.last is None or chain.last < mark.n:
             raise self._damaged(f"the chain ends with transaction {chain.last}, the last mark is {mark.n}")
+
+    def _check_beginning(self, increment: Increment) -> None:
+        """Without a full all must be there from an empty state on: the genesis, or an adopt record without a base."""
+        n, adopt = increment.mark.n, increment.adopt
+        if adopt is not None and adopt.base is not None:
+            raise self._damaged(f"the full that adopt record {n} names cannot be used, nor a later one: state is gone")
+        if n > 0 and adopt is None:
+            raise self._damaged(f"no usable full, and the deltas begin with transaction {n}: the state is gone")
 
     def _check_digest(self, expected: bytes) -> None:
         found = digest.to_bytes(self.state.digest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,10 +52,14 @@ class MemoryTransactions:
         return partial(self._send_offsets, position, membership)
 
     def _send_offsets(self, position: int, membership: Any) -> None:
+        self.send_all_offsets({self._partition: position}, membership, "")
+
+    def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
         self._alive()
         with self._broker.call("offsets"):
             transaction = self._broker.join_offsets(self._id, self._epoch, membership)
-            transaction.offsets[self._input, self._partition] = position
+            for partition, position in positions.items():
+                transaction.offsets[self._input, partition] = position
 
     def commit(self) -> None:
         self._alive()

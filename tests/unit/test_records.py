@@ -12,6 +12,7 @@ from tests.unit.making import mark, replaced
 
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.records import (
+    Adopt,
     Chunk,
     Effect,
     EntryDecoder,
@@ -33,6 +34,20 @@ writers = st.builds(Writer, texts, texts, st.integers(0, 2**31), texts, st.integ
 effects = st.builds(Effect, texts, texts, numbers, numbers, numbers, st.binary(max_size=9))
 any_record = st.one_of(
     st.builds(Header, numbers, texts, texts, numbers),
+    st.builds(
+        Adopt,
+        n=numbers,
+        attempt=texts,
+        lineage=texts,
+        base=st.none() | references,
+        digest=st.binary(min_size=16, max_size=16),
+        positions=st.dictionaries(texts, numbers, max_size=2),
+        partitions=numbers,
+        tool=texts,
+        who=texts,
+        why=texts,
+        notes=st.dictionaries(texts, texts, max_size=2),
+    ),
     st.builds(Part, numbers, texts, numbers, st.lists(raws, max_size=3)),
     st.builds(
         mark,

@@ -1,0 +1,178 @@
+"""Adopt records: how a tool that repairs, migrates, moves or restores a state hands it over (rules S6, M2, M3).
+
+Pure but for `commit`, which uses the ports. The tool fences first, reads the last marks after that, writes the fulls
+that the records name (first = through = n, the new lineage) and then commits all partitions in one transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.ports import Transactions
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Adopt, Effect, FullRef, Header, Mark
+from holdfast.snapshot.state import State
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Who adopts a state, and why: kept in the log for whoever asks later."""
+
+    tool: str
+    who: str
+    why: str
+    notes: dict[str, str] = {}
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """The state that one partition goes on from.
+
+    `old` is its last mark, read after the fence; None begins an increment topic that holds nothing (n = 0).
+    """
+
+    place: Place
+    old: Mark | None
+    lineage: str
+    #: None: the state is empty
+    base: FullRef | None
+    digest: int
+    keys: int
+    #: next input offset to read
+    position: int
+    #: owed side effects that go on being owed
+    effects: tuple[Effect, ...] = ()
+    #: where there is no `old` to take it from: what the tool knows of the state's former place
+    source: Mark | None = None
+
+    @property
+    def n(self) -> int:
+        return 0 if self.old is None else self.old.n + 1
+
+    def check(self) -> None:
+        """:raises UsageError: what the tool is about to write could not be restored."""
+        base, names = self.base, self.place.names
+        if base is None and (self.keys, self.digest) != (0, 0):
+            raise UsageError(f"{names.increment}[{self.place.partition}]: a state of {self.keys} keys needs a full")
+        if base is not None and (base.first, base.through) != (self.n, self.n):
+            raise UsageError(
+                f"{names.full}[{self.place.partition}]@{base.offset}: a full of transactions {base.first} to "
+                f"{base.through} cannot be the base of adopt record {self.n}"
+            )
+        if self.old is not None and self.old.lineage == self.lineage:
+            raise UsageError(f"{names.increment}[{self.place.partition}] is of lineage {self.lineage} already")
+
+
+class Adopted(NamedTuple):
+    """The records of one partition, in order; the group's offset goes between the second and the last."""
+
+    header: Header
+    adopt: Adopt
+    mark: Mark
+
+
+def new_lineage() -> str:
+    """One for all partitions of a service: the runtime refuses a mixture."""
+    return uuid.uuid4().hex[:16]
+
+
+def boundary(place: Place, lineage: str, n: int, position: int, state: State) -> Mark:
+    """What `FullWriter` takes for the commit boundary of a full that an adopt record `n` is going to name."""
+    return Mark(
+        n=n,
+        attempt="",
+        lineage=lineage,
+        service=place.names.group,
+        partition=place.partition,
+        partitions=place.partitions,
+        positions={place.input: position},
+        topic_ids=place.topic_ids,
+        digest=digest.to_bytes(state.digest),
+        keys=state.keys,
+        last_delta=n,
+    )
+
+
+def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> Adopted:
+    """Header, adopt record and mark; `now` is in seconds since 1970.
+
+    The mark is an ordinary one: whoever looks for the last mark finds it, and it carries all that a restore needs. It
+    counts as a delta, of nothing: the state at it is complete.
+
+    :raises UsageError: see `Adoption.check`.
+    """
+    adoption.check()
+    place, n, old = adoption.place, adoption.n, adoption.old or adoption.source
+    positions, state = {place.input: adoption.position}, digest.to_bytes(adoption.digest)
+    adopt = Adopt(
+        n=n,
+        attempt=attempt,
+        lineage=adoption.lineage,
+        old_lineage=old.lineage if old else "",
+        base=adoption.base,
+        old_digest=old.digest if old else b"",
+        digest=state,
+        old_keys=old.keys if old else 0,
+        keys=adoption.keys,
+        old_positions=old.positions if old else {},
+        positions=positions,
+        old_partitions=old.partitions if old else 0,
+        partitions=place.partitions,
+        tool=reason.tool,
+        who=reason.who,
+        why=reason.why,
+        time=int(now * 1000),
+        notes=reason.notes,
+    )
+    mark = Mark(
+        n=n,
+        attempt=attempt,
+        lineage=adoption.lineage,
+        service=place.names.group,
+        partition=place.partition,
+        partitions=place.partitions,
+        positions=positions,
+        start=adoption.position,
+        topic_ids=place.topic_ids,
+        digest=state,
+        keys=adoption.keys,
+        last_delta=n,
+        adopted=n,
+        fulls=(adoption.base,) if adoption.base else (),
+        effects=adoption.effects,
+        writer=place.writer,
+        time=adopt.time,
+    )
+    return Adopted(Header(n, attempt, adoption.lineage, adoption.position), adopt, mark)
+
+
+def commit(
+    producer: Transactions, membership: Any, adoptions: Sequence[Adoption], reason: Reason, now: float
+) -> Mapping[int, Mark]:
+    """Adopt all partitions in one transaction of a producer that has fenced; the new marks by partition.
+
+    Every other partition's id must be fenced too, before its last mark was read. `membership` is what the group offsets
+    are sent with: of a member of the group, so that the transaction fails if the group has moved on meanwhile. As in
+    every transaction the marks come last, after the offsets.
+
+    :raises UsageError: nothing was written.
+    :raises TransactionAborted, ProducerFenced: nothing was committed.
+    :raises OutcomeUnknown: fence again and read the last marks: all of them are the new ones, or none is.
+    """
+    written = {a.place.partition: records_of(a, producer.attempt, reason, now) for a in adoptions}
+    if not adoptions or len(written) < len(adoptions) or len({a.lineage for a in adoptions}) > 1:
+        raise UsageError("each partition is adopted once, all of them into one lineage")
+    topic = adoptions[0].place.names.increment
+    producer.begin()
+    for partition, (header, adopt, _) in written.items():
+        producer.send_increment(topic, partition, records.pack(header))
+        producer.send_increment(topic, partition, records.pack(adopt))
+    producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
+    for partition, (_, _, mark) in written.items():
+        producer.send_increment(topic, partition, records.pack(mark))
+    producer.commit()
+    return {partition: mark for partition, (_, _, mark) in written.items()}

@@ -1,0 +1,192 @@
+"""A tool changes a state behind a fence, and the next owner goes on from it; nothing of the old lineage comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from tests.driver.apps import Accounts, Balance, Interval, Op, events, marks
+
+from holdfast.errors import DamagedIncrement, Fenced, OutcomeUnknown, ProducerFenced
+from holdfast.snapshot import adopt
+from holdfast.snapshot.adopt import Adoption, Reason
+from holdfast.snapshot.full import FullWriter
+from holdfast.snapshot.records import FullRef, Mark
+from holdfast.snapshot.restore import last_mark, restore
+from holdfast.snapshot.state import State
+from holdfast.testing import Driver
+from holdfast.testing.broker import Call
+from holdfast.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
+from holdfast.worker.engine import Engine
+
+REASON = Reason(tool="test 1", who="ann", why="all totals doubled")
+OPS = [Op("ann", 1), Op("bob", 2), Op("ann", 3)]
+
+Change = Callable[[State], None]
+
+
+class Tool:
+    """What `holdfast state ...` does, on the cluster in memory: fence, read, write a full, adopt."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.place = driver, driver._place(0)
+        self.reader = MemoryReader(driver.broker, lambda: False)
+        self.producer = MemoryTransactions(driver.broker, driver.names, 0)
+        self.producer.fence(lambda: False)
+        found = last_mark(self.reader, driver.names.increment, 0)
+        assert found is not None
+        self.old: Mark = found
+
+    def state(self) -> State:
+        new = partial(Engine, Accounts, 0)
+        return restore(self.reader, self.place, lambda: new().state, lambda *_: None, self.driver.clock).state
+
+    def full(self, state: State, lineage: str) -> FullRef:
+        shown = adopt.boundary(self.place, lineage, self.old.n + 1, self.old.positions["input"], state)
+        end = self.reader.bounds(self.driver.names.increment, 0)[1]
+        sink = MemoryFullSink(self.driver.broker, self.driver.names.full, 0)
+        ref = FullWriter(self.place, state, shown, end, -1, sink, 4096).advance(shown.n, -1, self.driver.clock)
+        assert ref is not None
+        return ref
+
+    def adopt(self, change: Change | None, lineage: str = "second") -> Mark:
+        """Give the state to `change` and adopt what comes of it; None: an empty state."""
+        base, keys, shown = None, 0, 0
+        if change is not None:
+            state = self.state()
+            change(state)
+            base, keys, shown = self.full(state, lineage), state.keys, state.digest
+        adoption = Adoption(
+            place=self.place,
+            old=self.old,
+            lineage=lineage,
+            base=base,
+            digest=shown,
+            keys=keys,
+            position=self.old.positions["input"],
+        )
+        return adopt.commit(self.producer, self.driver.broker.generation, [adoption], REASON, 0.0)[0]
+
+
+def double(state: State) -> None:
+    table = state.tables["balances"]
+    for key, value in list(table.items()):
+        table[key] = Balance(2 * value.total, value.entries)
+    state.commit(state.freeze(), delta=True)
+
+
+def fed() -> Driver:
+    driver = Driver(Accounts)
+    driver.feed_all(OPS)
+    driver.take_full()
+    driver.feed(Op("bob", 5))
+    driver.commit()
+    return driver
+
+
+def test_the_next_owner_goes_on_from_what_was_adopted() -> None:
+    driver = fed()
+    driver.crash()
+    mark = Tool(driver).adopt(double)
+    driver.restore()
+    assert driver.table("balances") == {"ann": Balance(8, 2), "bob": Balance(14, 2)}
+    driver.feed(Op("ann", 1))
+    assert driver.table("balances")["ann"] == Balance(9, 3)
+    assert driver.outputs("totals")[-1] == 9
+    assert driver.mark().adopted == mark.n
+    assert [m.lineage for m in marks(driver)][-2:] == ["second", "second"]
+    driver.crash()
+    driver.restore()
+    assert driver.table("balances") == {"ann": Balance(9, 3), "bob": Balance(14, 2)}
+
+
+def test_a_state_may_begin_empty_at_the_same_position() -> None:
+    driver = fed()
+    driver.crash()
+    Tool(driver).adopt(None)
+    driver.restore()
+    assert driver.table("balances") == {}
+    driver.feed(Op("ann", 4))
+    driver.crash()
+    driver.restore()
+    assert driver.table("balances") == {"ann": Balance(4, 1)}
+
+
+def test_later_fulls_are_of_the_new_lineage_and_older_ones_are_no_base() -> None:
+    driver = fed()
+    old = driver.mark().fulls
+    driver.crash()
+    mark = Tool(driver).adopt(double)
+    driver.restore()
+    driver.feed(Op("ann", 1))
+    newest = driver.take_full()
+    assert newest is not None
+    assert driver.mark().fulls == (newest, *mark.fulls)
+    assert old[0] not in driver.mark().fulls
+    driver.crash()
+    driver.broker.log(driver.names.full, 0).replace(newest.low, b"damaged")
+    driver.restore()
+    assert driver.table("balances")["ann"] == Balance(9, 3)
+    assert len(events(driver, "full_unusable")) == 1
+
+
+def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_state() -> None:
+    driver = fed()
+    driver.crash()
+    mark = Tool(driver).adopt(double)
+    driver.broker.log(driver.names.full, 0).replace(mark.fulls[0].low, b"damaged")
+    with pytest.raises(DamagedIncrement, match="the full that adopt record 5 names cannot be used"):
+        driver.restore()
+
+
+def test_an_owner_of_before_is_fenced() -> None:
+    driver = fed()
+    Tool(driver).adopt(double)
+    driver.offsets.owner = False
+    with pytest.raises(Fenced):
+        driver.feed(Op("ann", 100))
+    driver.offsets.owner = True
+    driver.restore()
+    assert driver.table("balances")["ann"] == Balance(108, 3)
+
+
+def test_an_owner_that_comes_back_fences_the_tool() -> None:
+    driver = fed()
+    driver.crash()
+    tool = Tool(driver)
+    driver.restore()
+    with pytest.raises(ProducerFenced):
+        tool.adopt(double)
+    driver.feed(Op("ann", 1))
+    assert driver.table("balances")["ann"] == Balance(5, 3)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
+@pytest.mark.parametrize("call", ["begin", "increment", "offsets", "commit"])
+def test_it_is_adopted_whole_or_not_at_all(call: Call, after: bool) -> None:
+    driver = fed()
+    driver.crash()
+    tool = Tool(driver)
+    driver.broker.fail(call, OutcomeUnknown("?"), after=after)
+    with pytest.raises(OutcomeUnknown):
+        tool.adopt(double)
+    driver.restore()
+    doubled = call == "commit" and after
+    assert driver.table("balances")["ann"] == (Balance(8, 2) if doubled else Balance(4, 2))
+    assert driver.mark().adopted == (tool.old.n + 1 if doubled else 0)
+
+
+@pytest.mark.parametrize("interval", ["commit", 10.0, "off"])
+def test_every_mode_goes_on_from_it(interval: Interval) -> None:
+    driver = Driver(Accounts, delta_interval=interval)
+    driver.feed_all(OPS)
+    driver.take_full()
+    driver.crash()
+    Tool(driver).adopt(double)
+    driver.restore()
+    driver.feed(Op("bob", 1))
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert driver.table("balances") == {"ann": Balance(8, 2), "bob": Balance(5, 2)}

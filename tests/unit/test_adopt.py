@@ -1,0 +1,177 @@
+"""Adopt records: what a tool may write, how the chain takes it, and which fulls belong to the lineage it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.making import PLACE, header, mark, part
+
+from holdfast.errors import DamagedIncrement, UsageError
+from holdfast.snapshot import adopt, digest, records
+from holdfast.snapshot.adopt import Adopted, Adoption, Reason
+from holdfast.snapshot.chain import Chain, Increment
+from holdfast.snapshot.records import Adopt, FullRef, Header, Manifest, Mark, Record
+
+REASON = Reason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
+OLD = mark(6, digest=digest.to_bytes(5), keys=2)
+BASE = FullRef(10, 12, 7, 7, 100)
+
+
+def adoption(**changes: Any) -> Adoption:
+    fields: dict[str, Any] = {
+        "place": PLACE,
+        "old": OLD,
+        "lineage": "m",
+        "base": BASE,
+        "digest": 9,
+        "keys": 3,
+        "position": 60,
+    }
+    return Adoption(**(fields | changes))
+
+
+def written(**changes: Any) -> Adopted:
+    return adopt.records_of(adoption(**changes), "b", REASON, 1.5)
+
+
+def changed(given: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(given, **changes)
+
+
+def feed(*found: Record, crossing: bool = True, last: int | None = None) -> list[Increment]:
+    chain = Chain("increment", 0, last, crossing=crossing)
+    increments = [chain.feed(offset, record) for offset, record in enumerate(found)]
+    chain.finish(len(found))
+    return [increment for increment in increments if increment is not None]
+
+
+def test_the_record_tells_both_states_and_who_and_why() -> None:
+    head, record, closing = written()
+    assert head == Header(7, "b", "m", 60)
+    assert (record.old_lineage, record.lineage, record.old_keys, record.keys) == ("l", "m", 2, 3)
+    assert (record.old_digest, record.digest) == (digest.to_bytes(5), digest.to_bytes(9))
+    assert (record.who, record.why, record.tool, record.notes) == ("ann", "split of a share", REASON.tool, REASON.notes)
+    assert (closing.n, closing.adopted, closing.last_delta, closing.fulls) == (7, 7, 7, (BASE,))
+    assert [records.unpack(records.pack(each)) for each in (head, record, closing)] == [head, record, closing]
+
+
+def test_a_first_one_is_number_0() -> None:
+    head, record, closing = written(old=None, base=None, keys=0, digest=0)
+    assert (head.n, record.n, closing.n, record.old_lineage, record.base) == (0, 0, 0, "", None)
+    _, moved, _ = written(old=None, source=OLD, base=changed(BASE, first=0, through=0))
+    assert (moved.n, moved.old_lineage, moved.old_positions) == (0, "l", {"input": 60})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"base": None}, "a state of 3 keys needs a full"),
+        ({"base": changed(BASE, first=6)}, "cannot be the base of adopt record 7"),
+        ({"base": changed(BASE, through=8)}, "cannot be the base"),
+        ({"lineage": "l"}, "is of lineage l already"),
+    ],
+)
+def test_what_could_not_be_restored_is_not_written(wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        written(**wrong)
+
+
+def before() -> list[Record]:
+    return [header(6), part(6), changed(OLD, parts=1)]
+
+
+def test_the_history_goes_on_across_an_adopt_record_that_fits() -> None:
+    first, second = feed(*before(), *written(), header(8, "c", "m"), mark(8, "c", "m", adopted=7))[1:]
+    assert (first.mark.n, first.adopt) == (7, written().adopt)
+    assert (second.mark.n, second.adopt) == (8, None)
+
+
+def test_no_fold_crosses_a_lineage_change() -> None:
+    with pytest.raises(DamagedIncrement, match="lineage m follows l"):
+        feed(*before(), *written(), crossing=False)
+    assert [found.mark.n for found in feed(*before(), *written(), crossing=False, last=6)] == [7]
+
+
+def wrong_order() -> list[Record]:
+    head, record, closing = written()
+    return [head, part(7, attempt="b"), record, closing]
+
+
+TELLS: dict[str, tuple[list[Record], str]] = {
+    "no adopt record": ([written().header, written().mark], "without an adopt record"),
+    "of another lineage": ([*written(old=changed(OLD, lineage="x"))], "adopts lineage x, the chain is of l"),
+    "of another state": ([*written(old=changed(OLD, digest=digest.to_bytes(6)))], "adopts another state than"),
+    "not after its header": (wrong_order(), "without an adopt record"),
+    "twice": ([written().header, written().adopt, written().adopt, written().mark], "does not follow its header"),
+    "another mark": (
+        [written().header, written().adopt, changed(written().mark, digest=digest.to_bytes(1))],
+        "says something else",
+    ),
+    "a mark of the old lineage": (
+        [written().header, written().adopt, changed(written().mark, lineage="l")],
+        "several lineages",
+    ),
+    "a header of the old lineage": (
+        [changed(written().header, lineage="l"), written().adopt, written().mark],
+        "several lineages",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TELLS)
+def test_an_adopt_record_that_does_not_fit_is_damage(name: str) -> None:
+    found, text = TELLS[name]
+    with pytest.raises(DamagedIncrement, match=text):
+        feed(*before(), *found)
+
+
+def test_it_does_not_follow_parts() -> None:
+    head, record, closing = written()
+    with pytest.raises(DamagedIncrement, match="does not follow its header"):
+        feed(head, part(7, attempt="b"), record, closing)
+
+
+def manifest(**changes: Any) -> Manifest:
+    fields: dict[str, Any] = {
+        "full": "f",
+        "service": "service",
+        "partition": 0,
+        "partitions": 4,
+        "lineage": "m",
+        "first": 7,
+        "through": 7,
+        "positions": {"input": 60},
+        "increment": 100,
+        "low": 10,
+    }
+    return Manifest(**(fields | changes))
+
+
+def test_a_base_is_of_the_current_lineage_and_not_older_than_it() -> None:
+    closing: Mark = written().mark
+    later = changed(closing, n=9)
+    assert PLACE.refuses(manifest(), later) == ""
+    assert "its lineage is l" in PLACE.refuses(manifest(lineage="l"), later)
+    assert "the lineage with 7" in PLACE.refuses(manifest(first=6, through=6), later)
+    assert "the last mark is 9" in PLACE.refuses(manifest(first=10, through=10), later)
+
+
+def test_all_partitions_at_once_and_into_one_lineage() -> None:
+    class Unused:
+        attempt = "b"
+
+    for adoptions in (
+        [],
+        [adoption(), adoption()],
+        [adoption(), adoption(place=changed(PLACE, partition=1), lineage="z")],
+    ):
+        with pytest.raises(UsageError, match="each partition is adopted once"):
+            adopt.commit(Unused(), None, adoptions, REASON, 0.0)  # type: ignore[arg-type]
+
+
+def test_an_adopt_record_is_no_delta_of_anything() -> None:
+    assert isinstance(records.unpack(records.pack(written().adopt)), Adopt)
+    assert written().mark.delta
+    assert written().mark.parts == 0
