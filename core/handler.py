@@ -40,7 +40,9 @@ class Handler(Generic[V]):
     def on_command(self, command: str, record: Record[bytes]) -> None:
         """A record of the input with the header `holdfast-command`: part of the order, never given to on_record.
 
-        The command `snapshot` also makes the partition take a full.
+        `command` is the name in the header; `record.value` is b"" where the record has none, as those that `holdfast
+        command` sends. A name that the handler does not know is best ignored: raising stops the partition, as in
+        on_record. The command `take` is holdfast's own (it takes a full) and does not come here.
         """
 
     def on_live(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.command import Command
 from holdfast.snapshot import frame
 from holdfast.table import Changes
 
@@ -120,6 +121,10 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
     last_delta: int = 0
     outputs: int = 0
+    #: of the input records of this transaction: this mark acknowledges them
+    commands: tuple[Command, ...] = ()
+    #: number of the transaction whose command asked for a full that no mark refers to yet; 0 = none
+    take: int = 0
     #: number of the transaction that began this lineage: nothing before it belongs to this state (rule S6)
     adopted: int = 0
     fulls: tuple[FullRef, ...] = ()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.command import TAKE, Command
 from holdfast.errors import MessageRefused
 from holdfast.output import Sent
 from holdfast.ports import Transactions
@@ -34,6 +35,7 @@ class Closing(NamedTuple):
     delta: tuple[Changes, ...] | None
     fulls: tuple[FullRef, ...]
     effects: tuple[Effect, ...]
+    commands: tuple[Command, ...] = ()
 
 
 class Committer:
@@ -128,6 +130,8 @@ class Committer:
             last_delta=n if closing.delta is not None else self.mark.last_delta,
             outputs=self._outputs,
             fulls=closing.fulls,
+            commands=closing.commands,
+            take=_take(self.mark.take, n, closing),
             effects=closing.effects,
             writer=self._place.writer,
             time=int(self._wall() * 1000),
@@ -139,6 +143,13 @@ class Committer:
     def _send_increment(self, payload: bytes) -> None:
         self.increment_bytes += len(payload)
         self.producer.send_increment(self._place.names.increment, self._place.partition, payload)
+
+
+def _take(asked: int, n: int, closing: Closing) -> int:
+    """The transaction at or after which a full is still owed to a command; a new owner goes on from it."""
+    if any(command.name == TAKE for command in closing.commands):
+        return n
+    return 0 if any(ref.first >= asked for ref in closing.fulls) else asked
 
 
 def _with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:

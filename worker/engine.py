@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from weakref import ref
 
 from holdfast import serde
+from holdfast.command import COMMAND_HEADER, TAKE, BadCommand, Command, command_of
 from holdfast.errors import HandlerFailed, HoldfastError, UndecodableRecord, UsageError
 from holdfast.handler import Handler, declared, input_type, overrides
 from holdfast.output import Sent
@@ -18,11 +19,6 @@ from holdfast.record import Message, Record
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
 from holdfast.worker.effects import note
-
-#: a record of the input with this header is a command: part of the order, given to on_command
-COMMAND_HEADER: Final = "holdfast-command"
-#: the command that asks for a full
-SNAPSHOT: Final = "snapshot"
 
 
 class Poisoned(Exception):
@@ -52,7 +48,7 @@ class Engine:
         self.outputs: list[Sent] = []
         self.effects: list[Effect] = []
         #: commands of the open transaction, in order
-        self.commands: list[str] = []
+        self.commands: list[Command] = []
         tables, outputs = declared(type(self.handler))
         self._bound_outputs = {
             name: output.bind(self.outputs, output_partitions(output.topic) if output.partitioner else 0)
@@ -129,20 +125,29 @@ class Engine:
         """Commands are rare: cut the batch at each of them."""
         start = 0
         for i, message in enumerate(messages):
-            command = _command(message)
-            if command is None:
+            if not any(name == COMMAND_HEADER for name, _ in message.headers() or ()):
                 continue
             if start < i:
                 self._run_plain(messages[start:i], one_by_one)
-            record = self._current = Record(message, message.value())
-            self.commands.append(command)
-            try:
-                self.handler.on_command(command, record)
-            except Exception as error:  # a handler may raise anything
-                raise self._poisoned(record, error) from error
+            self._on_command(message)
             start = i + 1
         if start < len(messages):
             self._run_plain(messages[start:], one_by_one)
+
+    def _on_command(self, message: Message) -> None:
+        try:
+            command = command_of(message)
+        except BadCommand as error:
+            raise Poisoned(message.offset() or 0, _undecodable(message, error)) from error
+        assert command is not None
+        self.commands.append(command)
+        if command.name == TAKE:
+            return
+        record = self._current = Record(message, message.value() or b"")
+        try:
+            self.handler.on_command(command.name, record)
+        except Exception as error:  # a handler may raise anything
+            raise self._poisoned(record, error) from error
 
     def _decode_until_bad(self, messages: Sequence[Message]) -> tuple[list[Any], Poisoned | None]:
         values: list[Any] = []
@@ -150,13 +155,7 @@ class Engine:
             try:
                 values.append(self._decode(message.value()))
             except Exception as error:  # noqa: BLE001  a decoder may raise anything
-                failed = UndecodableRecord(
-                    f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
-                    f"`holdfast retry {message.partition()}`",
-                    **_coordinates(message),
-                )
-                failed.__cause__ = error
-                return values, Poisoned(message.offset() or 0, failed)
+                return values, Poisoned(message.offset() or 0, _undecodable(message, error))
         return values, None
 
     def _poisoned(self, record: Record[Any], error: Exception, *, batch: bool = False) -> Poisoned:
@@ -194,7 +193,7 @@ class Engine:
         taken, self.effects = self.effects, []
         return taken
 
-    def take_commands(self) -> list[str]:
+    def take_commands(self) -> list[Command]:
         taken, self.commands = self.commands, []
         return taken
 
@@ -230,11 +229,14 @@ def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tup
     alive._note_effect(function, args)
 
 
-def _command(message: Message) -> str | None:
-    for name, value in message.headers() or ():
-        if name == COMMAND_HEADER:
-            return value.decode() if isinstance(value, bytes) else str(value)
-    return None
+def _undecodable(message: Message, error: Exception) -> UndecodableRecord:
+    failed = UndecodableRecord(
+        f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
+        f"`holdfast retry {message.partition()}`",
+        **_coordinates(message),
+    )
+    failed.__cause__ = error
+    return failed
 
 
 def _coordinates(message: Message) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from holdfast.errors import KafkaTrouble
@@ -40,6 +41,10 @@ class Fulls:
         self._pending: FullRef | None = None
         self._pending_since = 0.0
         self._began = self._next_slice = 0.0
+        #: not before this time is a full that was given up tried again for a command
+        self._again = -math.inf
+        #: a command waits for a full
+        self._awaited = False
 
     @property
     def active(self) -> bool:
@@ -53,20 +58,27 @@ class Fulls:
 
     def mark_due(self, now: float) -> bool:
         """A mark-only transaction is needed for a full to start, or to be referred to."""
-        return self._bounds is not None or (self._pending is not None and now - self._pending_since >= _FORCE_AFTER)
+        waits = self._awaited or now - self._pending_since >= _FORCE_AFTER
+        return self._bounds is not None or (self._pending is not None and waits)
 
     def boundary(self, mark: Mark) -> None:
         """The state is exactly what `mark` says."""
+        self._awaited = mark.take > 0
         try:
             self._note_referred(mark)
             if self._writer is not None:
                 self._slice(self._writer, mark)
             elif self._written is not None:
                 self._verify_written(*self._written)
-            elif self._pending is None and self._policy.full_due(self._tools.clock()):
+            elif self._pending is None and self._due(mark):
                 self._prepare(mark)
         except KafkaTrouble as error:
             self._give_up(str(error))
+
+    def _due(self, mark: Mark) -> bool:
+        """By the settings, or because a command's mark asks for it, also of an earlier owner."""
+        now = self._tools.clock()
+        return self._policy.full_due(now) or (mark.take > 0 and now >= self._again)
 
     def between(self, mark: Mark) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
@@ -213,6 +225,7 @@ class Fulls:
     def _give_up(self, why: str) -> None:
         self._drop_writer()
         self._asked = self._bounds = self._written = self._pending = None
+        self._again = self._tools.clock() + _FORCE_AFTER
         self._tools.log.warning("full_given_up", cause=why)
 
     def _drop_writer(self) -> None:

@@ -23,7 +23,7 @@ from holdfast.snapshot.records import Effect, Mark
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing, Committer
-from holdfast.worker.engine import SNAPSHOT, Engine, Poisoned
+from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.fulls import Fulls
 from holdfast.worker.lifecycle import Event
 from holdfast.worker.mailbox import Batch, Mailbox
@@ -289,15 +289,14 @@ class Live:
         self._noted = engine.take_effects()
         delta = state.delta(self._frozen) if self._snapshots.delta_due(now) else None
         owed = (*self._effects.owed(), *self._noted)
-        return Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed)
+        commands = tuple(engine.take_commands())
+        return Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed, commands)
 
     def _committed(self, mark: Mark) -> None:
         """The mark is the truth now: let memory follow, then whatever had to wait for it."""
         assert self._frozen is not None
         self._engine.state.commit(self._frozen, delta=mark.delta)
         self._effects.submit(self._noted)
-        if SNAPSHOT in self._engine.take_commands():
-            self.ask_full()
         self._count(mark)
         now = self._tools.clock()
         self._snapshots.committed(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from holdfast import serde
+from holdfast import command, serde
 from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
@@ -19,7 +19,7 @@ from holdfast.testing.replay import Replay
 from holdfast.testing.stepped import EffectCall
 from holdfast.testing.wiring import Wiring
 from holdfast.worker.committer import ORIGIN_HEADER
-from holdfast.worker.engine import COMMAND_HEADER, Engine
+from holdfast.worker.engine import Engine
 
 _TICKS = 50
 _TRANSACTION = 100
@@ -116,9 +116,12 @@ class Driver(Wiring):
         for value in values:
             self.feed(value, key, partition=partition)
 
-    def command(self, text: str, value: bytes = b"", partition: int = 0) -> int:
-        """Feed a command: a record that goes to `on_command`."""
-        return self.feed(value, headers=[(COMMAND_HEADER, text.encode())], partition=partition)
+    def command(self, name: str, value: bytes | None = None, partition: int = 0, id: str = "") -> int:
+        """Feed a command, as `holdfast command` does: a record that goes to `on_command`; its offset.
+
+        The command `take` takes a full, over the next seconds of the driver's time.
+        """
+        return self.feed(value, headers=[command.header(name, id, "driver")], partition=partition)
 
     def commit(self) -> None:
         """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""

@@ -9,9 +9,10 @@ import pytest
 from tests.unit.messages import batch, message
 
 from holdfast import Handler, Output, Record, Table
+from holdfast.command import COMMAND_HEADER, Command, header
 from holdfast.errors import HandlerFailed, UndecodableRecord, UsageError
 from holdfast.handler import EffectKey
-from holdfast.worker.engine import COMMAND_HEADER, Engine, Poisoned
+from holdfast.worker.engine import Engine, Poisoned
 
 
 class Sums(Handler[int]):
@@ -136,6 +137,21 @@ def test_commands_cut_the_batch_and_are_not_decoded() -> None:
     engine = Engine(Commands, 0)
     engine.run([*batch(1, 2), command(3, "close"), command(4, "open"), *batch(5)])
     assert [sent[1] for sent in engine.take_outputs()] == [b"1 2", b"close:now@3", b"open:now@4", b"5"]
+
+
+def test_commands_are_noted_with_who_sent_them_and_one_of_ours_is_kept_from_the_handler() -> None:
+    engine = Engine(Commands, 0)
+    engine.run([message(1, None, [header("close", "7", "ann")]), message(2, None, [header("take", "8")])])
+    assert [sent[1] for sent in engine.take_outputs()] == [b"close:@1"]
+    assert engine.take_commands() == [Command("close", "7", "ann", 1), Command("take", "8", "", 2)]
+    assert engine.take_commands() == []
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"{", b"{}", b'{"name": 1}', b"", b"x" * 201])
+def test_a_header_that_is_no_command_is_named_and_not_skipped(data: bytes) -> None:
+    with pytest.raises(Poisoned, match=r"input\[0\]@2: BadCommand: header holdfast-command") as poison:
+        Engine(Commands, 0).run([*batch(1), message(2, None, [(COMMAND_HEADER, data)])])
+    assert isinstance(poison.value.error, UndecodableRecord)
 
 
 def test_a_command_that_raises_is_named() -> None:

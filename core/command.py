@@ -1,0 +1,73 @@
+"""Commands: records of the input that are addressed to the service itself, and take their place in its order."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from typing import Final
+
+import msgspec
+
+from holdfast.record import Message
+
+#: a record of the input with this header is a command: given to on_command, never to on_record
+COMMAND_HEADER: Final = "holdfast-command"
+#: the command that asks for a full; holdfast's own, the handler does not see it
+TAKE: Final = "take"
+#: every mark repeats the commands of its transaction, and has to fit a message
+_LONGEST: Final = 200
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True):
+    """What the header says, and the offset of the record that carries it."""
+
+    name: str
+    id: str = ""
+    issuer: str = ""
+    offset: int = -1
+
+
+class BadCommand(ValueError):
+    """The header is no command."""
+
+
+class _Header(msgspec.Struct, omit_defaults=True):
+    name: str
+    id: str = ""
+    issuer: str = ""
+
+
+def header(name: str, id: str = "", issuer: str = "") -> tuple[str, bytes]:
+    """The header of a command record, JSON. The record's value is best null, its key too."""
+    return COMMAND_HEADER, msgspec.json.encode(_Header(name, id, issuer))
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex[:16]
+
+
+def issuer() -> str:
+    """Who sends a command from this process: user@host."""
+    return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
+
+
+def command_of(message: Message) -> Command | None:
+    """The command that a record carries, None for an ordinary one. A header of plain text is a name alone.
+
+    :raises BadCommand: it is neither text nor what `header` writes, or one of its fields is too long.
+    """
+    for name, value in message.headers() or ():
+        if name == COMMAND_HEADER:
+            return _parsed(value if isinstance(value, bytes) else str(value or "").encode(), message.offset() or 0)
+    return None
+
+
+def _parsed(data: bytes, offset: int) -> Command:
+    try:
+        found = msgspec.json.decode(data, type=_Header) if data[:1] == b"{" else _Header(data.decode())
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadCommand(f"header {COMMAND_HEADER}: {error}") from error
+    if not found.name or max(map(len, (found.name, found.id, found.issuer))) > _LONGEST:
+        raise BadCommand(f"header {COMMAND_HEADER}: name, id and issuer take 1 to {_LONGEST} characters each")
+    return Command(found.name, found.id, found.issuer, offset)

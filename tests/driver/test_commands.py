@@ -1,0 +1,132 @@
+"""Commands take their place in the order, and the next mark acknowledges them; `take` leads to a full, whoever owns."""
+
+from __future__ import annotations
+
+import pytest
+from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
+
+from holdfast import Handler, Record, Table
+from holdfast.command import TAKE, Command
+from holdfast.errors import KafkaTrouble, UndecodableRecord
+from holdfast.testing import Driver
+
+INTERVALS: list[Interval] = ["commit", 5.0, "off"]
+
+
+class Register(Handler[int]):
+    """The sum of the records since the last command `cut`."""
+
+    sums = Table(key=str, value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.sums["now"] = self.sums.get("now", 0) + record.value
+
+    def on_command(self, command: str, record: Record[bytes]) -> None:
+        if command == "cut":
+            self.sums["cut"] = self.sums.get("now", 0)
+            self.sums["now"] = 0
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_the_next_mark_acknowledges_and_a_replay_keeps_the_order(interval: Interval) -> None:
+    driver = Driver(Register, delta_interval=interval)
+    driver.feed_all([1, 2])
+    at = driver.command("cut", id="one")
+    driver.feed(4)
+    assert driver.mark().commands == (Command("cut", "one", "driver", at),)
+    driver.feed(8)
+    driver.commit()
+    assert driver.mark().commands == ()
+    driver.crash()
+    driver.restore()
+    assert driver.table("sums") == {"now": 12, "cut": 3}
+    assert [mark.commands for mark in marks(driver)].count(()) == len(marks(driver)) - 1
+
+
+def test_a_command_whose_transaction_is_undone_is_acknowledged_once() -> None:
+    driver = Driver(Register)
+    driver.feed(1)
+    driver.rebalance()
+    driver.command("cut")
+    driver.commit()
+    assert len(events(driver, "rolled_back")) == 1
+    assert sum(len(mark.commands) for mark in marks(driver)) == 1
+    assert driver.table("sums") == {"now": 0, "cut": 1}
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_take_leads_to_a_full_that_begins_no_earlier(interval: Interval) -> None:
+    driver = Driver(Accounts, delta_interval=interval)
+    snapshot(driver, periodic_full=False)
+    driver.feed(Op("ann", 1))
+    driver.command(TAKE, id="t")
+    driver.feed(Op("ann", 2))
+    driver.commit()
+    asked = driver.mark()
+    assert (asked.take, [command.id for command in asked.commands]) == (asked.n, ["t"])
+    driver.advance(20.0)
+    assert driver.mark().take == 0
+    assert driver.mark().fulls[0].first >= asked.n
+    assert agrees(driver, [Op("ann", 1), Op("ann", 2)])
+    driver.advance(100.0)
+    assert len(driver.mark().fulls) == 1
+
+
+def test_the_next_owner_owes_the_full_that_was_asked_for() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, periodic_full=False)
+    driver.feed(Op("ann", 1))
+    driver.command(TAKE)
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    driver.advance(20.0)
+    assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
+
+
+def test_a_full_that_began_before_the_command_does_not_answer_it() -> None:
+    driver = Driver(Accounts)
+    sliced(driver)
+    driver.feed_all(many(40))
+    driver.commit()
+    driver._lane(0).live().ask_full()
+    while not events(driver, "full_started"):
+        driver.advance(0.1)
+    driver.command(TAKE)
+    driver.commit()
+    asked = driver.mark().n
+    driver.advance(30.0)
+    newest, older = driver.mark().fulls
+    assert older.first < asked <= newest.first
+
+
+def test_a_full_that_is_given_up_is_tried_again_for_the_command() -> None:
+    driver = Driver(Accounts)
+    snapshot(driver, periodic_full=False)
+    driver.feed(Op("ann", 1))
+    driver.broker.fail("full", KafkaTrouble("no leader"), times=3)
+    driver.command(TAKE)
+    driver.commit()
+    driver.advance(60.0)
+    assert len(events(driver, "full_given_up")) == 3
+    assert (driver.mark().take, len(driver.mark().fulls)) == (0, 1)
+
+
+def test_what_is_no_command_stops_the_partition_at_it() -> None:
+    driver = Driver(Register)
+    driver.feed(1)
+    with pytest.raises(UndecodableRecord, match=r"input\[0\]@1: BadCommand"):
+        driver.feed(None, headers=[("holdfast-command", b"{")])
+    driver.withdraw()
+    driver.feed(2)
+    assert driver.table("sums") == {"now": 3}
+
+
+def test_the_whole_input_handled_again_includes_its_commands() -> None:
+    driver = Driver(Register, batch=2)
+    driver.feed_all([1, 2, 3])
+    driver.command("cut")
+    driver.command(TAKE)
+    driver.feed(5)
+    driver.replay()
+    assert driver.table("sums") == {"now": 5, "cut": 6}
