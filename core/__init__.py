@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError
-from holdfast.handler import Handler
-from holdfast.output import Output
-from holdfast.record import Record
-from holdfast.serde import Json, MsgPack, Serde
-from holdfast.table import Table
-from holdfast.version import __version__
-
 if TYPE_CHECKING:
+    from holdfast.errors import HoldfastError
+    from holdfast.handler import Handler
+    from holdfast.output import Output
+    from holdfast.record import Record
+    from holdfast.serde import Json, MsgPack, Serde
     from holdfast.service import Service
+    from holdfast.table import Table
+    from holdfast.version import __version__
 
 __all__ = [
     "Handler",
@@ -28,11 +28,32 @@ __all__ = [
     "__version__",
 ]
 
+_HOMES = {
+    "Handler": "handler",
+    "HoldfastError": "errors",
+    "Json": "serde",
+    "MsgPack": "serde",
+    "Output": "output",
+    "Record": "record",
+    "Serde": "serde",
+    "Service": "service",
+    "Table": "table",
+    "__version__": "version",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Service needs a Kafka client; the vocabulary above does not, and Spark executors import it without one."""
-    if name == "Service":
-        from holdfast.service import Service
+    """Each name is imported when it is first used.
 
-        return Service
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    `holdfast run` is to hear signals before it imports anything large, and Spark executors have no Kafka client, which
+    Service needs.
+    """
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"holdfast.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

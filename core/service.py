@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, StartError, UsageError
+from holdfast.errors import UsageError
 from holdfast.handler import Handler, declared
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.consumer import KafkaGroupConsumer
@@ -22,9 +22,10 @@ from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
+from holdfast.ports import Cancelled
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
-from holdfast.topics import require
+from holdfast.topics import reaching, require
 from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Report, Tools
@@ -90,6 +91,8 @@ class Service:
             if self._stop_asked and self._manager is not None:
                 self._manager.stop(self._settings.service.stop_timeout)
             self.wait()
+        except Cancelled:
+            Log(service=self.names.group).info("stopped", cause="a signal, while it was starting")
         finally:
             self.stop()
             for number, handler in previous.items():
@@ -106,13 +109,8 @@ class Service:
         log = Log(service=self.names.group, instance=self._settings.service.identity)
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         admin = Admin(self._settings, self.names.group)
-        try:
-            facts = require(admin, self.names, self._outputs())
-        except KafkaTrouble as error:
-            raise StartError(
-                f"the brokers at {self._settings.kafka.bootstrap_servers} do not answer ({error}): check "
-                f"kafka.bootstrap_servers, and `holdfast dev status` for brokers of this machine"
-            ) from error
+        with reaching(self._settings):
+            facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked)
         wiring = _Wiring(self, admin, facts, log)
         consumer = KafkaGroupConsumer(self._settings, self.names, log)
         self._manager = wiring.manager = Manager(

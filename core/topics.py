@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from holdfast.config.settings import Settings
-from holdfast.errors import StartError, TopicMismatch, TopicMissing, UsageError
+from holdfast.errors import KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing, UsageError
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
@@ -33,6 +34,26 @@ REQUIRED: dict[str, str] = {
 _SEEN, _SEEN_PAUSE = 8, 0.05
 
 
+@contextlib.contextmanager
+def reaching(settings: Settings) -> Iterator[None]:
+    """Around the first question to the cluster: what is wrong there is a wrong set-up, told with what to check.
+
+    :raises StartError: the brokers do not answer, or refuse us.
+    """
+    servers = settings.kafka.bootstrap_servers
+    try:
+        yield
+    except Misconfigured as error:
+        raise StartError(
+            f"the brokers at {servers} refuse us ({error}): check kafka.security and our rights"
+        ) from error
+    except KafkaTrouble as error:
+        raise StartError(
+            f"the brokers at {servers} do not answer ({error}): check kafka.bootstrap_servers, and "
+            f"`holdfast dev status` for brokers of this machine"
+        ) from error
+
+
 class Finding(NamedTuple):
     """One topic as `create` or `check` found it."""
 
@@ -45,13 +66,16 @@ class Finding(NamedTuple):
         return self.state in ("created", "ok") or self.state.startswith("ok,")
 
 
-def require(admin: Admin, names: Names, outputs: Iterable[str]) -> dict[str, TopicFacts]:
+def require(
+    admin: Admin, names: Names, outputs: Iterable[str], cancelled: Callable[[], bool] = lambda: False
+) -> dict[str, TopicFacts]:
     """The facts of every topic a service needs.
 
     :raises TopicMissing, TopicMismatch: naming the topics and the command.
+    :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` became true meanwhile.
     """
     wanted = [names.input, names.increment, names.full, *outputs]
-    found = admin.describe(list(dict.fromkeys(wanted)))
+    found = admin.describe(list(dict.fromkeys(wanted)), cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         raise TopicMissing(
@@ -73,18 +97,22 @@ def require(admin: Admin, names: Names, outputs: Iterable[str]) -> dict[str, Top
 
 
 class Topics:
-    """`holdfast topics create|check` for one service. Blocks; raises KafkaTrouble when the cluster does not answer."""
+    """`holdfast topics create|check` for one service.
+
+    Blocks; raises StartError when the cluster does not answer, KafkaTrouble when it fails on the way.
+    """
 
     def __init__(self, settings: Settings, names: Names, outputs: Sequence[str] = ()) -> None:
         self._settings, self._names, self._outputs = settings, names, outputs
         self._admin = Admin(settings, names.group)
-        self._topics = TopicAdmin(self._admin, names.group)
+        self._topics = TopicAdmin(self._admin)
         self._log = Log(service=names.group)
 
     def check(self) -> list[Finding]:
         """Compare every topic with what it must be; changes nothing."""
         names = self._names
-        facts = self._admin.describe([names.input, names.increment, names.full, *self._outputs])
+        with reaching(self._settings):
+            facts = self._admin.describe([names.input, names.increment, names.full, *self._outputs])
         given = facts[names.input]
         findings = [Finding(topic, "ok" if facts[topic] else "missing") for topic in (names.input, *self._outputs)]
         for topic in (names.increment, names.full):
@@ -102,6 +130,8 @@ class Topics:
         :raises StartError: a position cannot be told; nothing was written for any partition then.
         """
         names = self._names
+        with reaching(self._settings):
+            self._admin.describe([names.input])
         created = {topic for topic in (names.input, *self._outputs) if self._make(topic, partitions, replication)}
         self._await(created)
         given = self._admin.describe([names.input])[names.input]
@@ -163,7 +193,7 @@ class Topics:
             self._genesis(partition, partitions, position, lineage)
         if not positions or start_at == "group":
             return
-        refused = self._topics.set_group_offsets(self._names.input, positions)
+        refused = self._admin.set_committed(self._names.input, positions)
         if refused:
             raise StartError(
                 f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. "

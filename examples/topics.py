@@ -10,13 +10,11 @@ from uuid import uuid4
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 QUIET = {"log_level": 2}
 """A reader that outlives its broker for a moment has nothing to say about it."""
@@ -70,14 +68,17 @@ class Progress:
     """How far a group has committed on a topic, asked from outside: this never joins the group."""
 
     def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
-        self._group, self._topic = group, topic
+        self._topic = topic
+        # The AdminClient's own question crashes librdkafka 2.16 when the group's coordinator has moved.
+        self._consumer = _plain_consumer(bootstrap_servers, group)
+        self._places: list[TopicPartition] = []
 
     def position(self) -> int:
         """Sum of the committed positions of all partitions: the records handled, if they began at 0."""
-        request = ConsumerGroupTopicPartitions(self._group)
-        answer = self._admin.list_consumer_group_offsets([request])[self._group].result(timeout=30)
-        return sum(max(each.offset, 0) for each in answer.topic_partitions or () if each.topic == self._topic)
+        if not self._places:
+            known = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic].partitions
+            self._places = [TopicPartition(self._topic, each) for each in known]
+        return sum(max(each.offset, 0) for each in self._consumer.committed(self._places, timeout=30))
 
 
 class Arrivals:
@@ -101,12 +102,16 @@ class Arrivals:
         return self._count
 
 
-def _plain_consumer(bootstrap_servers: str) -> Consumer:
+def _plain_consumer(bootstrap_servers: str, group: str = "") -> Consumer:
+    """It joins no group: it is assigned what it reads, or only asks for the offsets of `group`."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "group.id": f"proof-{uuid4()}",
-            "isolation.level": "read_committed",
+            "group.id": group or f"proof-{uuid4()}",
+            # With the default, an outage of all brokers lets requests hang (librdkafka issue 5511).
+            "metadata.recovery.strategy": "none",
+            # Offsets that a killed process left in an open transaction must not be waited for.
+            "isolation.level": "read_uncommitted" if group else "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "allow.auto.create.topics": False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
@@ -30,6 +30,13 @@ from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
 _PAUSE = 0.2
+#: a new broker's first group waits for its coordinator, up to some seconds
+_LOADING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+_COORDINATOR_WAIT = 30.0
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
@@ -55,13 +62,15 @@ class Admin:
         config["logger"] = quiet_logger("admin")
         self.client = AdminClient(config)
 
-    def describe(self, topics: list[str]) -> dict[str, TopicFacts | None]:
+    def describe(
+        self, topics: list[str], cancelled: Callable[[], bool] = lambda: False
+    ) -> dict[str, TopicFacts | None]:
         """Each topic as it is, None where it is missing.
 
-        :raises KafkaTrouble: the cluster does not answer, or forbids the question.
+        :raises KafkaTrouble: the cluster does not answer, or forbids the question. :raises Cancelled: as it says.
         """
         futures = self.client.describe_topics(TopicCollection(topics), request_timeout=_ATTEMPT)
-        return {name: self._facts(name, future) for name, future in futures.items()}
+        return {name: self._facts(name, future, cancelled) for name, future in futures.items()}
 
     def bounds(self, topic: str, partition: int, deadline: float, cancelled: Callable[[], bool]) -> tuple[int, int]:
         """Log start and end, read uncommitted; asked again while brokers are slow or away (requirement C5).
@@ -97,6 +106,23 @@ class Admin:
             raise KafkaTrouble(describe(found.error))
         return found.offset if found.offset >= 0 else None
 
+    def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
+        """Commit offsets for a group without members; why it was refused, or ''.
+
+        By the same consumer, for the same reason as `committed`. A coordinator that is still loading is asked again.
+        """
+        places = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
+        until = time.monotonic() + _COORDINATOR_WAIT
+        while True:
+            try:
+                done = self._asker().commit(offsets=places, asynchronous=False) or ()
+                refused = [place.error for place in done if place.error is not None]
+            except KafkaException as error:
+                refused = [error.args[0]]
+            if not any(error.code() in _LOADING for error in refused) or time.monotonic() > until:
+                return "; ".join(dict.fromkeys(map(describe, refused)))
+            time.sleep(_PAUSE)
+
     def _asker(self) -> Consumer:
         with self._making:
             if self._consumer is None:
@@ -123,15 +149,22 @@ class Admin:
             if wait <= 0 and not (end.done() and start.done()):
                 return None
             try:
-                return Bounds(end.result(wait).offset, start.result(wait).offset)
+                return Bounds(told(end.result(wait).offset), told(start.result(wait).offset))
             except FutureTimeout:
                 return None
+            except KafkaTrouble:
+                self._learn_later(increment, full)
+                raise
             except Exception as error:
-                for topic in (increment, full):  # the next full may go better; nothing here may wait
-                    threading.Thread(target=self._learn_leaders, args=(topic,), daemon=True).start()
+                self._learn_later(increment, full)
                 raise translate(error) from error
 
         return answer
+
+    def _learn_later(self, *topics: str) -> None:
+        """The next full may go better; nothing here may wait."""
+        for topic in topics:
+            threading.Thread(target=self._learn_leaders, args=(topic,), daemon=True).start()
 
     def _learn_leaders(self, topic: str) -> None:
         """The client asks its cached leader, with its cached epoch, until somebody makes it look again: after a
@@ -141,6 +174,9 @@ class Admin:
             self.client.list_topics(topic, timeout=_ATTEMPT / 10)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
+        if before < 0:  # to the brokers -1 means the end of the log
+            self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause="no offset")
+            return
         place = TopicPartition(topic, partition, before)
         future = self.client.delete_records([place], request_timeout=_ATTEMPT)[place]
         future.add_done_callback(lambda done: self._tell_deletion(topic, partition, before, done))
@@ -151,8 +187,7 @@ class Admin:
             self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause=str(error))
 
     def _offset(self, topic: str, partition: int, spec: Any, cancelled: Callable[[], bool]) -> int:
-        offset: int = result(self._ask(topic, partition, spec), cancelled).offset
-        return offset
+        return told(result(self._ask(topic, partition, spec), cancelled).offset)
 
     def _ask(self, topic: str, partition: int, spec: Any) -> Future[Any]:
         place = TopicPartition(topic, partition)
@@ -162,9 +197,9 @@ class Admin:
         future: Future[Any] = futures[place]
         return future
 
-    def _facts(self, name: str, future: Future[Any]) -> TopicFacts | None:
+    def _facts(self, name: str, future: Future[Any], cancelled: Callable[[], bool]) -> TopicFacts | None:
         try:
-            found = result(future)
+            found = result(future, cancelled)
         except KafkaTrouble as error:
             inner = kafka_error(error.__cause__) if error.__cause__ else None
             if inner is not None and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -172,6 +207,16 @@ class Admin:
             raise
         replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
         return TopicFacts(name, str(found.topic_id), len(found.partitions), replicas)
+
+
+def told(offset: int) -> int:
+    """An offset as ListOffsets gave it. When the leader does not answer librdkafka 2.16 gives -1001 and no error.
+
+    :raises KafkaTrouble: it is none. Taken for an end of 0 it would mean that a topic is empty.
+    """
+    if offset < 0:
+        raise KafkaTrouble(f"the leader did not tell the offset (ListOffsets gave {offset})")
+    return offset
 
 
 def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False) -> Any:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result
-from holdfast.kafka.errors import describe, kafka_error
-
-#: a new broker's first group waits for its coordinator, up to some seconds
-_LOADING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-)
-_COORDINATOR_WAIT, _COORDINATOR_PAUSE = 30.0, 0.1
+from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
+from holdfast.kafka.errors import kafka_error
 
 
 class TopicAdmin:
     """Blocks, each call with a deadline; raises KafkaTrouble."""
 
-    def __init__(self, admin: Admin, group: str) -> None:
-        self._admin, self._client, self._group = admin, admin.client, group
+    def __init__(self, admin: Admin) -> None:
+        self._client = admin.client
 
     def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> bool:
         """False when the topic exists already."""
@@ -57,19 +48,4 @@ class TopicAdmin:
                 spec = OffsetSpec.for_timestamp(int(start_at))
         place = TopicPartition(topic, partition)
         offset: int = result(self._client.list_offsets({place: spec})[place]).offset
-        return offset
-
-    def set_group_offsets(self, topic: str, positions: Mapping[int, int]) -> str:
-        """Set the group's offsets; why it was refused, or ''. A coordinator that is still loading is asked again."""
-        places = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
-        asked = ConsumerGroupTopicPartitions(self._group, places)
-        deadline = time.monotonic() + _COORDINATOR_WAIT
-        while True:
-            try:
-                answer = result(self._client.alter_consumer_group_offsets([asked])[self._group])
-            except KafkaTrouble as error:
-                return str(error)
-            refused = [place.error for place in answer.topic_partitions if place.error is not None]
-            if not any(error.code() in _LOADING for error in refused) or time.monotonic() > deadline:
-                return "; ".join(dict.fromkeys(map(describe, refused)))
-            time.sleep(_COORDINATOR_PAUSE)
+        return offset if offset == -1 and start_at not in ("beginning", "end") else told(offset)

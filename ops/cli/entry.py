@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+
+from holdfast.ops.cli import early
+
+if sys.argv[1:2] == ["run"]:
+    early.listen()
 
 
 def main() -> None:
     """Run `holdfast`. An error of ours is one line and exit code 1; wrong usage is typer's 2."""
+    import importlib.util
+
     if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
         sys.exit("holdfast: the command line needs an extra: pip install 'holdfast[cli]'")
     from holdfast.errors import HoldfastError

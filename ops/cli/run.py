@@ -12,7 +12,7 @@ import typer
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, PartitionError
 from holdfast.observe import Log
-from holdfast.ops.cli import show
+from holdfast.ops.cli import early, show
 from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
 from holdfast.ops.control import Control
 from holdfast.ops.logs import configure_logging, wants_json
@@ -65,10 +65,12 @@ def _serve(target: str, settings: Settings) -> Exit:
         service = find_service(target)
         service.settings = settings
         control = Control(service)
-        _open(control)
         try:
+            _open(control)
+            early.obey()
             service.run()
         finally:
+            early.ignore()
             control.close()
     except PartitionError as error:
         return _ended(error, settings, Exit.PARTITION_FAILED)

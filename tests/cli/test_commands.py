@@ -174,6 +174,27 @@ def test_one_line_says_what_is_wrong(holdfast: Commands, arguments: tuple[str, .
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("check",), id="check"),
+        pytest.param(("create", "--start-at", "beginning"), id="create", marks=pytest.mark.long),  # 10 s each
+    ],
+)
+def test_topics_without_a_broker_say_which_address_and_what_to_check(
+    holdfast: Commands, command: tuple[str, ...]
+) -> None:
+    holdfast.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:9"
+
+    done = holdfast.run("topics", *command, "--name", "x", "--input", "y")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("holdfast: the brokers at 127.0.0.1:9 do not answer (")
+    assert "check kafka.bootstrap_servers, and `holdfast dev status`" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
 def test_status_without_a_process_has_a_code_of_its_own(holdfast: Commands) -> None:
     done = holdfast.run("status", "--service", "nobody", "--json")
 

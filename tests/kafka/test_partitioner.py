@@ -57,7 +57,7 @@ def java(keys: list[bytes]) -> dict[int, list[int]]:
 def test_an_output_puts_keys_where_java_does(kafka: Cluster, keys: list[bytes], java: dict[int, list[int]]) -> None:
     topic = f"keys-{uuid.uuid4().hex[:8]}"
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=kafka.bootstrap_servers))
-    TopicAdmin(Admin(settings, topic), topic).create(topic, PARTITIONS, 1, {})
+    TopicAdmin(Admin(settings, topic)).create(topic, PARTITIONS, 1, {})
     sent: list[Sent] = []
     output = Output(topic, value=bytes).bind(sent, PARTITIONS)
     for key in keys:

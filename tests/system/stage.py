@@ -42,9 +42,7 @@ class Stage:
         self.output = f"lines-{namespace}{run}"
         self.calls = directory / "calls"
         self.poison = directory / "poison"
-        self.admin = AdminClient(
-            {"bootstrap.servers": servers, "allow.auto.create.topics": False, "metadata.recovery.strategy": "none"}
-        )
+        self.admin = AdminClient({"bootstrap.servers": servers, "allow.auto.create.topics": False, **verify.PATIENT})
         self.group = verify.Group(servers, self.names.group)
         self.snapshots = verify.Snapshots(servers, self.names)
         self.processes: dict[str, Process] = {}
@@ -207,7 +205,7 @@ class Feeder:
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
                 "enable.idempotence": True,
-                "metadata.recovery.strategy": "none",
+                **verify.PATIENT,
                 "allow.auto.create.topics": False,
             }
         )

@@ -10,6 +10,11 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
+from holdfast.config.connection import KafkaSettings
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble, RestoreTimeout
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.pytest_plugin import ClusterFactory
 
 pytestmark = pytest.mark.kafka
@@ -33,6 +38,25 @@ def test_the_only_broker_is_killed_and_comes_back(kafka_cluster: ClusterFactory,
         stage.verify()
     finally:
         stage.close()
+
+
+def test_a_frozen_leader_is_no_empty_topic(kafka_cluster: ClusterFactory) -> None:
+    """librdkafka answers -1001 and no error; taken for an offset, the state of a partition would seem to be gone."""
+    cluster = kafka_cluster()
+    kafka = KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, socket_timeout=1.0)
+    admin = Admin(Settings(kafka=kafka), "asking")
+    TopicAdmin(admin).create("asked", 1, 1, {})
+    assert admin.bounds("asked", 0, 30, lambda: False) == (0, 0)
+    asked = admin.ask_bounds("asked", "asked", 0)
+    assert asked(30) == (0, 0)
+    cluster.pause(1)
+    asked = admin.ask_bounds("asked", "asked", 0)
+    with pytest.raises(RestoreTimeout, match="the leader did not tell the offset"):
+        admin.bounds("asked", 0, 0, lambda: False)
+    with pytest.raises(KafkaTrouble, match="the leader did not tell the offset"):
+        asked(30)
+    cluster.resume(1)
+    assert admin.bounds("asked", 0, 30, lambda: False) == (0, 0)
 
 
 @pytest.mark.long

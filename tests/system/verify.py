@@ -36,6 +36,9 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 
+#: a frozen broker must not stop the test's own clients for a minute; no rebootstrap: librdkafka issue 5511
+PATIENT: dict[str, Any] = {"socket.timeout.ms": 6000, "metadata.recovery.strategy": "none"}
+
 
 class Row(NamedTuple):
     partition: int
@@ -205,7 +208,7 @@ class Group:
     """
 
     def __init__(self, servers: str, group: str) -> None:
-        common: dict[str, Any] = {"bootstrap.servers": servers, "metadata.recovery.strategy": "none"}
+        common: dict[str, Any] = {"bootstrap.servers": servers, **PATIENT}
         self._group, self._admin = group, AdminClient(common)
         self._consumer = Consumer({**common, "group.id": group, "enable.auto.commit": False})
 

@@ -1,0 +1,88 @@
+"""A stop is no error at any moment: SIGTERM and SIGINT from the first moment of `holdfast run` on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import APP, Commands, wait_until
+from tests.conftest import SEED
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which signals a process catches"),
+]
+
+#: nobody listens on this port
+NOWHERE = {"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def start(commands: Commands) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        commands.command("run", "app:service"),
+        cwd=commands.directory,
+        env=commands.environment | NOWHERE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    mask = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(mask >> (number - 1) & 1)
+
+
+def assert_stopped(process: subprocess.Popen[str], commands: Commands) -> None:
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 0, told
+    assert "Traceback" not in told
+    assert not list(Path(commands.environment["XDG_RUNTIME_DIR"]).rglob("*.sock"))
+
+
+def test_at_any_moment_from_its_first_act_on(holdfast: Commands) -> None:
+    """The moments are spread over the imports, the settings, and the search for brokers."""
+    chance = random.Random(SEED)
+    for number in SIGNALS * 4:
+        process = start(holdfast)
+        wait_until(lambda process=process, number=number: catches(process, number), "its handler")  # type: ignore[misc]
+        time.sleep(chance.uniform(0, 0.9))
+        process.send_signal(number)
+        assert_stopped(process, holdfast)
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_while_the_service_is_imported(holdfast: Commands, number: signal.Signals) -> None:
+    waiting = "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(60)\n"
+    holdfast.write_app(waiting + APP)
+    process = start(holdfast)
+    wait_until((holdfast.directory / "begun").exists, "the import")
+    process.send_signal(number)
+    assert_stopped(process, holdfast)
+
+
+def test_a_module_that_swallows_everything_cannot_hide_it(holdfast: Commands) -> None:
+    swallowing = (
+        "import time\nfrom pathlib import Path\ntry:\n    Path('begun').touch()\n    time.sleep(60)\n"
+        "except BaseException:\n    pass\n"
+    )
+    holdfast.write_app(swallowing + APP)
+    process = start(holdfast)
+    wait_until((holdfast.directory / "begun").exists, "the import")
+    process.send_signal(signal.SIGTERM)
+    assert_stopped(process, holdfast)
+
+
+def test_while_it_looks_for_its_brokers(holdfast: Commands) -> None:
+    process = start(holdfast)
+    assert process.stderr is not None
+    while '"event": "starting"' not in (line := process.stderr.readline()):
+        assert line, "it ended before it had started"
+    process.send_signal(signal.SIGTERM)
+    assert_stopped(process, holdfast)
