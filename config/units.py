@@ -63,6 +63,14 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def shown_size(size: float) -> str:
+    """A size for people, with three digits or so: 12.3 MB."""
+    for unit, factor in (("GB", 1000**3), ("MB", 1000**2), ("KB", 1000)):
+        if size >= factor:
+            return f"{size / factor:.{1 if size < 100 * factor else 0}f} {unit}"
+    return f"{size:.0f} B"
+
+
 def _split(text: str, forms: str) -> tuple[float, str]:
     match = _NUMBER_UNIT.fullmatch(text)
     if match is None:

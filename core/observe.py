@@ -22,6 +22,7 @@ Event = Literal[
     "fencing",
     "fenced",
     "restoring",
+    "restore_progress",
     "restored",
     "replayed",
     "live",

@@ -17,6 +17,7 @@ from holdfast.snapshot.chain import Chain, Increment
 from holdfast.snapshot.full import FullUnusable, load
 from holdfast.snapshot.garbage import no_collection
 from holdfast.snapshot.place import Place
+from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
 from holdfast.snapshot.state import State
 
@@ -44,19 +45,28 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(
-    reader: Reader, place: Place, new_state: Callable[[], State], note: Note, clock: Clock, attempts: int = 3
+    reader: Reader,
+    place: Place,
+    new_state: Callable[[], State],
+    note: Note,
+    clock: Clock,
+    attempts: int = 3,
+    progress: Progress | None = None,
 ) -> Restored:
     """The newest committed state of a partition; started over `attempts` times when truncation overtakes it (rule C5).
+
+    `progress` is moved while it goes on; its steps are those of the attempt that succeeded.
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
     :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again.
     """
     began = clock()
+    progress = progress or Progress(clock)
     for attempt in range(1, attempts + 1):
         try:
             with no_collection:
-                run = _Restore(reader, place, new_state, note)
+                run = _Restore(reader, place, new_state, note, progress)
                 state, mark, position, full, deltas = run.run()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
@@ -114,10 +124,15 @@ def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int)
 class _Restore:
     """One attempt; thrown away with its half-filled state when it does not succeed."""
 
-    def __init__(self, reader: Reader, place: Place, new_state: Callable[[], State], note: Note) -> None:
-        self.reader, self.place, self.note = reader, place, note
+    def __init__(
+        self, reader: Reader, place: Place, new_state: Callable[[], State], note: Note, progress: Progress
+    ) -> None:
+        self.reader, self.place, self.note = WatchedReader(reader, progress), place, note
+        self.progress = progress
+        progress.done.clear()
         self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
+        progress.watch(self.state)
         self.unsaved_bytes = self.unsaved_keys = 0
         self.unusable: list[FullRef] = []
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
@@ -130,9 +145,12 @@ class _Restore:
             position, deltas = self._deltas(mark, manifest)
         except frame.BadFrame as error:
             raise self._damaged(f"a record cannot be read: {error}") from error
+        finally:
+            self.progress.leave()
         return self.state, mark, position, ref, deltas
 
     def _last_mark(self) -> Mark:
+        self.progress.enter("mark")
         mark = last_mark(self.reader, self.names.increment, self.partition)
         if mark is not None:
             return mark
@@ -151,11 +169,13 @@ class _Restore:
         """The newest full that is complete now; a reference in a mark is only a hint (rule S4)."""
         for ref in sorted(mark.fulls, key=lambda ref: -ref.first):
             try:
+                self.progress.enter("full", ref.low, ref.offset)
                 return load(self.reader, self.place, ref, mark, self.state, self.decoder), ref
             except FullUnusable as finding:
                 self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": str(finding)})
                 self.unusable.append(ref)
                 self.state = self.new_state()
+                self.progress.watch(self.state)
         return None, None
 
     def _deltas(self, mark: Mark, manifest: Manifest | None) -> tuple[int, int]:
@@ -176,6 +196,7 @@ class _Restore:
                     self.state.load(changes)
                     self.unsaved_keys += len(changes.keys)
             applied, position, expected = applied + 1, increment.mark.positions[topic], increment.mark.digest
+        self.progress.enter("digest")
         self.state.loaded()
         self._check_digest(expected)
         return position, applied
@@ -188,6 +209,7 @@ class _Restore:
             chain.last, chain.lineage = manifest.first, manifest.lineage
         elif mark.adopted > 0:
             chain.last = mark.adopted - 1  # what came before is another lineage's (rule S6)
+        self.progress.enter("increments", start, end)
         size = 0
         for batch in self.reader.read(self.names.increment, self.partition, start, end):
             for message in batch:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 import tenacity
@@ -20,14 +21,19 @@ from holdfast.ports import Cancelled, OutOfRange, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.snapshot.place import Place
+from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, last_mark, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.signals import Signals
+from holdfast.worker.telling import tell_progress
 from holdfast.worker.tools import Tools
 
 T = TypeVar("T")
+
+#: records handled at once in a replay: a slow handler, too, shows how far it is
+_REPLAY_BATCH: Final = 500
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -45,6 +51,8 @@ class Opening:
     def __init__(self, tools: Tools, signals: Signals) -> None:
         self._tools, self._signals = tools, signals
         self._names, self._partition = tools.place.names, tools.place.partition
+        #: of the restore and the replay that go on, or were the last ones
+        self.progress = Progress(tools.clock, partial(tell_progress, tools))
 
     def fence(self) -> Transactions:
         """A new producer whose epoch shuts every older owner out; retried until it works or the partition leaves.
@@ -74,7 +82,7 @@ class Opening:
             engines[:] = [self._new_engine()]
             return engines[0].state
 
-        reader = self._tools.reader(self._signals.leaving)
+        reader = self._tools.reader(self._leaving)
         try:
             restored = restore(
                 reader,
@@ -83,6 +91,7 @@ class Opening:
                 self._note,
                 self._tools.clock,
                 self._tools.settings.restore.attempts,
+                self.progress,
             )
             behind = self._offset_behind(restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
@@ -124,7 +133,9 @@ class Opening:
         return replayed
 
     def _replay_records(self, engine: Engine, start: int, end: int) -> int:
-        reader, count = self._tools.reader(self._signals.leaving), 0
+        self.progress.watch(engine.state)
+        self.progress.enter("replay", start, end)
+        reader, count = WatchedReader(self._tools.reader(self._leaving), self.progress, _REPLAY_BATCH), 0
         try:
             for batch in reader.read(self._names.input, self._partition, start, end):
                 self._replay_batch(engine, batch)
@@ -136,8 +147,14 @@ class Opening:
         except OutOfRange as error:
             raise self._gap(start, str(error)) from error
         finally:
+            self.progress.leave()
             reader.close()
         return count
+
+    def _leaving(self) -> bool:
+        """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
+        self.progress.tick()
+        return self._signals.leaving()
 
     def _replay_batch(self, engine: Engine, batch: Sequence[Message]) -> None:
         """A batch that on_batch refuses is handled record by record, as it was when it was live."""

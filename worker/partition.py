@@ -95,6 +95,8 @@ class PartitionWorker:
             "transaction": live.committer.mark.n if live else None,
             "mailbox": self.mailbox.depth,
             "cause": str(life.cause) if life.cause else None,
+            # how far the restore or the replay has come; None in every other phase
+            "restore": self._opening.progress.view(),
         }
 
     # The partition's thread

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import Lost, OwnershipError, PartitionError
 from holdfast.snapshot import digest
 from holdfast.snapshot.restore import Restored
@@ -21,6 +23,11 @@ def tell_restored(tools: Tools, restored: Restored) -> None:
         position=restored.mark.positions[tools.place.input],
         digest=digest.show(restored.state.digest),
     )
+
+
+def tell_progress(tools: Tools, view: dict[str, Any]) -> None:
+    """Every few seconds of a long restore or replay; see `holdfast.snapshot.progress`."""
+    tools.log.info("restore_progress", **view)
 
 
 def tell_failed(tools: Tools, cause: BaseException | None) -> None:

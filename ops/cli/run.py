@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +14,11 @@ from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, PartitionError
 from holdfast.observe import Log
 from holdfast.ops.cli import early, show
+from holdfast.ops.cli.bars import Bars
 from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
 from holdfast.ops.control import Control
 from holdfast.ops.logs import configure_logging, wants_json
+from holdfast.service import Service
 
 #: how long a child of --reload may take beyond service.stop_timeout before it is killed
 _GRACE = 5.0
@@ -68,7 +71,8 @@ def _serve(target: str, settings: Settings) -> Exit:
         try:
             _open(control)
             early.obey()
-            service.run()
+            with _bars(service, settings):
+                service.run()
         finally:
             early.ignore()
             control.close()
@@ -80,6 +84,15 @@ def _serve(target: str, settings: Settings) -> Exit:
         Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
         return Exit.ERROR
     return Exit.STOPPED
+
+
+def _bars(service: Service, settings: Settings) -> AbstractContextManager[object]:
+    """On a terminal that shows lines for people: how far each restore has come."""
+    if not sys.stderr.isatty() or wants_json(settings.log, sys.stderr):
+        return nullcontext()
+    bars = Bars(lambda: service.status()["partitions"], sys.stderr)
+    configure_logging(settings.log, bars.lines)
+    return bars
 
 
 def _open(control: Control) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from holdfast.ops import processes
 from holdfast.ops.cli import show
+from holdfast.ops.cli.bars import figures
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.sockets import Found
 
@@ -61,7 +62,9 @@ def _show(found: Found) -> None:
     if not partitions:
         show.tell("no partition: starting, or other members of the group have them all")
         return
-    table = Table("partition", "phase", "position", "transaction", "cause", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        "partition", "phase", "position", "transaction", "progress or cause", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for each in partitions:
         phase = str(each["phase"])
         table.add_row(
@@ -69,9 +72,15 @@ def _show(found: Found) -> None:
             Text(phase, _COLOURS.get(phase, "yellow")),
             _or_dash(each["position"]),
             _or_dash(each["transaction"]),
-            Text(_or_dash(each["cause"]), overflow="fold"),
+            Text(_progress(each) or _or_dash(each["cause"]), overflow="fold"),
         )
     Console(highlight=False).print(table)
+
+
+def _progress(partition: dict[str, Any]) -> str:
+    """How far a restore or a replay has come."""
+    view = partition.get("restore")
+    return f"{view['step']} {view['position']} of {view['end']}: {figures(view)}" if view else ""
 
 
 def _or_dash(value: object) -> str:

@@ -1,0 +1,110 @@
+"""Bars on a terminal while a partition restores or replays, and the same figures from `holdfast status`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.cli.commands import WAIT_SECONDS, Commands, wait_until
+
+pytestmark = pytest.mark.kafka
+
+SLOW = """
+import time
+from holdfast import Handler, Record, Service, Table
+
+class Slow(Handler[str]):
+    seen = Table(key=str, value=int)
+
+    def on_record(self, record: Record[str]) -> None:
+        time.sleep(0.001)
+        self.seen[record.value] = record.offset
+
+service = Service("{name}", input="{name}.in", handler=Slow)
+"""
+REPLAYED = 2500
+#: nothing but marks: a restart replays everything
+MARKS_ONLY = {
+    "HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off",
+    "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off",
+    "HOLDFAST_SNAPSHOT__ON_STOP": "off",
+}
+
+
+class Terminal:
+    """A pseudo-terminal of 120 columns that remembers all it was given."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = pty.openpty()
+        self.text = ""
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._ours, 65536)
+            except OSError:  # what Linux says when the last writer is gone
+                return
+            self.text += data.decode(errors="replace")
+
+    @property
+    def plain(self) -> str:
+        """Without colours and movements of the cursor."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text)
+
+    def close(self) -> None:
+        os.close(self.theirs)
+        self._thread.join(WAIT_SECONDS)
+        os.close(self._ours)
+
+
+def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Commands) -> None:
+    on_kafka.write_app(SLOW)
+    on_kafka.environment |= MARKS_ONLY | {"TERM": "xterm-256color"}
+    on_kafka.create_topics(1)
+    producer = Producer({"bootstrap.servers": on_kafka.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"]})
+    for number in range(REPLAYED):
+        producer.produce(f"{on_kafka.name}.in", b"v%d" % number, partition=0)
+    assert producer.flush(30) == 0
+    del producer
+    first = on_kafka.start()
+    first.wait_for("live")
+    wait_until(lambda: status(on_kafka)["position"] == REPLAYED, "all handled")
+    assert first.stop() == 0
+
+    terminal = Terminal()
+    command = on_kafka.command("run", "app:service")
+    process = subprocess.Popen(
+        command, cwd=on_kafka.directory, env=on_kafka.environment, stderr=terminal.theirs, stdout=terminal.theirs
+    )
+    try:
+        wait_until(lambda: " s left" in terminal.plain, "a bar with a guess of the time left")
+        told = status(on_kafka)
+        wait_until(lambda: re.search(r"\blive\b", terminal.plain) is not None, "live")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_SECONDS)
+        terminal.close()
+    assert (told["phase"], told["restore"]["step"], told["restore"]["end"]) == ("replaying", "replay", REPLAYED)
+    assert 0 < told["restore"]["position"] <= REPLAYED
+    plain = terminal.plain
+    assert re.search(r"partition 0 replay +\S+ +\d+% [\d.]+ KB, [\d.]+ KB/s, [\d,]+ keys, \d+ s left", plain), plain
+    lines = plain.replace("\r", "\n").splitlines()
+    assert any(re.match(r"\S+Z? .*replayed .*records=2500", line) for line in lines), "log lines stay whole"
+    assert plain.count(" stopped ") == 1
+
+
+def status(commands: Commands) -> dict[str, Any]:
+    """The service's only partition, as `holdfast status` tells it."""
+    told = json.loads(commands.run("status", "--json", "--service", commands.name).stdout)
+    partition: dict[str, Any] = told[0]["partitions"][0]
+    return partition

@@ -1,0 +1,78 @@
+"""How far a restore has come, for the log and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.driver.apps import Accounts, events, many
+
+from holdfast.snapshot.progress import Progress
+from holdfast.testing import Driver
+from holdfast.testing.clock import ManualClock
+
+
+def test_a_step_tells_where_it_is_how_fast_and_how_long_still() -> None:
+    clock = ManualClock()
+    progress = Progress(clock)
+    assert progress.view() is None
+    progress.enter("full", 100, 300)
+    view = progress.view()
+    assert view is not None
+    assert view["left"] is None, "nothing is known before something was read"
+    clock.advance(2.0)
+    progress.advance(150, 4000, 50)
+    view = progress.view()
+    assert view == {
+        "step": "full",
+        "position": 150,
+        "begin": 100,
+        "end": 300,
+        "bytes": 4000,
+        "keys": 0,
+        "bytes_per_second": 2000,
+        "seconds": 2.0,
+        "left": 6.0,
+    }
+
+
+def test_a_step_that_is_over_is_kept_with_what_it_took() -> None:
+    clock = ManualClock()
+    progress = Progress(clock)
+    progress.enter("full", 0, 10)
+    clock.advance(1.0)
+    progress.advance(10, 500, 10)
+    progress.enter("increments", 5, 9)
+    clock.advance(0.5)
+    progress.leave()
+    assert progress.view() is None
+    full, increments = progress.done["full"], progress.done["increments"]
+    assert (full.seconds, full.bytes, full.records) == (1.0, 500, 10)
+    assert (increments.seconds, increments.bytes) == (0.5, 0)
+
+
+def test_it_tells_every_three_seconds_also_while_nothing_comes() -> None:
+    clock = ManualClock()
+    told: list[dict[str, Any]] = []
+    progress = Progress(clock, told.append)
+    progress.enter("increments", 0, 1000)
+    for _ in range(100):
+        clock.advance(0.1)
+        progress.tick()
+    assert len(told) == 3
+    progress.leave()
+    clock.advance(60.0)
+    progress.tick()
+    assert len(told) == 3, "nothing goes on"
+
+
+def test_a_long_restore_is_told_in_the_log() -> None:
+    driver = Driver(Accounts)
+    for op in many(24):
+        driver.feed(op)
+    driver.stop()
+    driver.broker.on_read = lambda topic, partition: driver.clock.advance(4.0)
+    driver.restore()
+    told = {event["step"]: event for event in events(driver, "restore_progress")}
+    assert {"mark", "full", "increments"} <= told.keys()
+    assert told["increments"]["keys"] == len({op.account for op in many(24)}), "the full was loaded by then"
+    assert driver.broker.log(driver.names.full, 0).end >= told["full"]["end"]
