@@ -16,6 +16,7 @@ from holdfast.config.load import load
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, StartError, UsageError
 from holdfast.handler import declared
+from holdfast.names import Names
 from holdfast.service import Service
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
@@ -30,6 +31,16 @@ SecretsDir = Annotated[
 Profile = Annotated[
     str | None,
     typer.Option("--profile", metavar="NAME", help="Shipped defaults: development or production."),
+]
+
+Target = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by the options below."),
+]
+ServiceName = Annotated[str | None, typer.Option("--name", help="The service's name.")]
+InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
+Partitions = Annotated[
+    str | None, typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
 ]
 
 
@@ -66,6 +77,38 @@ def find_service(target: str) -> Service:
     if not isinstance(found, Service):
         raise UsageError(_no_service(module, name, attribute))
     return found
+
+
+def names_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Names:
+    """The names of the service that a command is about: as its module declares them, or as the options say.
+
+    :raises UsageError: both, or neither.
+    """
+    if target is not None:
+        if name or input_topic:
+            raise UsageError(f"{target} declares its names itself; leave out --name and --input")
+        service = find_service(target)
+        service.settings = settings
+        return service.names
+    if not (name and input_topic):
+        raise UsageError(
+            "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
+        )
+    return Names(name, input_topic, settings.service.namespace)
+
+
+def partitions_of(text: str | None) -> list[int]:
+    """The numbers in a list such as 0,3-5; none where no list is given.
+
+    :raises UsageError: it is no such list.
+    """
+    found: list[int] = []
+    for piece in (text or "").split(",") if text else ():
+        low, dash, high = piece.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise UsageError(f"--partitions {text}: write numbers and ranges, such as 0,3-5")
+        found += range(int(low), int(high if dash else low) + 1)
+    return list(dict.fromkeys(found))
 
 
 def outputs_of(service: Service) -> list[str]:

@@ -1,0 +1,150 @@
+"""Sends commands to a service through its input, and waits for the marks that acknowledge them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from holdfast import command
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble, Misconfigured, TopicMissing, UsageError
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.commands import CommandSink
+from holdfast.kafka.reader import KafkaReader
+from holdfast.names import Names
+from holdfast.ports import OutOfRange, Reader
+from holdfast.snapshot import frame, records
+from holdfast.snapshot.records import FullRef, Manifest, Mark
+
+_PAUSE = 0.05
+_ACKNOWLEDGE = 30.0
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A command on one partition: the offset of its record, and where on the increment topic the answer follows."""
+
+    partition: int
+    id: str
+    offset: int
+    after: int
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What became of it: `transaction` is None while no mark has acknowledged it, `full` while no mark names one."""
+
+    partition: int
+    id: str
+    #: of the command's record
+    offset: int
+    transaction: int | None = None
+    #: the input position of the mark that acknowledged it
+    position: int | None = None
+    #: offset of the full's manifest, and what that says
+    full: int | None = None
+    first: int | None = None
+    keys: int | None = None
+    bytes: int | None = None
+
+
+class Commander:
+    """For tools; used by one thread. Blocks; raises KafkaTrouble when the cluster does not answer."""
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._settings, self._names = settings, names
+        self._admin = Admin(settings, names.group)
+
+    def send(self, name: str, partitions: Sequence[int] = (), value: bytes | None = None) -> list[Sent]:
+        """One record for each of the partitions, by default all of the input's.
+
+        :raises TopicMissing: there is no such service. :raises UsageError: no such partition.
+        :raises KafkaTrouble: not every record is known to be written.
+        """
+        names = self._names
+        facts = self._admin.describe([names.input, names.increment])
+        given = facts[names.input]
+        missing = [topic for topic in (names.input, names.increment) if facts[topic] is None]
+        if given is None or missing:
+            raise TopicMissing(
+                f"missing on the cluster: {', '.join(missing)}; is the service called {names.service!r}?"
+            )
+        chosen = list(dict.fromkeys(partitions)) or list(range(given.partitions))
+        wrong = [partition for partition in chosen if not 0 <= partition < given.partitions]
+        if wrong:
+            raise UsageError(f"{names.input} has partitions 0 to {given.partitions - 1}, not {wrong[0]}")
+        ends = [self._admin.bounds(names.increment, p, _ACKNOWLEDGE, lambda: False)[1] for p in chosen]
+        chosen_id = command.new_id()
+        header = command.header(name, chosen_id, command.issuer())
+        try:
+            offsets = CommandSink(self._settings, names.input).send(chosen, header, value, _ACKNOWLEDGE)
+        except Misconfigured as error:
+            raise Misconfigured(
+                f"a command is a record of {names.input}, which takes the right WRITE: {error}"
+            ) from error
+        except KafkaTrouble as error:
+            raise KafkaTrouble(f"{name!r} may have reached some partitions of {names.input} only: {error}") from error
+        return [Sent(p, chosen_id, offset, end) for p, offset, end in zip(chosen, offsets, ends, strict=True)]
+
+    def await_answers(
+        self, sent: Sequence[Sent], timeout: float, *, full: bool, tell: Callable[[Answer], None] = lambda _: None
+    ) -> list[Answer]:
+        """Follow each partition until its mark, and with `full` until a later mark names a full; `tell` as they come.
+
+        What has not come within `timeout` seconds, for all partitions together, is None in the answer.
+        """
+        until = time.monotonic() + timeout
+        answers = []
+        for each in sent:
+            answer = Answer(partition=each.partition, id=each.id, offset=each.offset)
+            reader = KafkaReader(
+                self._settings, self._names.group, self._admin, lambda: time.monotonic() > until + 1, time.monotonic
+            )
+            try:
+                self._follow(reader, each, answer, until, full)
+            finally:
+                reader.close()
+            answers.append(answer)
+            tell(answer)
+        return answers
+
+    def _follow(self, reader: Reader, sent: Sent, answer: Answer, until: float, full: bool) -> None:
+        for mark in _marks(reader, self._names.increment, sent, until):
+            if answer.transaction is None and mark.positions[self._names.input] > sent.offset:
+                answer.transaction, answer.position = mark.n, mark.positions[self._names.input]
+            if answer.transaction is None:
+                continue
+            if not full:
+                return
+            later = [ref for ref in mark.fulls if ref.first >= answer.transaction]
+            if later:
+                self._describe(reader, later[-1], answer)
+                return
+
+    def _describe(self, reader: Reader, ref: FullRef, answer: Answer) -> None:
+        answer.full, answer.first = ref.offset, ref.first
+        for batch in reader.read(self._names.full, answer.partition, ref.offset, ref.offset + 1):
+            for message in batch:
+                manifest = records.unpack(message.value())
+                if isinstance(manifest, Manifest):
+                    answer.keys, answer.bytes = manifest.keys, manifest.size
+
+
+def _marks(reader: Reader, topic: str, sent: Sent, until: float) -> Iterator[Mark]:
+    """The marks from before the command on, as they come, until the time is over."""
+    position = sent.after
+    while True:
+        start, end = reader.bounds(topic, sent.partition)
+        try:
+            for batch in reader.read(topic, sent.partition, max(start, position), end):
+                for message in batch:
+                    if frame.kind_of(message.value()) == b"M":
+                        mark = records.unpack(message.value())
+                        assert isinstance(mark, Mark)
+                        yield mark
+            position = max(position, end)
+        except OutOfRange:
+            continue  # truncated meanwhile: from the new start on
+        if time.monotonic() >= until:
+            return
+        time.sleep(_PAUSE)

@@ -1,0 +1,129 @@
+"""`holdfast command NAME` and `holdfast snapshot take`: records of the input that are addressed to the service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.command import COMMAND_HEADER, TAKE
+from holdfast.commanding import Answer, Commander, Sent
+from holdfast.errors import UsageError
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    load_settings,
+    names_of,
+    partitions_of,
+)
+from holdfast.ops.logs import configure_quietly
+
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the marks that acknowledge it.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait, for all partitions.")]
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What on_command is called with.")],
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The record's value. [default: null, which other readers skip]")
+    ] = None,
+    wait: Wait = True,
+    timeout: Timeout = 60.0,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a command through the input: on_command gets it in its place in the order, on every partition.
+
+    holdfast command close-day examples.clearing.app:service --no-wait
+
+    Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
+    """
+    if name == TAKE:
+        raise UsageError(f"{TAKE!r} is holdfast's own command: `holdfast snapshot take`")
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    commander = Commander(settings, names_of(settings, target, service, input_topic))
+    sent = commander.send(name, partitions_of(partitions), None if value is None else value.encode())
+    _follow(commander, name, sent, timeout if wait else None, as_json)
+
+
+def take(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    wait: Wait = True,
+    timeout: Timeout = 300.0,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have the running service take a full of each partition, from this place in its input on.
+
+    holdfast snapshot take examples.clearing.app:service
+
+    Needs the right WRITE on the input: the command is a record with the header holdfast-command and a null value.
+
+    Exit code 0: every full is there, or sent with --no-wait; 1: not in time (whoever owns the partition still owes it).
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    commander = Commander(settings, names_of(settings, target, service, input_topic))
+    sent = commander.send(TAKE, partitions_of(partitions))
+    _follow(commander, TAKE, sent, timeout if wait else None, as_json)
+
+
+def _follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: float | None, as_json: bool) -> None:
+    full = name == TAKE
+    if timeout is None:
+        answers = [Answer(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
+    else:
+        told = (lambda _: None) if as_json else (lambda answer: show.tell(_said(answer, full)))
+        answers = commander.await_answers(sent, timeout, full=full, tell=told)
+    if as_json:
+        show.print_json([msgspec.to_builtins(answer) for answer in answers])
+    elif timeout is None:
+        places = ", ".join(f"{answer.partition}@{answer.offset}" for answer in answers)
+        show.tell(f"{name}: sent with id {answers[0].id} to partitions {places}")
+    late = [answer for answer in answers if (answer.full if full else answer.transaction) is None]
+    if timeout is not None and late:
+        show.complain(_late(name, late, timeout))
+        raise typer.Exit(1)
+
+
+def _said(answer: Answer, full: bool) -> str:
+    if answer.transaction is None:
+        return f"partition {answer.partition}: command at {answer.offset} not acknowledged"
+    said = f"partition {answer.partition}: acknowledged by transaction {answer.transaction}, position {answer.position}"
+    if not full:
+        return said
+    if answer.full is None:
+        return f"{said}; no full yet"
+    return f"{said}; full at {answer.full}, {answer.keys} keys, {answer.bytes} bytes"
+
+
+def _late(name: str, late: Sequence[Answer], timeout: float) -> str:
+    where = ", ".join(f"{answer.partition}@{answer.offset}" for answer in late)
+    return (
+        f"{name}: partitions {where} have not answered within {timeout:.0f} s. The records (header {COMMAND_HEADER}) "
+        f"stay in the input and are obeyed in their turn; `holdfast status` tells whether the service is live"
+    )
