@@ -40,6 +40,13 @@ class ServiceSettings:
         pattern=NAME_PATTERN,
         form=NAME_FORM,
     )
+    code_version: str = text(
+        "",
+        "What you call the release of your own code, such as a commit. Each mark and full names it, and an error that "
+        "needs the code that wrote them.",
+        pattern=r"[ -~]{0,100}",
+        form="at most 100 characters of ASCII",
+    )
     mode: Literal["production", "development"] = choice(
         "production",
         "development also checks that table values are not changed in place, and allows unverified "

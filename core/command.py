@@ -13,8 +13,12 @@ from holdfast.record import Message
 
 #: a record of the input with this header is a command: given to on_command, never to on_record
 COMMAND_HEADER: Final = "holdfast-command"
-#: the command that asks for a full; holdfast's own, the handler does not see it
+#: the command that asks for a full
 TAKE: Final = "take"
+#: the command that has the partition written in the newest format, from its own mark on
+FINISH_UPGRADE: Final = "finish-upgrade"
+#: what the handler does not see
+OWN: Final = frozenset((TAKE, FINISH_UPGRADE))
 #: every mark repeats the commands of its transaction, and has to fit a message
 _LONGEST: Final = 200
 

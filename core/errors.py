@@ -14,13 +14,17 @@ HoldfastError
 │   ├── StateRefused           the state cannot be trusted: never live until an operator decides
 │   │   ├── NoMark             no genesis mark: a first start is an act
 │   │   ├── DamagedIncrement   the chain of marks has a hole or a foreign record
+│   │   │   └── NoUsableFull   every full is lost or damaged, and the deltas alone do not hold the state
 │   │   ├── TornTransaction    a transaction was ended early by a delayed request
 │   │   ├── DigestMismatch     the restored state is not the one that was written
 │   │   ├── NonDeterministicReplay
 │   │   ├── OffsetDisagrees    group offset and mark tell different positions
 │   │   ├── RetentionGap       the input no longer holds the position that is needed
 │   │   ├── TopicReplaced      a topic was deleted and made anew
-│   │   └── PartitionCountChanged
+│   │   ├── PartitionCountChanged
+│   │   ├── NewerFormat        a newer holdfast wrote this: run that one
+│   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
+│   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
 │   ├── RestoreTimeout         Kafka did not deliver in time: `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
@@ -105,6 +109,10 @@ class DamagedIncrement(StateRefused):
     """The chain of marks has a hole, or a record of another service, partition or format."""
 
 
+class NoUsableFull(DamagedIncrement):
+    """No full can be a base, and the deltas do not reach back to an empty state."""
+
+
 class TornTransaction(StateRefused):
     """A header without its footer, or a footer without its header."""
 
@@ -131,6 +139,18 @@ class TopicReplaced(StateRefused):
 
 class PartitionCountChanged(StateRefused):
     """The input has another number of partitions than the state was built with."""
+
+
+class NewerFormat(StateRefused):
+    """The topics hold records of a format that this version does not read: a newer one wrote them."""
+
+
+class UnknownSchema(StateRefused):
+    """A table holds values of a version that this code cannot read: a newer one, or one without an upcaster."""
+
+
+class UpgradeUnfinished(StateRefused):
+    """The code needs a format that the partition is not written in yet, for the sake of an older holdfast."""
 
 
 class RestoreTimeout(PartitionError):

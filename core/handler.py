@@ -68,6 +68,11 @@ def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict
     return tables, outputs
 
 
+def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
+    """The version that a handler class declares of each table."""
+    return {name: table.version for name, table in declared(kind)[0].items()}
+
+
 def input_type(kind: type[Handler[Any]]) -> Any:
     """The type argument of `Handler[...]`, or bytes where none is given."""
     for cls in kind.__mro__:

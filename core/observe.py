@@ -33,6 +33,7 @@ Event = Literal[
     "full_written",
     "full_given_up",
     "full_unusable",
+    "replaying_far",
     "restore_overtaken",
     "truncated",
     "truncation_failed",

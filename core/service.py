@@ -15,7 +15,7 @@ from typing import Any, Self
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
-from holdfast.handler import Handler, declared
+from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
@@ -23,6 +23,7 @@ from holdfast.kafka.reader import KafkaReader
 from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Cancelled
+from holdfast.snapshot import frame
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
 from holdfast.topics import reaching, require
@@ -173,9 +174,13 @@ class Service:
 
     # Inside
 
+    @property
+    def handler_class(self) -> type[Handler[Any]]:
+        """The class of the handlers, whatever makes them."""
+        return self.handler if isinstance(self.handler, type) else type(self.handler())
+
     def _outputs(self) -> list[str]:
-        kind = self.handler if isinstance(self.handler, type) else type(self.handler())
-        return [output.topic for output in declared(kind)[1].values()]
+        return [output.topic for output in declared(self.handler_class)[1].values()]
 
     def _run_manager(self) -> None:
         assert self._manager is not None
@@ -201,6 +206,7 @@ class _Wiring:
 
     def __init__(self, service: Service, admin: Admin, facts: dict[str, TopicFacts], log: Log) -> None:
         self._service, self._admin, self._facts, self._log = service, admin, facts, log
+        self._schemas = schemas(service.handler_class)
         self.manager: Manager
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
@@ -240,7 +246,11 @@ class _Wiring:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 version=__version__,
+                schema=1 + sum(version - 1 for version in self._schemas.values()),
+                reads=frame.NEWEST,
+                code=self._service.settings.service.code_version,
             ),
+            schemas=self._schemas,
         )
 
 

@@ -7,12 +7,12 @@ transaction whose commit is under way in `_frozen`. Rolling back means forgettin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
-from holdfast import serde
+from holdfast import serde, versions
 from holdfast.errors import UsageError
 
 K = TypeVar("K")
@@ -44,9 +44,22 @@ class Table(Generic[K, V]):
     `key` is str, int, bytes or a tuple of them; `value` any type msgspec knows or an object with `encode` and `decode`.
     Values should be immutable: a change counts only when it is `put`. With `sorted=True` iteration is in key order and
     `range` works; a plain table iterates in no promised order and pays nothing for it.
+
+    A change of the value's type that old bytes do not fit takes a new `version` and an upcaster from the one before:
+    `Table(key=str, value=Account, version=2, upcasters={1: from_v1})` with `def from_v1(old: AccountV1) -> Account`.
+    The parameter's annotation tells how old bytes are decoded; without one they come as plain dicts and lists. An old
+    value is brought up to date when it is read, and stored anew only when its key is written. See docs/upgrades.md.
     """
 
-    def __init__(self, *, key: type[K], value: type[V] | serde.Serde[V], sorted: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        key: type[K],
+        value: type[V] | serde.Serde[V],
+        sorted: bool = False,
+        version: int = 1,
+        upcasters: Mapping[int, versions.Upcaster] | None = None,
+    ) -> None:
         self.name = ""
         self.sorted = sorted
         self.key_type: Any = key
@@ -55,7 +68,8 @@ class Table(Generic[K, V]):
         #: every stored key in order of birth, and keys of it that are deleted now: a full freezes its keys in O(1)
         self.order: list[K] = []
         self._tombed: set[K] = set()
-        self._serde = serde.for_state(value)
+        self.version, self._upcasters = version, dict(upcasters or {})
+        self._serde = versions.versioned(serde.for_state(value), version, self._upcasters)
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
         self._dirty: dict[K, Any] = {}
         self._frozen: dict[K, bytes | None] = {}
@@ -76,7 +90,13 @@ class Table(Generic[K, V]):
             from holdfast.traced_table import TracedTable
 
             kind = type(f"Traced{kind.__name__}", (TracedTable, kind), {})
-        table: Table[K, V] = kind(key=self.key_type, value=self.value_type, sorted=self.sorted)
+        table: Table[K, V] = kind(
+            key=self.key_type,
+            value=self.value_type,
+            sorted=self.sorted,
+            version=self.version,
+            upcasters=self._upcasters,
+        )
         table.name, table._cache = self.name, {}
         return table
 
@@ -234,6 +254,10 @@ class Table(Generic[K, V]):
     def loaded(self) -> None:
         """The restore is complete."""
         self.order, self._tombed = list(self.stored), set()
+
+    def unreadable(self) -> set[int]:
+        """Versions of stored values that this code has no way to read."""
+        return self._serde.unreadable(self.stored.values()) if isinstance(self._serde, versions.Versioned) else set()
 
     def check_in_place(self) -> None:
         """Only traced tables can tell whether a value was changed in place."""

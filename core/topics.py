@@ -17,9 +17,9 @@ from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.names import Names
 from holdfast.observe import Log
-from holdfast.snapshot import digest, records
+from holdfast.snapshot import digest, frame, records
+from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.records import Header, Mark, Writer
-from holdfast.snapshot.restore import last_mark
 from holdfast.version import __version__
 
 #: What an increment or full topic must be set to, and why.
@@ -246,13 +246,14 @@ class Topics:
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),
-            writer=Writer(instance="topics create", version=__version__),
+            format=frame.NEWEST,  # nothing older has run here
+            writer=Writer(instance="topics create", version=__version__, reads=frame.NEWEST),
             time=int(time.time() * 1000),
         )
         producer.fence(lambda: False)
         producer.begin()
         for record in (Header(0, producer.attempt, lineage, position), mark):
-            producer.send_increment(names.increment, partition, records.pack(record))
+            producer.send_increment(names.increment, partition, records.pack(record, mark.format))
         producer.commit()
         producer.drop()
 

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.ports import Transactions
-from holdfast.snapshot import digest, records
+from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Adopt, Effect, FullRef, Header, Mark
 from holdfast.snapshot.state import State
@@ -144,6 +144,8 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
         adopted=n,
         fulls=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
+        format=old.format if old else frame.NEWEST,
+        schemas=old.schemas if old else {},
         writer=place.writer,
         time=adopt.time,
     )
@@ -168,9 +170,9 @@ def commit(
         raise UsageError("each partition is adopted once, all of them into one lineage")
     topic = adoptions[0].place.names.increment
     producer.begin()
-    for partition, (header, adopt, _) in written.items():
-        producer.send_increment(topic, partition, records.pack(header))
-        producer.send_increment(topic, partition, records.pack(adopt))
+    for partition, (header, adopt, mark) in written.items():
+        producer.send_increment(topic, partition, records.pack(header, mark.format))
+        producer.send_increment(topic, partition, records.pack(adopt, mark.format))
     producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
     for partition, (_, _, mark) in written.items():
         producer.send_increment(topic, partition, records.pack(mark))

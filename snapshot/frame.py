@@ -1,7 +1,7 @@
 """The outermost form of every record on an increment or full topic: version, kind, size and checksum, then msgpack.
 
 offset  size  field
-0       1     format version, 1
+0       1     format version, 1 or 2
 1       1     kind: one letter, see `records`
 2       1     codec: 0 = as it is, 1 = zstd
 3       1     reserved, 0
@@ -22,7 +22,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-VERSION = 1
+#: the formats that this holdfast reads; a partition is written in the format of its last mark (docs/upgrades.md)
+OLDEST, NEWEST = 1, 2
 #: No body may claim more than this before compression: a frame is an input from the network (fault F27, zip bomb).
 MAX_BODY = 64 * 1024 * 1024
 _COMPRESS_FROM = 512
@@ -33,23 +34,31 @@ class BadFrame(ValueError):
     """The bytes are not a frame that this version wrote, or they were damaged."""
 
 
-def pack(kind: bytes, body: bytes) -> bytes:
+class UnknownFormat(BadFrame):
+    """A frame of a format that this version does not know: not damaged, but not to be read either."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"format {version}, this holdfast reads {OLDEST} to {NEWEST}")
+        self.version = version
+
+
+def pack(kind: bytes, body: bytes, version: int = OLDEST) -> bytes:
     """A frame around `body`; compressed when that can pay."""
     codec, content = 0, body
     if len(body) >= _COMPRESS_FROM:
         codec, content = 1, zstd.compress(body, 1)
-    return _HEAD.pack(VERSION, kind, codec, 0, len(body), checksum(body)) + content
+    return _HEAD.pack(version, kind, codec, 0, len(body), checksum(body)) + content
 
 
 def kind_of(data: bytes | None) -> bytes:
     """The kind letter, without touching the body.
 
-    :raises BadFrame: for no data, a short one, or an unknown format version.
+    :raises BadFrame: for no data, or too little. :raises UnknownFormat: for an unknown format version.
     """
     if data is None or len(data) < _HEAD.size:
         raise BadFrame("too short for a frame")
-    if data[0] != VERSION:
-        raise BadFrame(f"format version {data[0]}, this holdfast reads {VERSION}")
+    if not OLDEST <= data[0] <= NEWEST:
+        raise UnknownFormat(data[0])
     return data[1:2]
 
 
@@ -59,6 +68,20 @@ def unpack(data: bytes) -> bytes:
     :raises BadFrame: when anything about it is not as written.
     """
     kind_of(data)
+    return _body(data)
+
+
+def foreign_body(data: bytes) -> tuple[bytes, bytes]:
+    """Kind and body of a frame of whatever format: head, codecs and checksum stay as they are in all of them.
+
+    Only for telling who wrote it. :raises BadFrame: it is not a frame, or damaged.
+    """
+    if len(data) < _HEAD.size:
+        raise BadFrame("too short for a frame")
+    return data[1:2], _body(data)
+
+
+def _body(data: bytes) -> bytes:
     _, _, codec, _, size, expected = _HEAD.unpack_from(data)
     if size > MAX_BODY:
         raise BadFrame(f"claims {size} bytes, more than the limit of {MAX_BODY}")

@@ -60,6 +60,8 @@ class FullWriter:
             digest=mark.digest,
             increment=increment,
             low=-1,
+            format=mark.format,
+            schemas=place.merged_schemas(mark, place.schemas),
             writer=place.writer,
             time=mark.time,
         )
@@ -90,7 +92,7 @@ class FullWriter:
             return
         self._through = n
         raw = records.entry(found)
-        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw))
+        payload = records.pack(Chunk(self._id, len(self._checksums), self._newest, raw), self._manifest.format)
         self._checksums.append(frame.body_checksum(payload))
         self._keys, self._bytes = self._keys + len(found.keys), self._bytes + len(raw)
         self._sink.send(payload)
@@ -152,19 +154,30 @@ def _size(changes: Changes) -> int:
     return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
 
 
-def load(reader: Reader, place: Place, ref: FullRef, mark: Mark, state: State, decoder: EntryDecoder) -> Manifest:
-    """Load the full that `ref` hints at into an empty state.
+def load(
+    reader: Reader,
+    place: Place,
+    ref: FullRef,
+    mark: Mark,
+    state: State,
+    decoder: EntryDecoder,
+    *,
+    replayed: bool = False,
+) -> Manifest:
+    """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
 
     :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.
     """
     try:
         manifest = _manifest(reader, place, ref)
-        refusal = place.refuses(manifest, mark)
+        refusal = place.refuses(manifest, mark, replayed=replayed)
         if refusal:
             raise FullUnusable(refusal)
         _load_chunks(reader, place, manifest, ref.offset, state, decoder)
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
+    except frame.UnknownFormat as error:
+        raise FullUnusable(f"a newer release wrote it: {error}") from error
     except frame.BadFrame as error:
         raise FullUnusable(f"damaged: {error}") from error
     return manifest

@@ -14,13 +14,19 @@ S = TypeVar("S")
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):
-    """Who wrote a record: instance name, host, process, versions of code and schema."""
+    """Who wrote a record: instance name, host, process; versions of holdfast and of the service's tables."""
 
     instance: str = ""
     host: str = ""
     pid: int = 0
+    #: of holdfast
     version: str = ""
+    #: of the service's tables together: 1, and one more for each step of a table's version
     schema: int = 1
+    #: the newest format that the writer reads, so that `holdfast finish-upgrade` can tell who would be shut out
+    reads: int = 1
+    #: what the service calls its own code: `service.code_version`
+    code: str = ""
 
 
 class FullRef(msgspec.Struct, frozen=True, array_like=True):
@@ -128,6 +134,13 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: number of the transaction that began this lineage: nothing before it belongs to this state (rule S6)
     adopted: int = 0
     fulls: tuple[FullRef, ...] = ()
+    #: every record from here on may need a reader that knows this format; it never falls
+    format: int = 1
+    #: the deltas up to `last_delta` lead to the state from a full of this transaction or a later one, not from earlier
+    #: ones: where `snapshot.delta_interval` was off, changes are in no delta
+    reach: int = 0
+    #: table -> the highest version of its values that was ever written, where that is not 1
+    schemas: dict[str, int] = {}
     #: noted by this or an earlier transaction and not known to be done
     effects: tuple[Effect, ...] = ()
     writer: Writer = Writer()
@@ -142,6 +155,10 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def identity(self) -> tuple[int, str, dict[str, int], bytes]:
         """What must be equal for memory to be kept after an unknown outcome (rule T4)."""
         return self.n, self.attempt, self.positions, self.digest
+
+
+class _OnlyWriter(msgspec.Struct):
+    writer: Writer
 
 
 class Chunk(msgspec.Struct, array_like=True):
@@ -179,6 +196,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: bytes of the entries before compression
     size: int = 0
     maker: str = "worker"
+    #: as in the mark at `first`
+    format: int = 1
+    schemas: dict[str, int] = {}
     writer: Writer = Writer()
     time: int = 0
 
@@ -200,8 +220,11 @@ _DECODERS = {letter: msgspec.msgpack.Decoder(kind).decode for letter, kind in _K
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def pack(record: Record) -> bytes:
-    return frame.pack(_LETTERS[type(record)], _encode(record))
+def pack(record: Record, version: int = frame.OLDEST) -> bytes:
+    """A frame of this format; marks and manifests name theirs themselves."""
+    if isinstance(record, (Mark, Manifest)):
+        version = record.format
+    return frame.pack(_LETTERS[type(record)], _encode(record), version)
 
 
 def unpack(data: bytes | None) -> Record:
@@ -218,6 +241,21 @@ def unpack(data: bytes | None) -> Record:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise frame.BadFrame(f"kind {kind!r}: {error}") from error
     return record
+
+
+def foreign_writer(data: bytes | None) -> str:
+    """Who wrote a mark of a format that this version does not know, as far as it shows; '' for any other record.
+
+    Every format promises that a mark is a msgpack map whose `writer` begins as it does here.
+    """
+    try:
+        kind, body = frame.foreign_body(data or b"")
+        if kind != b"M":
+            return ""
+        writer = msgspec.msgpack.decode(body, type=_OnlyWriter).writer
+    except (frame.BadFrame, msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return f"holdfast {writer.version} ({writer.instance} on {writer.host})"
 
 
 def entry(changes: Changes) -> msgspec.Raw:

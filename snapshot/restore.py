@@ -6,22 +6,28 @@ Called by the partition's own thread after the fence; reads with `assign` and co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import msgspec
 
-from holdfast.errors import DamagedIncrement, DigestMismatch, NoMark, TornTransaction
+from holdfast.errors import (
+    DamagedIncrement,
+    DigestMismatch,
+    NoMark,
+    NoUsableFull,
+    UnknownSchema,
+)
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.chain import Chain, Increment
 from holdfast.snapshot.full import FullUnusable, load
 from holdfast.snapshot.garbage import no_collection
+from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
 from holdfast.snapshot.state import State
 
-_FIRST_STEP: Final = 64
+__all__ = ["Note", "Restored", "last_mark", "restore"]
 
 #: Something an operator wants to read while a restore goes on: the event's name and its fields.
 Note = Callable[[str, dict[str, object]], None]
@@ -81,46 +87,6 @@ def restore(
     )
 
 
-def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
-    """The newest mark, found by walking back from the end; None when the partition holds none (requirement B6).
-
-    :raises frame.BadFrame: a record is not ours or damaged. :raises TornTransaction: a header follows the mark.
-    """
-    start, end = reader.bounds(topic, partition)
-    step, upper, followed_by = _FIRST_STEP, end, -1
-    while upper > start:
-        lower = max(start, upper - step)
-        found, follower = None, -1
-        for batch in reader.read(topic, partition, lower, upper):
-            for message in batch:
-                kind = frame.kind_of(message.value())
-                if kind not in records.INCREMENT_KINDS:
-                    raise frame.BadFrame(f"kind {kind!r} at offset {message.offset()} does not belong on {topic}")
-                if kind == b"M":
-                    found, follower = message.value(), -1
-                elif follower < 0:
-                    follower = message.offset() or 0
-        followed_by = follower if follower >= 0 else followed_by
-        if found is not None:
-            return _unfollowed(records.unpack(found), followed_by, topic, partition)
-        upper, step = lower, step * 8
-    return None
-
-
-def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int) -> Mark:
-    assert isinstance(mark, Mark)
-    if follower >= 0:
-        raise TornTransaction(
-            f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
-            f"changed. See "
-            f"docs/runbook.md, 'Torn transaction'",
-            topic=topic,
-            partition=partition,
-            position=follower,
-        )
-    return mark
-
-
 class _Restore:
     """One attempt; thrown away with its half-filled state when it does not succeed."""
 
@@ -135,19 +101,18 @@ class _Restore:
         progress.watch(self.state)
         self.unsaved_bytes = self.unsaved_keys = 0
         self.unusable: list[FullRef] = []
+        self.findings: list[str] = []
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
     def run(self) -> tuple[State, Mark, int, FullRef | None, int]:
         try:
             mark = self._last_mark()
             self.place.check(mark)
-            manifest, ref = self._base(mark)
-            position, deltas = self._deltas(mark, manifest)
+            return self._first_that_works(mark)
         except frame.BadFrame as error:
             raise self._damaged(f"a record cannot be read: {error}") from error
         finally:
             self.progress.leave()
-        return self.state, mark, position, ref, deltas
 
     def _last_mark(self) -> Mark:
         self.progress.enter("mark")
@@ -165,21 +130,90 @@ class _Restore:
             partition=self.partition,
         )
 
-    def _base(self, mark: Mark) -> tuple[Manifest | None, FullRef | None]:
-        """The newest full that is complete now; a reference in a mark is only a hint (rule S4)."""
-        for ref in sorted(mark.fulls, key=lambda ref: -ref.first):
-            try:
-                self.progress.enter("full", ref.low, ref.offset)
-                return load(self.reader, self.place, ref, mark, self.state, self.decoder), ref
-            except FullUnusable as finding:
-                self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": str(finding)})
-                self.unusable.append(ref)
-                self.state = self.new_state()
-                self.progress.watch(self.state)
-        return None, None
+    def _first_that_works(self, mark: Mark) -> tuple[State, Mark, int, FullRef | None, int]:
+        """The newest full that is complete now, else an older one, else an empty state; every step down is told.
 
-    def _deltas(self, mark: Mark, manifest: Manifest | None) -> tuple[int, int]:
+        A reference in a mark is only a hint (rule S4). A base to which the deltas do not reach back serves only where
+        the input after it is still there: its records are handled again then.
+        """
+        mismatch: DigestMismatch | None = None
+        for ref, replayed in self._bases(mark):
+            try:
+                position, deltas = self._from(mark, ref, replayed)
+            except FullUnusable as finding:
+                self._step_down(ref, str(finding))
+            except DigestMismatch as error:
+                mismatch = mismatch or error
+                self._step_down(ref, str(error))
+            else:
+                self._check_versions(mark)
+                return self.state, mark, position, ref, deltas
+        raise mismatch or self._nothing_left(mark)
+
+    def _bases(self, mark: Mark) -> Iterator[tuple[FullRef | None, bool]]:
+        """Each full, newest first, then the empty state; first with the deltas after them, then with the input."""
+        fulls = sorted(mark.fulls, key=lambda ref: -ref.first)
+        far: list[FullRef | None] = []
+        for ref in (*fulls, None):
+            if self.place.deltas_reach(ref.first if ref else mark.adopted, mark):
+                yield ref, False
+            else:
+                far.append(ref)
+        yield from ((ref, True) for ref in far)
+
+    def _from(self, mark: Mark, ref: FullRef | None, replayed: bool) -> tuple[int, int]:
+        """The position of the newest state that follows from this base, and how many deltas it took."""
+        manifest = None
+        if ref is not None:
+            self.progress.enter("full", ref.low, ref.offset)
+            manifest = load(self.reader, self.place, ref, mark, self.state, self.decoder, replayed=replayed)
+        position, deltas = self._deltas(mark, manifest, replayed)
+        if replayed:
+            start, _ = self.reader.bounds(self.names.input, self.partition)
+            if position < start:
+                raise FullUnusable(
+                    f"the deltas lead on from transaction {mark.reach}, not from {ref.first if ref else 'the first'}, "
+                    f"because snapshot.delta_interval was off before; and the input after it is gone: it begins at "
+                    f"{start}, {position} is needed"
+                )
+            self.note("replaying_far", {"full": ref.offset if ref else None, "position": position, "reach": mark.reach})
+        return position, deltas
+
+    def _step_down(self, ref: FullRef | None, finding: str) -> None:
+        self.findings.append(f"{f'the full at offset {ref.offset}' if ref else 'no full at all'}: {finding}")
+        if ref is not None:
+            self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": finding})
+            self.unusable.append(ref)
+        self.state = self.new_state()
+        self.progress.watch(self.state)
+        self.unsaved_bytes = self.unsaved_keys = 0
+
+    def _check_versions(self, mark: Mark) -> None:
+        """An upcaster that was taken away while values still need it."""
+        for name, table in self.state.tables.items():
+            if versions := table.unreadable():
+                shown = ", ".join(map(str, sorted(versions)))
+                raise UnknownSchema(
+                    f"table {name!r} holds values of version {shown}, this code reads others: give it their upcasters "
+                    f"again. Nothing was changed; see docs/upgrades.md",
+                    topic=self.names.input,
+                    partition=self.partition,
+                    position=mark.positions[self.names.input],
+                )
+
+    def _nothing_left(self, mark: Mark) -> NoUsableFull:
+        return NoUsableFull(
+            f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
+            f"changed. Bring the topics back with `holdfast snapshot restore` from a backup, or repair what is named "
+            f"and `holdfast retry {self.partition}`; see docs/runbook.md, 'No usable full'",
+            topic=self.names.full,
+            partition=self.partition,
+        )
+
+    def _deltas(self, mark: Mark, manifest: Manifest | None, replayed: bool) -> tuple[int, int]:
         """Apply what came after the base; the position of the newest state, and how many deltas it took.
+
+        `replayed`: the chain is checked and nothing is applied.
 
         The digest is compared once, at the newest mark whose state this is: before the last slice of a fuzzy full the
         state is no transaction's (rule S1).
@@ -188,7 +222,9 @@ class _Restore:
         position = manifest.positions[topic] if manifest else -1
         expected = manifest.digest if manifest else b""
         for increment in self._increments(mark, manifest):
-            if not increment.mark.delta:
+            if position < 0:
+                position, expected = increment.mark.positions[topic], increment.mark.digest
+            if replayed or not increment.mark.delta:
                 continue
             for part in increment.parts:
                 for raw in part.entries:
@@ -232,9 +268,9 @@ class _Restore:
         """Without a full all must be there from an empty state on: the genesis, or an adopt record without a base."""
         n, adopt = increment.mark.n, increment.adopt
         if adopt is not None and adopt.base is not None:
-            raise self._damaged(f"the full that adopt record {n} names cannot be used, nor a later one: state is gone")
+            raise FullUnusable(f"adopt record {n} names a full that the deltas lead on from")
         if n > 0 and adopt is None:
-            raise self._damaged(f"no usable full, and the deltas begin with transaction {n}: the state is gone")
+            raise FullUnusable(f"the deltas begin with transaction {n}: what was before is gone")
 
     def _check_digest(self, expected: bytes) -> None:
         found = digest.to_bytes(self.state.digest)

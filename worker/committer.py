@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.command import TAKE, Command
+from holdfast.command import FINISH_UPGRADE, TAKE, Command
 from holdfast.errors import MessageRefused
 from holdfast.output import Sent
 from holdfast.ports import Transactions
-from holdfast.snapshot import digest, records
+from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.full import split
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Effect, FullRef, Header, Mark, Part
@@ -36,6 +36,8 @@ class Closing(NamedTuple):
     fulls: tuple[FullRef, ...]
     effects: tuple[Effect, ...]
     commands: tuple[Command, ...] = ()
+    #: see `Mark.reach`; None: as in the mark before
+    reach: int | None = None
 
 
 class Committer:
@@ -107,7 +109,7 @@ class Committer:
     def _packed_parts(self, closing: Closing) -> list[bytes]:
         n, attempt = self.mark.n + 1, self.producer.attempt
         entries = _parts(closing.delta or (), self._part_bytes)
-        return [records.pack(Part(n, attempt, k, piece)) for k, piece in enumerate(entries)]
+        return [records.pack(Part(n, attempt, k, piece), self.mark.format) for k, piece in enumerate(entries)]
 
     def abort(self) -> None:
         """Returns only when the broker has confirmed it."""
@@ -133,16 +135,24 @@ class Committer:
             commands=closing.commands,
             take=_take(self.mark.take, n, closing),
             effects=closing.effects,
+            format=_format(self.mark.format, closing),
+            reach=self.mark.reach if closing.reach is None else closing.reach,
+            schemas=self._place.merged_schemas(self.mark, [changes.table for changes in closing.frozen.changes]),
             writer=self._place.writer,
             time=int(self._wall() * 1000),
         )
 
     def _increment(self, record: records.Record) -> None:
-        self._send_increment(records.pack(record))
+        self._send_increment(records.pack(record, self.mark.format))
 
     def _send_increment(self, payload: bytes) -> None:
         self.increment_bytes += len(payload)
         self.producer.send_increment(self._place.names.increment, self._place.partition, payload)
+
+
+def _format(before: int, closing: Closing) -> int:
+    """The newest one from the command on that finishes an upgrade; until then the one that an older release reads."""
+    return frame.NEWEST if any(command.name == FINISH_UPGRADE for command in closing.commands) else before
 
 
 def _take(asked: int, n: int, closing: Closing) -> int:

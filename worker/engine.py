@@ -11,7 +11,7 @@ from typing import Any
 from weakref import ref
 
 from holdfast import serde
-from holdfast.command import COMMAND_HEADER, TAKE, BadCommand, Command, command_of
+from holdfast.command import COMMAND_HEADER, OWN, BadCommand, Command, command_of
 from holdfast.errors import HandlerFailed, HoldfastError, UndecodableRecord, UsageError
 from holdfast.handler import Handler, declared, input_type, overrides
 from holdfast.output import Sent
@@ -141,7 +141,7 @@ class Engine:
             raise Poisoned(message.offset() or 0, _undecodable(message, error)) from error
         assert command is not None
         self.commands.append(command)
-        if command.name == TAKE:
+        if command.name in OWN:
             return
         record = self._current = Record(message, message.value() or b"")
         try:

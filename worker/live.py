@@ -65,6 +65,8 @@ class Live:
         self._frozen: Frozen | None = None
         self._noted: list[Effect] = []
         self._outputs = 0
+        #: with the first delta: the transaction from which on the deltas hold every change
+        self._reach: int | None = None
         self._aborts = 0
         #: what the last commit was tried with
         self._used = Membership(-1, None, "")
@@ -76,6 +78,9 @@ class Live:
         self._snapshots.bytes, self._snapshots.entries = restored.unsaved_bytes, restored.unsaved_keys
         self._snapshots.keys = restored.state.keys
         self.fulls.refs = tuple(ref for ref in self.fulls.refs if ref not in restored.unusable)
+        # What the gap wrote is in the next delta, what came between the last delta and the full in none.
+        if restored.full is not None and restored.mark.last_delta < restored.full.first:
+            self._reach = restored.full.first
 
     def begin(self) -> None:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
@@ -290,7 +295,8 @@ class Live:
         delta = state.delta(self._frozen) if self._snapshots.delta_due(now) else None
         owed = (*self._effects.owed(), *self._noted)
         commands = tuple(engine.take_commands())
-        return Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed, commands)
+        reach = self._reach if delta is not None else None
+        return Closing(self.position, self._frozen, delta, self.fulls.next_refs(), owed, commands, reach)
 
     def _committed(self, mark: Mark) -> None:
         """The mark is the truth now: let memory follow, then whatever had to wait for it."""

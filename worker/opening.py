@@ -20,10 +20,11 @@ from holdfast.errors import (
 from holdfast.ports import Cancelled, OutOfRange, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
+from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import Mark
-from holdfast.snapshot.restore import Restored, last_mark, restore
+from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.signals import Signals

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.config.settings import Settings
-from holdfast.handler import Handler
+from holdfast.handler import Handler, schemas
 from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Membership
-from holdfast.snapshot import digest, records
+from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.testing.broker import MemoryBroker
@@ -26,6 +26,8 @@ class Wiring:
 
     _run_effects = False
     _output_partitions = 1
+    #: the format of the first mark
+    _format = frame.NEWEST
 
     def __init__(self, factory: Callable[[], Handler[Any]], settings: Settings, names: Names, partitions: int) -> None:
         self._factory, self.settings, self.names, self._partitions = factory, settings, names, partitions
@@ -54,20 +56,22 @@ class Wiring:
             start=0,
             topic_ids=place.topic_ids,
             digest=digest.to_bytes(0),
+            format=self._format,
             writer=place.writer,
             time=int(self.clock.wall() * 1000),
         )
         producer.fence(lambda: False)
         producer.begin()
         for record in (Header(0, producer.attempt, mark.lineage, 0), mark):
-            producer.send_increment(self.names.increment, partition, records.pack(record))
+            producer.send_increment(self.names.increment, partition, records.pack(record, mark.format))
         producer.commit()
         self.broker.offsets[self.names.input, partition] = 0
 
     def _place(self, partition: int) -> Place:
         names = self.names
         ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
-        return Place(names, partition, self._partitions, ids, Writer(instance="driver"))
+        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
+        return Place(names, partition, self._partitions, ids, Writer(instance="driver"), schemas(kind))
 
     def _tools(self, partition: int) -> Tools:
         return Tools(

@@ -12,8 +12,9 @@ from holdfast.errors import DamagedIncrement, Fenced, OutcomeUnknown, ProducerFe
 from holdfast.snapshot import adopt
 from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.full import FullWriter
+from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.records import FullRef, Mark
-from holdfast.snapshot.restore import last_mark, restore
+from holdfast.snapshot.restore import restore
 from holdfast.snapshot.state import State
 from holdfast.testing import Driver
 from holdfast.testing.broker import Call
@@ -136,7 +137,7 @@ def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_stat
     driver.crash()
     mark = Tool(driver).adopt(double)
     driver.broker.log(driver.names.full, 0).replace(mark.fulls[0].low, b"damaged")
-    with pytest.raises(DamagedIncrement, match="the full that adopt record 5 names cannot be used"):
+    with pytest.raises(DamagedIncrement, match="adopt record 5 names a full that the deltas lead on from"):
         driver.restore()
 
 

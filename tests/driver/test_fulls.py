@@ -10,7 +10,7 @@ from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, mark
 
 from holdfast import Handler, Record, Table
 from holdfast.config.connection import KafkaSettings
-from holdfast.errors import DamagedIncrement, KafkaTrouble, OutputRefused
+from holdfast.errors import KafkaTrouble, NoUsableFull, OutputRefused
 from holdfast.testing import Driver
 
 OPS = many(24)
@@ -137,7 +137,9 @@ def test_without_fulls_and_with_truncated_deltas_the_state_is_gone_and_that_is_s
     driver.crash()
     driver.broker.log(driver.names.full, 0).truncate(ref.offset + 1)
     driver.broker.log(driver.names.increment, 0).truncate(ref.increment)
-    with pytest.raises(DamagedIncrement, match="no usable full, and the deltas begin with transaction"):
+    with pytest.raises(
+        NoUsableFull, match=r"full at offset 1: its records are gone.*no full at all: the deltas begin with transaction"
+    ):
         driver.restore()
 
 

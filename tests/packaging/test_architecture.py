@@ -23,6 +23,8 @@ LAYERS = {
     "holdfast.record": 0,
     "holdfast.handler": 0,
     "holdfast.serde": 0,
+    "holdfast.version": 0,
+    "holdfast.versions": 0,
     "holdfast.partitioner": 0,
     "holdfast.observe": 0,
     "holdfast.ports": 0,

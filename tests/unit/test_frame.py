@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.snapshot import frame
-from holdfast.snapshot.frame import BadFrame, pack, unpack
+from holdfast.snapshot.frame import BadFrame, UnknownFormat, pack, unpack
 
 bodies = st.binary(max_size=3000) | st.integers(0, 9000).map(lambda size: b"holdfast " * (size // 9))
 
@@ -54,8 +54,8 @@ def test_no_data_is_no_frame() -> None:
 
 
 def test_another_version_is_named() -> None:
-    with pytest.raises(BadFrame, match="format version 2, this holdfast reads 1"):
-        unpack(b"\x02" + pack(b"M", b"x")[1:])
+    with pytest.raises(UnknownFormat, match="format 3, this holdfast reads 1 to 2"):
+        unpack(b"\x03" + pack(b"M", b"x")[1:])
 
 
 def test_a_large_body_is_compressed_and_a_small_one_is_not() -> None:

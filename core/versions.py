@@ -1,0 +1,124 @@
+"""Values that know their version: what a table with `version=2` or more stores, and how older values are read.
+
+A value of version 1 is stored as its serde wrote it. From version 2 on two bytes come first: 0xC1 and the version. No
+msgpack and no UTF-8 text begins with 0xC1, so the bytes of a value alone tell its version: digests, deltas, fulls and
+whoever folds them need to know nothing of versions, and one table may hold several. An older value is brought up to
+date when it is read; what is stored, and with it the digest, changes only when its key is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, get_type_hints
+
+from holdfast import serde
+from holdfast.errors import UnknownSchema, UsageError
+from holdfast.serde import Serde
+
+#: what an upcaster is given as: a function, or the type or serde of the old value and the function
+Upcaster = Callable[[Any], Any] | tuple[Any, Callable[[Any], Any]]
+
+MARKER: Final = b"\xc1"
+HIGHEST: Final = 255
+#: serdes whose bytes never begin with the marker: msgpack, and UTF-8 text of any kind
+_SAFE: Final = (serde.MsgPack, serde.Json, serde.Text, serde.Integer)
+
+
+def version_of(stored: bytes) -> int:
+    """The version of a stored value, of a table whose serde never writes the marker."""
+    return stored[1] if stored[:1] == MARKER else 1
+
+
+class Versioned:
+    """The serde of a table of a version above 1."""
+
+    __slots__ = ("_current", "_decoders", "_prefix", "_serde", "_steps", "version")
+
+    def __init__(self, current: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> None:
+        """:raises UsageError: a version out of range, a step that is missing, or a serde that may write the marker."""
+        self._serde, self.version = current, version
+        self._current = current.decode
+        self._prefix = MARKER + bytes((version,))
+        self._steps: dict[int, Callable[[Any], Any]] = {}
+        self._decoders: dict[int, Callable[[bytes], Any]] = {}
+        for number, given in upcasters.items():
+            old, self._steps[number] = _parted(current, given)
+            self._decoders[number] = old.decode
+
+    def encode(self, value: Any, /) -> bytes:
+        return self._prefix + self._serde.encode(value)
+
+    def decode(self, data: bytes, /) -> Any:
+        """The value as this code knows it.
+
+        :raises UnknownSchema: a newer version, or an older one without an upcaster.
+        """
+        if data[:2] == self._prefix:
+            return self._current(data[2:])
+        found = version_of(data)
+        decode = self._decoders.get(found)
+        if decode is None:
+            raise UnknownSchema(f"a value of version {found}, this code reads {self.oldest} to {self.version}")
+        value = decode(data if found == 1 else data[2:])
+        for step in range(found, self.version):
+            value = self._steps[step](value)
+        return value
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that can be read."""
+        return min(self._steps)
+
+    def unreadable(self, stored: Iterable[bytes]) -> set[int]:
+        """Versions among the stored values that this code cannot read; looks at all of them where it must."""
+        if self.oldest == 1:
+            return set()  # newer ones are found by the mark, which names the highest
+        return {version_of(value) for value in stored} - {*self._steps, self.version}
+
+
+def versioned(table: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> Serde[Any]:
+    """The serde of a table of this version; that of version 1 is the plain one, at no cost.
+
+    :raises UsageError: see `Versioned`.
+    """
+    if not 1 <= version <= HIGHEST:
+        raise UsageError(f"Table(version={version}): versions go from 1 to {HIGHEST}")
+    oldest = min(upcasters, default=version)
+    if sorted(upcasters) != list(range(oldest, version)) or oldest < 1:
+        raise UsageError(
+            f"Table(version={version}, upcasters={{{', '.join(map(str, sorted(upcasters)))}: ...}}): each upcaster "
+            f"leads to the next version; give them for every version up to {version - 1}"
+        )
+    if version == 1:
+        return table
+    if not upcasters:
+        raise UsageError(
+            f"Table(version={version}) needs upcasters={{{version - 1}: ...}}: how is an older value read?"
+        )
+    if not isinstance(table, _SAFE):
+        raise UsageError(
+            f"Table(version={version}): the bytes of {type(table).__name__} may begin with 0xC1, a version's sign; "
+            f"keep the version in your own bytes, or use a type that msgspec knows"
+        )
+    return Versioned(table, version, upcasters)
+
+
+def _parted(current: Serde[Any], given: Upcaster) -> tuple[Serde[Any], Callable[[Any], Any]]:
+    """The serde of the old value, and the function."""
+    if isinstance(given, tuple):
+        return serde.for_state(given[0]), given[1]
+    if isinstance(current, serde.Json):
+        return serde.Json(_parameter(given)), given
+    if isinstance(current, serde.MsgPack):
+        return serde.MsgPack(_parameter(given)), given
+    return current, given
+
+
+def _parameter(function: Callable[[Any], Any]) -> Any:
+    """What its first parameter is annotated with; without annotation it gets plain dicts, lists and numbers."""
+    try:
+        hints = get_type_hints(function)
+    except (TypeError, NameError):
+        return Any
+    hints.pop("return", None)
+    return next(iter(hints.values()), Any)

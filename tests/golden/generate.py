@@ -1,0 +1,83 @@
+"""Write the golden files of what this tree writes: `python -m tests.golden.generate FORMAT`, once for each format.
+
+A file of the folder `format-<n>` holds what a service left on its topics: one JSON line for each record, with its
+topic, its offset and its bytes in base64. What has been written is kept for ever: files are added, none is changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from tests.golden import bank_v1, bank_v2
+from tests.golden.bank_v1 import Move
+
+from holdfast.testing import Driver
+from holdfast.version import __version__
+
+HERE = Path(__file__).resolve().parent
+MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "interval": 2.0, "off": "off"}
+
+
+def moves(count: int, seed: int) -> Iterator[Move]:
+    """The same moves for the same seed."""
+    source = random.Random(seed)
+    for number in range(count):
+        account = f"account-{source.randrange(12):02}"
+        yield Move(account, source.randrange(-5000, 10_000), 20_261_100 + number // 10, source.random() < 0.08)
+
+
+def run(driver: Driver, rounds: int, seed: int) -> None:
+    """Moves, fulls between them, and at the end moves that no full holds."""
+    for number in range(rounds):
+        for move in moves(15, seed + number):
+            driver.feed(move, key=move.account)
+            driver.advance(0.3)
+        if number < rounds - 1:
+            assert driver.take_full() is not None
+    driver.commit()
+
+
+def dump(driver: Driver, path: Path, written_by: str) -> None:
+    """All three topics of partition 0, and beside them what must come out of them."""
+    lines = []
+    for topic in (driver.names.input, driver.names.increment, driver.names.full):
+        for message in driver.broker.log(topic, 0).committed():
+            line: dict[str, Any] = {"topic": topic, "offset": message.offset()}
+            line["value"] = base64.b64encode(message.value() or b"").decode()
+            if message.key() is not None:
+                line["key"] = base64.b64encode(message.key() or b"").decode()
+            line["timestamp"] = message.timestamp()[1]
+            lines.append(json.dumps(line))
+    mark = driver.mark()
+    tables = {name: sorted(driver.table(name).items()) for name in ("accounts", "days", "notes", "pairs")}
+    expected = {
+        "holdfast": written_by,
+        "position": driver.position(),
+        "n": mark.n,
+        "digest": mark.digest.hex(),
+        "fulls": [ref.offset for ref in mark.fulls],
+        "tables": msgspec.to_builtins(tables),
+    }
+    path.parent.mkdir(exist_ok=True)
+    path.with_suffix(".jsonl").write_text("\n".join(lines) + "\n")
+    path.with_suffix(".expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def main(number: int) -> None:
+    """Format 1 was written by release 0.1.0 with the first release of the service, format 2 with its second."""
+    kind: Any = bank_v1.Bank if number == 1 else bank_v2.Bank
+    for name, interval in MODES.items():
+        driver = Driver(kind, delta_interval=interval)
+        run(driver, 3, seed=100)
+        dump(driver, HERE / f"format-{number}" / name, __version__)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,36 @@
+"""Puts a golden file into a driver, as if its service had just been killed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from holdfast import Handler
+from holdfast.testing import Driver
+from holdfast.testing.lane import Lane
+
+HERE = Path(__file__).resolve().parent
+
+
+def driver_of(path: Path, kind: type[Handler[Any]], **options: Any) -> Driver:
+    """The topics of partition 0 as the file has them, offsets included; `restore()` makes an owner."""
+    driver = Driver(kind, **options)
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        log = driver.broker.log(row["topic"], 0)
+        log.end = row["offset"]  # the markers of transactions have taken offsets, too
+        key = base64.b64decode(row["key"]) if "key" in row else None
+        log.append(base64.b64decode(row["value"]), key, timestamp=row["timestamp"])
+    driver.broker.log(driver.names.increment, 0).end += 1
+    expected = expected_of(path)
+    driver.broker.offsets[driver.names.input, 0] = expected["position"]
+    driver._lanes[0] = Lane(driver._tools, driver.clock, driver.broker.log(driver.names.input, 0), 1)
+    return driver
+
+
+def expected_of(path: Path) -> dict[str, Any]:
+    """Position, digest and tables that its writer had in the end."""
+    expected: dict[str, Any] = json.loads(path.with_suffix(".expected.json").read_text())
+    return expected
