@@ -6,6 +6,7 @@ HoldfastError
 ├── StartError                 the service cannot start: change the set-up
 │   ├── TopicMissing           a topic is absent: `holdfast topics create`
 │   └── TopicMismatch          a topic differs from what the service needs
+├── ToolRefused                a tool will not do it as things are; nothing was changed
 ├── PartitionError             one partition stops, the others stay live
 │   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
 │   │   ├── UndecodableRecord
@@ -63,6 +64,10 @@ class TopicMissing(StartError):
 
 class TopicMismatch(StartError):
     """A topic exists with other settings than the service needs."""
+
+
+class ToolRefused(HoldfastError):
+    """A tool will not do what it was told as things are; nothing was changed, and the text says what would help."""
 
 
 class PartitionError(HoldfastError):

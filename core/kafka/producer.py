@@ -85,6 +85,9 @@ class KafkaTransactions:
         return Background(lambda: self._send_offsets(offsets, membership), f"offsets-{self._partition}").wait
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
+        # What was sent so far is on its partitions before the group is asked: a worker that is given one of them after
+        # that finds it ending in an open transaction, and waits for its end.
+        self._flush_all(self._clock() + self._timeout)
         self._send_offsets([self._offset(p, position, lineage) for p, position in positions.items()], membership)
 
     def _offset(self, partition: int, position: int, lineage: str) -> TopicPartition:
@@ -96,7 +99,9 @@ class KafkaTransactions:
         self._taint.in_transaction = True
         producer = self._alive()
         self._resume(lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
-        deadline = self._clock() + self._timeout
+        self._flush_all(self._clock() + self._timeout)
+
+    def _flush_all(self, deadline: float) -> None:
         while self._flush(deadline) > 0:
             if self._clock() >= deadline:
                 raise OutcomeUnknown(f"outputs were not acknowledged within {self._timeout:.0f} s")

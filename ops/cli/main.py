@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.ops.cli import command, dev, retry, run, snapshot, status, topics
+from holdfast.ops.cli import command, dev, retry, run, snapshot, state, status, topics
 
 app = typer.Typer(
     name="holdfast",
@@ -22,6 +22,7 @@ app.command("status")(status.status)
 app.command("retry")(retry.retry)
 app.command("command")(command.command)
 app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(state.app, name="state")
 app.add_typer(dev.app, name="dev")
 
 

@@ -1,0 +1,163 @@
+"""A stopped service on the bench: its partitions fenced, their states read, new fulls written and proven, adopted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble, ToolRefused, TopicMissing
+from holdfast.handler import Handler
+from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
+from holdfast.kafka.reader import KafkaReader
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.snapshot import adopt, digest
+from holdfast.snapshot.adopt import Adoption, Reason
+from holdfast.snapshot.full import FullUnusable, FullWriter, load
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import EntryDecoder, FullRef, Mark, Writer
+from holdfast.snapshot.restore import last_mark, restore
+from holdfast.snapshot.state import State
+from holdfast.version import __version__
+from holdfast.worker.engine import Engine
+
+_ACKNOWLEDGE = 120.0
+_DEADLINE = 60.0
+
+HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A partition as it was left: its last mark and the state at it."""
+
+    mark: Mark
+    state: State
+
+
+class Bench:
+    """For tools; used by one thread. Blocks; raises KafkaTrouble when the cluster does not answer."""
+
+    def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
+        self.settings, self.names, self._handler = settings, names, handler
+        self.admin = Admin(settings, names.group)
+        self.tool = f"{tool} {__version__}"
+        self._log = Log(service=names.group)
+        self._fenced: dict[int, KafkaTransactions] = {}
+
+    def facts(self) -> dict[str, TopicFacts]:
+        """:raises TopicMissing: naming the topics."""
+        names = self.names
+        found = self.admin.describe([names.input, names.increment, names.full])
+        missing = [topic for topic, fact in found.items() if fact is None]
+        if missing:
+            raise TopicMissing(f"missing: {', '.join(missing)}; is the service called {names.service!r}?")
+        return {topic: fact for topic, fact in found.items() if fact is not None}
+
+    def place(self, partition: int, partitions: int, facts: Mapping[str, TopicFacts]) -> Place:
+        ids = {topic: fact.id for topic, fact in facts.items()}
+        return Place(self.names, partition, partitions, ids, Writer(instance=self.tool, version=__version__))
+
+    def new_state(self, partition: int) -> State:
+        return Engine(self._handler, partition).state
+
+    def reader(self) -> KafkaReader:
+        return KafkaReader(self.settings, self.names.group, self.admin, lambda: False, time.monotonic)
+
+    def fence(self, partitions: Sequence[int]) -> None:
+        """From here no older owner of these can commit; what is read after this is the last word."""
+        for partition in partitions:
+            producer = KafkaTransactions(self.settings, self.names, partition, self._log, time.monotonic)
+            producer.fence(lambda: False)
+            self._fenced[partition] = producer
+
+    def find(self, place: Place) -> Found:
+        """The last mark and the state at it.
+
+        :raises StateRefused: it could not be restored by the service either.
+        :raises ToolRefused: the state at the last mark is not kept, but one before it.
+        """
+        reader = self.reader()
+        try:
+            found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
+        finally:
+            reader.close()
+        position = found.mark.positions[place.input]
+        if found.position != position:
+            raise ToolRefused(
+                f"{place.input}[{place.partition}]: the last mark is at {position}, the newest state at "
+                f"{found.position}; start the service and stop it in good order with snapshot.on_stop, so that a full "
+                f"says what the last mark means. Nothing was changed"
+            )
+        return Found(found.mark, found.state)
+
+    def has_mark(self, partition: int) -> bool:
+        reader = self.reader()
+        try:
+            return last_mark(reader, self.names.increment, partition) is not None
+        finally:
+            reader.close()
+
+    def write(self, place: Place, lineage: str, n: int, position: int, state: State) -> FullRef | None:
+        """Write the state as the full that adopt record `n` will name, read it back, compare; None where it is empty.
+
+        :raises ToolRefused: what is on the topic is not what was written. No mark refers to it: it does no harm.
+        """
+        if state.keys == 0:
+            return None
+        shown = adopt.boundary(place, lineage, n, position, state)
+        sink = KafkaFullSink(self.settings, self.names.full, place.partition)
+        reader = self.reader()
+        try:
+            end = reader.bounds(self.names.increment, place.partition)[1]
+            chunk_bytes = self.settings.snapshot.chunk_bytes
+            writer = FullWriter(place, state, shown, end, -1, sink, chunk_bytes)
+            ref = writer.advance(n, -1.0, time.monotonic, _ACKNOWLEDGE)
+            if ref is None:
+                raise KafkaTrouble(f"{self.names.full}[{place.partition}]: not written within {_ACKNOWLEDGE:.0f} s")
+            self._prove(reader, place, ref, shown)
+        finally:
+            sink.close()
+            reader.close()
+        return ref
+
+    def adopt(self, adoptions: Sequence[Adoption], membership: Any, reason: Reason) -> Mapping[int, Mark]:
+        """All of them in one transaction, by the producer of the first; see `holdfast.snapshot.adopt.commit`.
+
+        :raises KafkaTrouble: refused or unknown; the text says how to find out.
+        """
+        producer = self._fenced[min(self._fenced)]
+        try:
+            return adopt.commit(producer, membership, adoptions, reason, time.time())
+        except KafkaTrouble as error:
+            raise KafkaTrouble(
+                f"the adopt transaction of {self.names.group!r} did not end as it should ({error}). All partitions are "
+                f"adopted, or none is: the last mark of each tells (lineage {adoptions[0].lineage} is the new one). "
+                f"Run the command again; it goes on from whichever holds"
+            ) from error
+
+    def close(self) -> None:
+        for producer in self._fenced.values():
+            producer.drop()
+
+    def _prove(self, reader: KafkaReader, place: Place, ref: FullRef, shown: Mark) -> None:
+        state = self.new_state(place.partition)
+        decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        try:
+            load(reader, place, ref, shown, state, decoder)
+        except FullUnusable as finding:
+            where = f"{self.names.full}[{place.partition}]@{ref.offset}"
+            raise ToolRefused(f"{where} cannot be read back: {finding}. Nothing was adopted") from finding
+        state.loaded()
+        if digest.to_bytes(state.digest) != shown.digest:
+            raise ToolRefused(
+                f"{self.names.full}[{place.partition}]@{ref.offset}: digest {digest.show(state.digest)} is read back, "
+                f"{digest.show(shown.digest)} was written. Nothing was adopted"
+            )
+
+    def _note(self, event: str, fields: dict[str, object]) -> None:
+        self._log.warning(event, **fields)  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""`holdfast state migrate | repartition`: surgery on a stopped service (docs/surgery.md)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.command import issuer
+from holdfast.errors import UsageError
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
+from holdfast.ops.logs import configure_quietly
+from holdfast.snapshot.adopt import Reason
+from holdfast.surgery import migrate as migration
+from holdfast.surgery.edits import read_patches
+from holdfast.version import __version__
+
+app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
+
+Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service; its tables say what is stored.")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")]
+Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Who does it. [default: user@host]")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would become of the state.")]
+
+
+@app.command("migrate")
+def migrate(
+    target: Service,
+    why: Why,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE=MODULE:FUNCTION",
+            help="(key, old) -> new for every key of a table; None deletes. May be repeated.",
+        ),
+    ] = None,
+    patch: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='JSON lines: {"table": "positions", "key": "ann", "value": {...}}.'),
+    ] = None,
+    who: Who = None,
+    dry_run: DryRun = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a stopped service another state, for all partitions at once, and say in the log who did it and why.
+
+    holdfast state migrate examples.clearing.app:service --why "ticket 7" \\
+        --table positions=fixes:halve --dry-run
+
+    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    service = find_service(target)
+    service.settings = settings
+    functions = {name: _function(text) for name, text in map(_pair, tables or ())}
+    patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
+    if not functions and not patches:
+        raise UsageError("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
+    done = migration.migrate(
+        settings,
+        service.names,
+        service.handler,
+        functions,
+        patches,
+        _reason("state migrate", who, why),
+        dry_run=dry_run,
+    )
+    if as_json:
+        show.print_json(msgspec.to_builtins(done))
+        return
+    columns = ("partition", "position", "keys", "changed", "added", "deleted", "digest before", "after")
+    rows = [
+        (
+            each.partition,
+            each.position,
+            f"{each.counts.before} -> {each.counts.after}",
+            each.counts.changed,
+            each.counts.added,
+            each.counts.deleted,
+            each.old_digest[:12],
+            each.digest[:12],
+        )
+        for each in done.partitions
+    ]
+    _table(columns, rows)
+    show.tell("dry run: nothing was changed" if dry_run else f"adopted; the lineage is {done.lineage}")
+
+
+def _reason(tool: str, who: str | None, why: str) -> Reason:
+    return Reason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not (name and equals and rest):
+        raise UsageError(f"{text!r}: write TABLE=MODULE:FUNCTION, such as positions=fixes:halve")
+    return name, rest
+
+
+def _function(text: str) -> Callable[..., Any]:
+    """:raises UsageError: there is no such module or function."""
+    module, _, name = text.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name, None) if module and name else None
+    except ImportError as error:
+        raise UsageError(f"{text}: {error}; run the command in the directory that holds it") from error
+    if not callable(found):
+        raise UsageError(f"{text}: there is no such function; write module:function")
+    return found  # type: ignore[no-any-return]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(highlight=False).print(table)

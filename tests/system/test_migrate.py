@@ -1,0 +1,126 @@
+"""`state migrate` on a real broker: the service goes on from the other state; refused while it runs; all or nothing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.system.apps.tally import Total, tally
+from tests.system.local import Local
+from tests.system.stage import Stage
+from tests.system.verify import fold, read_all
+
+from holdfast.errors import ToolRefused, UsageError
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.adopt import Reason
+from holdfast.snapshot.records import Adopt
+from holdfast.surgery.edits import Edit, Patch
+from holdfast.surgery.migrate import Migration, migrate
+
+pytestmark = pytest.mark.kafka
+
+REASON = Reason(tool="test", who="ann", why="ticket 7")
+
+
+class Old(msgspec.Struct):
+    """What the code of before stored under the same bytes."""
+
+    count: int
+    sum: int
+
+
+def halve(key: str, old: Old) -> Total | None:
+    """Keys that end in 7 go, the others lose half of their sum."""
+    return None if key.endswith("7") else Total(old.count, old.sum // 2)
+
+
+def broken(key: str, old: Old) -> Total:
+    if old.count > 0:
+        raise ValueError(key)
+    return Total()
+
+
+def run(
+    stage: Stage, edit: Edit | None = halve, patches: tuple[Patch, ...] = (), *, dry_run: bool = False
+) -> Migration:
+    functions = {"totals": edit} if edit else {}
+    handler = tally(stage.output)
+    return migrate(stage.settings(), stage.names, handler, functions, patches, REASON, dry_run=dry_run)
+
+
+@pytest.fixture
+def stopped(two_partitions: Stage) -> Stage:
+    """Two partitions with some state, and nobody there."""
+    two_partitions.feed(3000, keys=200)
+    with Local(two_partitions):
+        two_partitions.await_all()
+    return two_partitions
+
+
+def states(stage: Stage) -> dict[int, dict[str, Total]]:
+    return {p: dict(stage.snapshots.restored(p).state.tables["totals"].items()) for p in range(stage.partitions)}
+
+
+def adopts(stage: Stage, partition: int) -> list[Adopt]:
+    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.increment)[partition]]
+    return [record for record in found if isinstance(record, Adopt)]
+
+
+def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
+    stage = stopped
+    before = fold(read_all(stage.servers, stage.names.input)).totals
+    assert states(stage) == before
+    shown = run(stage, dry_run=True)
+    assert states(stage) == before
+    assert adopts(stage, 0) == []
+
+    done = run(stage, patches=(Patch("totals", "key-8", {"count": 1, "sum": 2}), Patch("totals", "new", None, 1)))
+    wanted = {p: {k: Total(t.count, t.sum // 2) for k, t in each.items() if k[-1] != "7"} for p, each in before.items()}
+    for each in wanted.values():
+        if "key-8" in each:
+            each["key-8"] = Total(1, 2)
+    assert states(stage) == wanted
+    for p, told in enumerate(done.partitions):
+        assert (told.counts.before, told.counts.after) == (len(before[p]), len(wanted[p]))
+        assert told.counts.deleted == len(before[p]) - len(wanted[p])
+        (adopt,) = adopts(stage, p)
+        assert (adopt.who, adopt.why, adopt.lineage) == ("ann", "ticket 7", done.lineage)
+        assert (digest.show(adopt.old_digest), digest.show(adopt.digest)) == (told.old_digest, told.digest)
+        assert (adopt.old_keys, adopt.keys, adopt.n) == (len(before[p]), len(wanted[p]), told.transaction)
+        assert shown.partitions[p].old_digest == told.old_digest
+
+    said = read_all(stage.servers, stage.output)
+    seen = sum(map(len, said.values()))
+    with Local(stage, HOLDFAST_SNAPSHOT__PERIODIC_FULL="false") as local:
+        stage.feed(500, keys=200)
+        stage.await_all()
+        assert not local.events("full_unusable", "offset_behind")
+    after = states(stage)
+    rows = read_all(stage.servers, stage.names.input)
+    for p, each in wanted.items():
+        for row in rows[p][done.partitions[p].position :]:
+            old = each.get(row.key, Total())
+            each[row.key] = Total(old.count + 1, old.sum + msgspec.json.decode(row.value)["amount"])
+    assert after == wanted
+    assert sum(map(len, read_all(stage.servers, stage.output).values())) == seen + 500
+
+
+def test_nothing_is_changed_by_what_is_refused(stopped: Stage) -> None:
+    stage = stopped
+    before = {p: stage.snapshots.restored(p).mark for p in range(2)}
+    with pytest.raises(UsageError, match=r"table 'totals', key 'key-\d+': broken raised ValueError"):
+        run(stage, broken)
+    with pytest.raises(UsageError, match=r"1 patched key\(s\) are in no partition: totals\['nobody'\]"):
+        run(stage, None, (Patch("totals", "nobody", {"count": 1, "sum": 1}),), dry_run=True)
+    with pytest.raises(UsageError, match="no table 'total'; there are: totals"):
+        run(stage, None, (Patch("total", "a", None),))
+    with pytest.raises(UsageError, match="patch of table 'totals', key 'a': Expected `int`, got `str`"):
+        run(stage, None, (Patch("totals", "a", {"count": "x"}),))
+    assert {p: stage.snapshots.restored(p).mark for p in range(2)} == before
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        with pytest.raises(ToolRefused, match=r"has 1 member\(s\): .* Stop the service first"):
+            run(stage)
+        stage.feed(100)
+        stage.await_all()
+        assert not local.failures(0)
+    assert states(stage) == fold(read_all(stage.servers, stage.names.input)).totals
