@@ -22,7 +22,9 @@ def help_of(*command: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", [("run",), ("topics", "create"), ("topics", "check"), ("status",), ("retry",)], ids=" ".join
+    "command",
+    [("run",), ("topics", "create"), ("topics", "check"), ("status",), ("retry",), ("snapshot", "list")],
+    ids=" ".join,
 )
 def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> None:
     """On a terminal of 80 columns it stands on lines of its own, unbroken."""
@@ -35,13 +37,17 @@ def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> Non
     assert CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
 
 
-@pytest.mark.parametrize("command", [("topics", "create"), ("topics", "check"), ("status",), ("retry",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [("topics", "create"), ("topics", "check"), ("status",), ("retry",), ("snapshot", "list")],
+    ids=" ".join,
+)
 def test_what_prints_data_has_json(command: tuple[str, ...]) -> None:
     assert "--json" in help_of(*command)
 
 
 def test_the_list_of_commands_says_what_each_does() -> None:
-    assert {"run", "topics", "status", "retry", "dev"} <= set(help_of().split())
+    assert {"run", "topics", "snapshot", "status", "retry", "dev"} <= set(help_of().split())
 
 
 # Settings

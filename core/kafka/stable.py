@@ -1,0 +1,55 @@
+"""A reader for whoever only looks: it ends where committed records end, and never waits for an open transaction."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka import IsolationLevel, TopicPartition
+
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble
+from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result
+from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.topic_admin import TopicAdmin
+
+_DEADLINE, _PAUSE = 20.0, 0.2
+
+
+class StableReader(KafkaReader):
+    """`ports.Reader` whose `bounds` end at the last stable offset. It joins no group and commits nothing."""
+
+    def __init__(self, settings: Settings, group: str, admin: Admin) -> None:
+        super().__init__(settings, group, admin, lambda: False, time.monotonic)
+        self._topics = TopicAdmin(admin, group)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Log start and last stable offset.
+
+        :raises KafkaTrouble: no answer within 20 s.
+        """
+        until = time.monotonic() + _DEADLINE
+        while True:
+            try:
+                return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
+            except KafkaTrouble:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_PAUSE)  # a leader is moving
+
+    def end(self, topic: str, partition: int) -> int:
+        """Where the log ends, open transactions included."""
+        return self._admin.bounds(topic, partition, _DEADLINE, lambda: False)[1]
+
+    def offset_at(self, topic: str, partition: int, moment: int) -> int:
+        """The first offset of that time (milliseconds since 1970) or later; the end when there is none."""
+        offset = self._topics.offset(topic, partition, moment)
+        return offset if offset >= 0 else self.end(topic, partition)
+
+    def _offset(self, topic: str, partition: int, spec: Any) -> int:
+        place = TopicPartition(topic, partition)
+        asked = self._admin.client.list_offsets(
+            {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
+        )
+        offset: int = result(asked[place]).offset
+        return offset

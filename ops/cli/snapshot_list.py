@@ -1,0 +1,202 @@
+"""`holdfast snapshot list`: fulls and marks of each partition, and what a restore would choose."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.subject import Input, Name, Partitions, Target, subject
+from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir
+from holdfast.ops.looking import looking
+from holdfast.snapshot import digest
+from holdfast.snapshot.look.fulls import Full
+from holdfast.snapshot.look.survey import Survey, seconds, survey
+from holdfast.snapshot.records import Mark
+
+
+def list_(
+    target: Target = None,
+    name: Name = None,
+    input_topic: Input = None,
+    partitions: Partitions = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also fulls that no mark refers to; reads the whole full topic.")
+    ] = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show marks and fulls, what a restore would choose and why, and how long it would take.
+
+    holdfast snapshot list examples.clearing.app:service
+
+    Exit code 0: every partition can be restored as far as can be seen; 1: one cannot.
+    """
+    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
+    with looking(about.settings, about.names) as view:
+        found = [survey(view.reader, place, everything=everything) for place in view.places(partitions)]
+    if as_json:
+        show.print_json([_as_json(each, about.names.input) for each in found])
+    else:
+        _print(found, about.names.input)
+    for each in found:
+        if each.trouble:
+            show.complain(f"partition {each.partition}: {each.trouble}")
+    raise typer.Exit(1 if any(each.trouble for each in found) else 0)
+
+
+def _as_json(found: Survey, topic: str) -> dict[str, Any]:
+    return {
+        "partition": found.partition,
+        "mark": _mark_json(found.mark, topic),
+        "fulls": [_full_json(full, found, topic) for full in found.fulls],
+        "increment": {"start": found.increment[0], "end": found.increment[1]},
+        "full": {"start": found.full[0], "end": found.full[1]},
+        "restore": {
+            "from": found.choice.offset if found.choice else None,
+            "why": found.why,
+            "seconds": round(seconds(found), 3),
+        },
+        "trouble": found.trouble,
+    }
+
+
+def _mark_json(mark: Mark | None, topic: str) -> dict[str, Any] | None:
+    if mark is None:
+        return None
+    return {
+        "n": mark.n,
+        "position": mark.positions[topic],
+        "keys": mark.keys,
+        "digest": digest.show(mark.digest),
+        "last_delta": mark.last_delta,
+        "lineage": mark.lineage,
+        "writer": mark.writer.instance,
+        "version": mark.writer.version,
+        "time": mark.time,
+        "age": age(mark.time),
+    }
+
+
+def _full_json(full: Full, found: Survey, topic: str) -> dict[str, Any]:
+    told: dict[str, Any] = {"offset": full.offset, "referred": full.referred, "finding": full.finding}
+    if full.manifest is not None:
+        made = full.manifest
+        told |= {
+            "id": made.full,
+            "n": made.first,
+            "through": made.through,
+            "position": made.positions.get(topic),
+            "keys": made.keys,
+            "bytes": made.size,
+            "chunks": len(made.checksums),
+            "maker": made.maker,
+            "writer": made.writer.instance,
+            "time": made.time,
+            "age": age(made.time),
+            "proven": proof(full, found.mark) == "yes",
+            "proof": proof(full, found.mark),
+        }
+    return told | {"chosen": full is found.choice}
+
+
+def proof(full: Full, mark: Mark | None) -> str:
+    """Whether somebody has proven it: its writer, whom the last mark trusts, or the compaction before it published."""
+    if full.finding or full.manifest is None:
+        return "no"
+    if full.referred or full.manifest.maker == "compaction":
+        return "yes"
+    return "not yet: no mark refers to it" if mark is not None else "no"
+
+
+def age(milliseconds: int) -> float:
+    """Seconds since then, by this machine's clock; the other one may be wrong."""
+    return round(max(0.0, time.time() - milliseconds / 1000), 1)
+
+
+def _print(found: list[Survey], topic: str) -> None:
+    table = Table(
+        "partition",
+        "what",
+        "position",
+        "n",
+        "age",
+        "keys",
+        "bytes",
+        "maker",
+        "proven",
+        Column("restore", overflow="fold"),
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for each in found:
+        rows = [_mark_row(each, topic), *(_full_row(full, each, topic) for full in each.fulls)]
+        for i, row in enumerate(rows):
+            table.add_row(str(each.partition) if i == 0 else "", *row, end_section=i == len(rows) - 1)
+    Console(highlight=False).print(table)
+    for each in found:
+        if not each.trouble:
+            show.tell(f"partition {each.partition}: a restore takes about {seconds(each):.1f} s: {each.why}")
+
+
+def _mark_row(found: Survey, topic: str) -> list[str | Text]:
+    mark = found.mark
+    if mark is None:
+        return ["last mark", "-", "-", "-", "-", "-", "-", "-", Text("impossible", "red")]
+    told = Text("impossible", "red") if found.trouble else Text("" if found.choice else "from the beginning")
+    return [
+        "last mark",
+        str(mark.positions[topic]),
+        str(mark.n),
+        brief(age(mark.time)),
+        str(mark.keys),
+        "-",
+        Text(mark.writer.instance, overflow="fold"),
+        "-",
+        told,
+    ]
+
+
+def _full_row(full: Full, found: Survey, topic: str) -> list[str | Text]:
+    what = f"full@{full.offset}"
+    if full.manifest is None:
+        return [what, "-", "-", "-", "-", "-", "-", Text("no", "red"), Text(full.finding, "red")]
+    made, proven = full.manifest, proof(full, found.mark)
+    told = Text("starts here", "green") if full is found.choice else Text(full.finding, "yellow")
+    return [
+        what,
+        str(made.positions.get(topic, "-")),
+        str(made.first) if made.first == made.through else f"{made.first}-{made.through}",
+        brief(age(made.time)),
+        str(made.keys),
+        _size(made.size),
+        made.maker,
+        Text(proven, "green" if proven == "yes" else "yellow"),
+        told,
+    ]
+
+
+def brief(seconds_: float) -> str:
+    """How long, in the largest unit that fits."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds_ >= 2 * length:
+            return f"{seconds_ / length:.0f} {unit}"
+    return f"{seconds_:.0f} s"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,60 @@
+"""Opens what a command looks at: the topics of one service, read only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble, StartError, UsageError
+from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.stable import StableReader
+from holdfast.names import Names
+from holdfast.snapshot.place import Place
+from holdfast.topics import require
+
+
+class Looking:
+    """The topics of one service as the brokers tell them now. Used by one thread."""
+
+    def __init__(self, settings: Settings, names: Names, admin: Admin, facts: dict[str, TopicFacts]) -> None:
+        self.settings, self.names, self.admin, self._facts = settings, names, admin, facts
+        self.partitions = facts[names.input].partitions
+        self.reader = StableReader(settings, names.group, admin)
+
+    def place(self, partition: int) -> Place:
+        names = self.names
+        ids = {topic: self._facts[topic].id for topic in (names.input, names.increment, names.full)}
+        return Place(names, partition, self.partitions, ids)
+
+    def places(self, wanted: Sequence[int] | None) -> list[Place]:
+        """All partitions, or those that are wanted.
+
+        :raises UsageError: there is no such partition.
+        """
+        for each in wanted or ():
+            if not 0 <= each < self.partitions:
+                raise UsageError(f"{self.names.input} has partitions 0 to {self.partitions - 1}, not {each}")
+        return [self.place(each) for each in (wanted or range(self.partitions))]
+
+
+@contextmanager
+def looking(settings: Settings, names: Names) -> Iterator[Looking]:
+    """:raises StartError, TopicMissing, TopicMismatch: the message names the next command."""
+    admin = Admin(settings, names.group)
+    try:
+        facts = require(admin, names, ())
+    except KafkaTrouble as error:
+        raise unreachable(settings, error) from error
+    view = Looking(settings, names, admin, facts)
+    try:
+        yield view
+    finally:
+        view.reader.close()
+
+
+def unreachable(settings: Settings, error: KafkaTrouble) -> StartError:
+    return StartError(
+        f"the brokers at {settings.kafka.bootstrap_servers} do not answer ({error}): check kafka.bootstrap_servers, "
+        f"and `holdfast dev status` for brokers of this machine"
+    )

@@ -1,0 +1,1 @@
+"""Looking at what stands on the topics: read only, without the service's code unless typed values are wanted."""

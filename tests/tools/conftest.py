@@ -1,0 +1,21 @@
+"""One recorded run of a small ledger, looked at by all tests; nobody may write to its topics."""
+
+from __future__ import annotations
+
+import pytest
+from tests.tools.recorded import Ledger
+
+from holdfast.dev import Cluster
+
+
+@pytest.fixture(scope="session")
+def ledger(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """Three fulls in each of two partitions, and deltas after the last one."""
+    made = Ledger(kafka.bootstrap_servers, tmp_path_factory.mktemp("ledger")).create()
+    for _ in range(3):
+        with made.running():
+            made.feed(300)
+    made.feed(20, amount=0)
+    with made.running(HOLDFAST_SNAPSHOT__ON_STOP="false"):
+        made.feed(50)
+    return made

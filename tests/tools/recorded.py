@@ -1,0 +1,242 @@
+"""A small ledger whose service has run and stopped three times: fulls, marks and outputs for every tool to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from tests.system.processes import await_true
+from tests.system.verify import Group, read_all
+
+from holdfast import Service
+from holdfast.config.load import load
+from holdfast.config.settings import Settings
+from holdfast.names import Names
+from holdfast.ops.cli import entry
+from holdfast.topics import Topics
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+APP = """
+import random
+
+import msgspec
+
+from holdfast import Handler, Output, Record, Service, Table
+
+
+class Entry(msgspec.Struct, frozen=True):
+    account: str
+    amount: int
+
+
+class Balance(msgspec.Struct, frozen=True):
+    amount: int = 0
+    entries: int = 0
+
+
+class Booked(msgspec.Struct, frozen=True):
+    account: str
+    balance: int
+
+
+class Ledger(Handler[Entry]):
+    balances = Table(key=str, value=Balance)
+    pairs = Table(key=tuple[str, int], value=int)
+    booked = Output("{name}.booked", value=Booked)
+
+    def on_record(self, record: Record[Entry]) -> None:
+        entry = record.value
+        before = self.balances.get(entry.account, Balance())
+        if entry.amount == 0:
+            self.balances.delete(entry.account)
+            return
+        amount = before.amount + entry.amount {fault}
+        self.balances[entry.account] = Balance(amount, before.entries + 1)
+        self.pairs[entry.account[:1], record.offset % 7] = record.offset
+        self.booked.send(Booked(entry.account, amount), key=entry.account)
+
+
+service = Service("{name}", input="{name}.in", handler=Ledger)
+"""
+FAST = {
+    "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
+    "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
+    "HOLDFAST_COMMIT__INTERVAL": "0.02",
+    "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+}
+
+
+class Done(NamedTuple):
+    """How a command ended and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@dataclass
+class Ledger:
+    """A service of its own on the shared broker, with its module in `directory`."""
+
+    servers: str
+    directory: Path
+    partitions: int = 2
+    name: str = field(default_factory=lambda: f"ledger-{uuid.uuid4().hex[:8]}")
+    #: accounts' balances as this file computes them
+    balances: dict[str, int] = field(default_factory=dict)
+    fed: list[int] = field(default_factory=lambda: [0, 0])
+
+    def __post_init__(self) -> None:
+        self.module = self.name.replace("-", "_")
+        self.target = f"{self.module}:service"
+        self.names = Names(self.name, f"{self.name}.in")
+        self.group = Group(self.servers, self.names.group)
+        self.write(self.module)
+        self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
+
+    def write(self, module: str, fault: str = "") -> str:
+        """The service's module, with an expression behind the new balance; what commands call it."""
+        text = APP.replace("{name}", self.name).replace("{fault}", fault)
+        (self.directory / f"{module}.py").write_text(text)
+        return f"{module}:service"
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers} | FAST | more
+
+    def settings(self, **more: str) -> Settings:
+        return load(env=self.environment(**more))
+
+    def create(self) -> Ledger:
+        Topics(self.settings(), self.names, [f"{self.name}.booked"]).create("beginning", self.partitions)
+        return self
+
+    def feed(self, count: int, accounts: int = 40, amount: int | None = None) -> None:
+        """Append entries, `count` to each partition; with `amount=0` they close accounts."""
+        for partition in range(self.partitions):
+            for i in range(self.fed[partition], self.fed[partition] + count):
+                account = f"{'ab'[partition]}{i % accounts}"
+                moved = i % 97 + 1 if amount is None else amount
+                self.balances[account] = self.balances.get(account, 0) + moved
+                if moved == 0:
+                    del self.balances[account]
+                value = json.dumps({"account": account, "amount": moved}).encode()
+                self._producer.produce(self.names.input, value, account.encode(), partition)
+            self.fed[partition] += count
+        assert self._producer.flush(30) == 0
+
+    def produce(self, topic: str, value: bytes, partition: int = 0) -> int:
+        """Plant a record; its offset."""
+        offsets: list[int] = []
+        self._producer.produce(
+            topic, value, partition=partition, on_delivery=lambda error, message: offsets.append(message.offset() or 0)
+        )
+        assert self._producer.flush(30) == 0
+        return offsets[0]
+
+    def service(self, module: str = "", **more: str) -> Service:
+        service = imported(self.directory / f"{module or self.module}.py").service
+        assert isinstance(service, Service)
+        service.settings = self.settings(**more)
+        return service
+
+    @contextmanager
+    def running(self, module: str = "", **more: str) -> Iterator[Service]:
+        """Until the end of the block, when a clean stop takes a full."""
+        with self.service(module, **more) as service:
+            yield service
+            self.await_handled()
+
+    def await_handled(self) -> None:
+        def there() -> bool:
+            positions = self.group.positions(self.names.input)
+            return [positions.get(partition, 0) for partition in range(self.partitions)] == self.fed[: self.partitions]
+
+        await_true(there, f"positions {self.fed}")
+
+    def marks(self, partition: int) -> list[dict[str, Any]]:
+        return [mark for _, mark in bodies(self.servers, self.names.increment, partition, b"M")]
+
+    def manifests(self, partition: int) -> list[tuple[int, dict[str, Any]]]:
+        return bodies(self.servers, self.names.full, partition, b"F")
+
+    def run(self, *arguments: str) -> Done:
+        """`holdfast ...` in the directory of the module, inside this process: a new one takes two seconds."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.chdir(self.directory),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            for name, value in self._shell().items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["holdfast", *arguments])
+            code = _code(entry.main)
+        told = "" if isinstance(code, int) else f"{code}\n"
+        return Done(code if isinstance(code, int) else 1, out.getvalue(), err.getvalue() + told)
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """What a command prints with --json; every command must end with `code`."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == code, done.stderr + done.stdout
+        return json.loads(done.stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments), cwd=self.directory, env=self._shell(), stdout=subprocess.PIPE, text=True
+        )
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "holdfast.ops.cli.entry", *arguments]
+
+    def _shell(self) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+        return inherited | {"COLUMNS": "160"} | self.environment()
+
+
+def _code(main: Callable[[], None]) -> int | str:
+    try:
+        main()
+    except SystemExit as ended:
+        return 0 if ended.code is None else ended.code
+    return 0
+
+
+def bodies(servers: str, topic: str, partition: int, kind: bytes) -> list[tuple[int, Any]]:
+    """Offset and body of each record of a kind, read and decoded from the description of the format alone."""
+    found: list[tuple[int, Any]] = []
+    for row in read_all(servers, topic).get(partition, []):
+        if row.value[1:2] == kind:
+            body = row.value[16:] if row.value[2] == 0 else zstd.decompress(row.value[16:])
+            found.append((row.offset, msgspec.msgpack.decode(body)))
+    return found
+
+
+def imported(file: Path) -> ModuleType:
+    spec = util.spec_from_file_location(f"{file.stem}_{time.monotonic_ns()}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # msgspec resolves annotations there
+    spec.loader.exec_module(module)
+    return module

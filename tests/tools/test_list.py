@@ -1,0 +1,52 @@
+"""`holdfast snapshot list`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.tools.recorded import Ledger
+
+pytestmark = pytest.mark.kafka
+
+
+def test_fulls_and_marks_are_told_as_an_independent_reader_sees_them(ledger: Ledger) -> None:
+    told: list[dict[str, Any]] = ledger.json("snapshot", "list", ledger.target)
+
+    assert [each["partition"] for each in told] == [0, 1]
+    for each in told:
+        mark = ledger.marks(each["partition"])[-1]
+        assert (each["mark"]["n"], each["mark"]["position"]) == (mark["n"], ledger.fed[each["partition"]])
+        assert each["mark"]["keys"] == mark["keys"]
+        refs = mark["fulls"]
+        assert [full["offset"] for full in each["fulls"]] == [ref[1] for ref in refs]
+        assert len(each["fulls"]) == 3
+        assert [full["chosen"] for full in each["fulls"]] == [True, False, False]
+        assert all(full["proven"] and full["maker"] == "worker" for full in each["fulls"])
+        assert each["restore"]["from"] == refs[0][1]
+        assert each["restore"]["why"].startswith("newest usable full, then ")
+        assert 0 < each["restore"]["seconds"] < 5
+        assert each["trouble"] == ""
+
+
+def test_the_names_do_where_the_code_is_not_at_hand(ledger: Ledger) -> None:
+    done = ledger.run("snapshot", "list", "--name", ledger.name, "--input", ledger.names.input, "-p", "1")
+
+    assert done.returncode == 0, done.stderr
+    assert "starts here" in done.stdout
+    assert "partition 1: a restore takes about 0." in done.stdout
+
+
+def test_nothing_there_is_one_line_with_the_next_command(ledger: Ledger) -> None:
+    done = ledger.run("snapshot", "list", "--name", "nobody", "--input", "nothing")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("holdfast: missing on the cluster: nothing, ")
+    assert "`holdfast topics create " in done.stderr
+
+
+@pytest.mark.long
+def test_brokers_that_are_away_are_told_as_such(ledger: Ledger) -> None:
+    away = ledger.run("snapshot", "list", ledger.target, "--set", "kafka.bootstrap_servers=127.0.0.1:1")
+
+    assert (away.returncode, away.stdout, away.stderr.count("\n")) == (1, "", 1)
+    assert "do not answer" in away.stderr
