@@ -21,7 +21,7 @@ class StableReader(KafkaReader):
 
     def __init__(self, settings: Settings, group: str, admin: Admin) -> None:
         super().__init__(settings, group, admin, lambda: False, time.monotonic)
-        self._topics = TopicAdmin(admin, group)
+        self._topics = TopicAdmin(admin)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """Log start and last stable offset.

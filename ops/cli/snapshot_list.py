@@ -13,8 +13,18 @@ from rich.text import Text
 
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Input, Name, Partitions, Target, subject
-from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir
+from holdfast.ops.cli.subject import subject
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    partitions_of,
+)
 from holdfast.ops.looking import looking
 from holdfast.snapshot import digest
 from holdfast.snapshot.look.fulls import Full
@@ -24,8 +34,8 @@ from holdfast.snapshot.records import Mark
 
 def list_(
     target: Target = None,
-    name: Name = None,
-    input_topic: Input = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
     partitions: Partitions = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also fulls that no mark refers to; reads the whole full topic.")
@@ -44,7 +54,7 @@ def list_(
     """
     about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     with looking(about.settings, about.names) as view:
-        found = [survey(view.reader, place, everything=everything) for place in view.places(partitions)]
+        found = [survey(view.reader, place, everything=everything) for place in view.places(partitions_of(partitions))]
     if as_json:
         show.print_json([_as_json(each, about.names.input) for each in found])
     else:

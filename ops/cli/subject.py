@@ -1,29 +1,15 @@
-"""Which service a command is about: `module:service`, or its names where its code is not at hand."""
+"""Which service a looking command is about: `module:service`, or its names where its code is not at hand."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
-
-import typer
+from typing import NamedTuple
 
 from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
 from holdfast.names import Names
-from holdfast.ops.cli.target import find_service, load_settings
+from holdfast.ops.cli.target import find_service, load_settings, names_of
 from holdfast.ops.logs import configure_quietly
 from holdfast.service import Service
-
-Target = Annotated[
-    str | None,
-    typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by --name and --input."),
-]
-Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="The service's name.")]
-Input = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
-Partitions = Annotated[
-    list[int] | None,
-    typer.Option("--partition", "-p", metavar="N", help="Only this partition; may be repeated."),
-]
 
 
 class Subject(NamedTuple):
@@ -46,14 +32,8 @@ def subject(
     """:raises UsageError: neither, or both. :raises SettingsError:"""
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
-    if target is not None:
-        if name or input_topic:
-            raise UsageError(f"{target} declares its names itself; leave out --name and --input")
-        service = find_service(target)
-        service.settings = settings
-        return Subject(service.settings, service.names, service)
-    if not (name and input_topic):
-        raise UsageError(
-            "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
-        )
-    return Subject(settings, Names(name, input_topic, settings.service.namespace), None)
+    names = names_of(settings, target, name, input_topic)
+    if target is None:
+        return Subject(settings, names, None)
+    service = find_service(target)
+    return Subject(service.settings, names, service)

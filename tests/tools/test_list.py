@@ -30,7 +30,7 @@ def test_fulls_and_marks_are_told_as_an_independent_reader_sees_them(ledger: Led
 
 
 def test_the_names_do_where_the_code_is_not_at_hand(ledger: Ledger) -> None:
-    done = ledger.run("snapshot", "list", "--name", ledger.name, "--input", ledger.names.input, "-p", "1")
+    done = ledger.run("snapshot", "list", "--name", ledger.name, "--input", ledger.names.input, "--partitions", "1")
 
     assert done.returncode == 0, done.stderr
     assert "starts here" in done.stdout
