@@ -88,6 +88,15 @@ class SnapshotSettings:
         "least 500,000 keys: a restore then applies about as much as it loads. 0: never for this reason.",
         high=1000,
     )
+    restore_budget: float | Literal["off"] = seconds(
+        "off",
+        "How long a restore may take. The worker predicts it from the size of the full, the increments since, the gap "
+        "and the speed of its own last restore, and takes a full at four fifths of it; with periodic_full off it "
+        "asks for a compaction instead (warning compaction_wanted).",
+        low=0.5,
+        high=DAY,
+        words=("off",),
+    )
     slice_budget: float = seconds(
         0.003,
         "Longest time that one slice of a full may hold up processing; slices are taken between batches.",

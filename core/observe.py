@@ -32,6 +32,8 @@ Event = Literal[
     "full_started",
     "full_written",
     "full_given_up",
+    "compaction_wanted",
+    "restore_over_budget",
     "full_unusable",
     "replaying_far",
     "restore_overtaken",
@@ -116,6 +118,7 @@ INCREMENT_BYTES: Final = _counter("increment_bytes_total", "Bytes of marks and d
 FULL_BYTES: Final = _counter("full_bytes_total", "Bytes of the chunks of complete fulls, before compression.")
 FULL_PAUSE_SECONDS: Final = _seconds("full_pause", "How long one slice of a full held up processing.")
 FULL_TIME: Final = _gauge("full_last_success_timestamp_seconds", "When the newest full of this owner was complete.")
+RESTORE_PREDICTED: Final = _gauge("restore_predicted_seconds", "How long a restore of the partition would take now.")
 FAILURES: Final = _counter("partition_failures_total", "Times a partition failed, by error class.", "error")
 EFFECT_FAILURES: Final = _counter("effect_failures_total", "Attempts of side effects that raised.")
 REBALANCES: Final = Counter(
@@ -143,6 +146,7 @@ class PartitionMetrics:
         self.increment_bytes = INCREMENT_BYTES.labels(*self._labels)
         self.full_bytes = FULL_BYTES.labels(*self._labels)
         self.full_pause_seconds = FULL_PAUSE_SECONDS.labels(*self._labels)
+        self.restore_predicted = RESTORE_PREDICTED.labels(*self._labels)
         self.full_time = FULL_TIME.labels(*self._labels)
         self.effect_failures = EFFECT_FAILURES.labels(*self._labels)
 

@@ -24,6 +24,7 @@ from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Cancelled
 from holdfast.snapshot import frame
+from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
 from holdfast.topics import reaching, require
@@ -32,6 +33,8 @@ from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Report, Tools
 
 _STEP = 0.2
+#: how fast this process restores: its services share what was measured
+_SPEEDS = Speeds()
 
 
 class Service:
@@ -231,6 +234,7 @@ class _Wiring:
             clock=time.monotonic,
             wall=time.time,
             output_partitions=lambda topic: self._facts[topic].partitions,
+            speeds=_SPEEDS,
         )
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.ports import Clock, Reader
 from holdfast.record import Message
+from holdfast.snapshot.budget import Spent
 from holdfast.snapshot.state import State
 
 #: the steps of a restore, in their order; a full that is unusable makes it start with another one
@@ -71,6 +72,14 @@ class Progress:
         if step is not None:
             step.seconds = self._clock() - step.began
             self.done[step.name] = step
+
+    def spent(self, total: float) -> Spent:
+        """The seconds of a restore that took `total`, by step; what is left of it was no step's."""
+        full, increments, digest = (self._seconds(name) for name in ("full", "increments", "digest"))
+        return Spent(max(0.0, total - full - increments - digest), full, increments, digest)
+
+    def _seconds(self, name: str) -> float:
+        return self.done[name].seconds if name in self.done else 0.0
 
     def advance(self, position: int, size: int, records: int) -> None:
         """All before `position` is read; `size` bytes in `records` records of it were new."""

@@ -18,6 +18,7 @@ from holdfast.errors import (
 )
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
+from holdfast.snapshot.budget import Spent, Workload
 from holdfast.snapshot.chain import Chain, Increment
 from holdfast.snapshot.full import FullUnusable, load
 from holdfast.snapshot.garbage import no_collection
@@ -48,6 +49,9 @@ class Restored(msgspec.Struct, frozen=True):
     unsaved_keys: int = 0
     #: fulls of the mark that cannot be a base
     unusable: tuple[FullRef, ...] = ()
+    #: what there was to do, and how long each part of it took: the gap is still to be replayed
+    work: Workload = Workload()
+    spent: Spent = Spent()
 
 
 def restore(
@@ -78,7 +82,9 @@ def restore(
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
         else:
             unsaved = run.unsaved_bytes, run.unsaved_keys, tuple(run.unusable)
-            return Restored(state, mark, position, full, deltas, clock() - began, *unsaved)
+            seconds, gap = clock() - began, max(0, mark.positions[place.input] - position)
+            work = run.workload(gap)
+            return Restored(state, mark, position, full, deltas, seconds, *unsaved, work, progress.spent(seconds))
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
         f"`holdfast retry {place.partition}` tries again",
@@ -99,9 +105,10 @@ class _Restore:
         self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
         progress.watch(self.state)
-        self.unsaved_bytes = self.unsaved_keys = 0
+        self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
         self.unusable: list[FullRef] = []
         self.findings: list[str] = []
+        self.manifest: Manifest | None = None
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
     def run(self) -> tuple[State, Mark, int, FullRef | None, int]:
@@ -113,6 +120,19 @@ class _Restore:
             raise self._damaged(f"a record cannot be read: {error}") from error
         finally:
             self.progress.leave()
+
+    def workload(self, gap: int) -> Workload:
+        """What there was to do, after `run`, with so many records that are still to be replayed."""
+        manifest, read = self.manifest, self.progress.done.get("increments")
+        return Workload(
+            full_keys=manifest.keys if manifest else 0,
+            full_bytes=manifest.size if manifest else 0,
+            transactions=self.transactions,
+            entries=self.unsaved_keys,
+            increment_bytes=read.bytes if read else 0,
+            keys=self.state.keys,
+            gap=gap,
+        )
 
     def _last_mark(self) -> Mark:
         self.progress.enter("mark")
@@ -186,7 +206,7 @@ class _Restore:
             self.unusable.append(ref)
         self.state = self.new_state()
         self.progress.watch(self.state)
-        self.unsaved_bytes = self.unsaved_keys = 0
+        self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
 
     def _check_versions(self, mark: Mark) -> None:
         """An upcaster that was taken away while values still need it."""
@@ -219,9 +239,11 @@ class _Restore:
         state is no transaction's (rule S1).
         """
         topic, applied = self.names.input, 0
+        self.manifest = manifest
         position = manifest.positions[topic] if manifest else -1
         expected = manifest.digest if manifest else b""
         for increment in self._increments(mark, manifest):
+            self.transactions += 1
             if position < 0:
                 position, expected = increment.mark.positions[topic], increment.mark.digest
             if replayed or not increment.mark.delta:

@@ -29,6 +29,8 @@ class State:
     def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: Mapping[str, Table[Any, Any]] = {table.name: table for table in tables}
         self.digest = 0
+        #: keys in the newest delta
+        self.delta_keys = 0
         self._track = track_delta
         #: keys written since the last delta that committed, by table (rule D2)
         self._since_delta: dict[str, dict[Any, None]] = {name: {} for name in self.tables}
@@ -70,6 +72,11 @@ class State:
 
     def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
         """Every key written since the last delta with its newest value: absolute values and tombstones (rule D3)."""
+        delta = self._delta(frozen)
+        self.delta_keys = sum(len(changes.keys) for changes in delta)
+        return delta
+
+    def _delta(self, frozen: Frozen) -> tuple[Changes, ...]:
         if not any(self._since_delta.values()):
             return frozen.changes
         fresh = {change.table: change for change in frozen.changes}

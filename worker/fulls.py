@@ -6,15 +6,19 @@ import math
 from collections.abc import Callable
 
 from holdfast.errors import KafkaTrouble
+from holdfast.observe import Event
 from holdfast.ports import Bounds, FullSink
 from holdfast.snapshot.full import FullWriter
 from holdfast.snapshot.records import FullRef, Mark
 from holdfast.snapshot.state import State
+from holdfast.worker.cost import RestoreCost
 from holdfast.worker.policy import SnapshotPolicy
 from holdfast.worker.tools import Tools
 
 #: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
 _FORCE_AFTER = 5.0
+#: seconds between two warnings of a restore that takes longer than its budget
+_TELL_BUDGET_EVERY = 600.0
 #: of a partition's time that a full may take
 _SHARE = 0.3
 
@@ -32,6 +36,11 @@ class Fulls:
         self._tools, self._state, self._policy = tools, state, policy
         self._settings = tools.settings.snapshot
         self.refs = mark.fulls
+        budget = self._settings.restore_budget
+        self.cost = RestoreCost(0.0 if budget == "off" else budget, tools.speeds, policy, state, mark)
+        #: keys and bytes of the full that was written last
+        self._size = 0, 0
+        self._budget_told = -math.inf
         self._asked: Asked | None = None
         self._bounds: Bounds | None = None
         self._valid_from = -1
@@ -64,6 +73,7 @@ class Fulls:
     def boundary(self, mark: Mark) -> None:
         """The state is exactly what `mark` says."""
         self._awaited = mark.take > 0
+        self._count_cost(mark)
         try:
             self._note_referred(mark)
             if self._writer is not None:
@@ -78,7 +88,27 @@ class Fulls:
     def _due(self, mark: Mark) -> bool:
         """By the settings, or because a command's mark asks for it, also of an earlier owner."""
         now = self._tools.clock()
-        return self._policy.full_due(now) or (mark.take > 0 and now >= self._again)
+        return self._policy.full_due(now) or self._budget_asks(now) or (mark.take > 0 and now >= self._again)
+
+    def _count_cost(self, mark: Mark) -> None:
+        self.cost.marked(mark)
+        self._tools.metrics.restore_predicted.set(self.cost.seconds)
+
+    def _budget_asks(self, now: float) -> bool:
+        """The restore budget would soon be exceeded, and a full helps; where those are off, a compaction is wanted."""
+        if not self.cost.full_due:
+            if 0 < self.cost.budget < self.cost.seconds:
+                self._tell_budget(now, "restore_over_budget", "a full would not help: more partitions, or more budget")
+            return False
+        if not self._settings.periodic_full:
+            self._tell_budget(now, "compaction_wanted", "snapshot.periodic_full is off: run `holdfast compact`")
+        return self._settings.periodic_full and now >= self._again
+
+    def _tell_budget(self, now: float, event: Event, cause: str) -> None:
+        if now - self._budget_told >= _TELL_BUDGET_EVERY:
+            self._budget_told = now
+            seconds = round(self.cost.seconds, 3)
+            self._tools.log.warning(event, restore_seconds=seconds, budget=self.cost.budget, cause=cause)
 
     def between(self, mark: Mark) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
@@ -167,6 +197,7 @@ class Fulls:
         )
         self._began = self._tools.clock()
         self._policy.full_started(self._began)
+        self.cost.full_started()
         self._tools.log.info("full_started", n=mark.n, keys=self._state.keys)
 
     def _advance(self, writer: FullWriter, n: int, budget: float, *, wait: float = 0.0) -> None:
@@ -175,6 +206,7 @@ class Fulls:
         self._tools.metrics.full_pause_seconds.observe(self._tools.clock() - began)
         if ref is None:
             return
+        self._size = writer.keys, writer.bytes
         self._tools.metrics.full_bytes.inc(writer.bytes)
         self._tools.metrics.full_time.set(self._tools.wall())
         self._tools.log.info(
@@ -209,6 +241,7 @@ class Fulls:
         if self._pending is None or self._pending not in mark.fulls:
             return
         self.refs, self._pending = mark.fulls, None
+        self.cost.full_referred(*self._size)
         if len(self.refs) < self._settings.keep:
             return
         oldest, names, partition = self.refs[-1], self._tools.place.names, self._tools.place.partition

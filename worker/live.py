@@ -77,6 +77,7 @@ class Live:
         """What the restore found: what a full would save the next one, and fulls that are none (rule C4)."""
         self._snapshots.bytes, self._snapshots.entries = restored.unsaved_bytes, restored.unsaved_keys
         self._snapshots.keys = restored.state.keys
+        self.fulls.cost.inherit(restored.work, restored.unsaved_bytes)
         self.fulls.refs = tuple(ref for ref in self.fulls.refs if ref not in restored.unusable)
         # What the gap wrote is in the next delta, what came between the last delta and the full in none.
         if restored.full is not None and restored.mark.last_delta < restored.full.first:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.errors import Fenced, OwnershipError
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
@@ -97,6 +99,8 @@ class PartitionWorker:
             "cause": str(life.cause) if life.cause else None,
             # how far the restore or the replay has come; None in every other phase
             "restore": self._opening.progress.view(),
+            # seconds that a restore would take now
+            "restore_predicted": round(live.fulls.cost.seconds, 3) if live else None,
         }
 
     # The partition's thread
@@ -174,7 +178,8 @@ class PartitionWorker:
             seconds = self._tools.clock() - began
             self._tools.metrics.takeover("replay", seconds)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
-            mark = self._opened.restored.mark
+            mark, restored = self._opened.restored.mark, self._opened.restored
+            self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
             self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
             self._live.inherit(self._opened.restored)
             if self._opened.offset_behind:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transactions
+from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
@@ -52,3 +53,5 @@ class Tools:
     wall: Callable[[], float]
     output_partitions: Callable[[str], int]
     effects: EffectsOf = EffectRunner
+    #: how fast this process restores, as far as it has learned
+    speeds: Speeds = field(default_factory=Speeds)

@@ -11,6 +11,7 @@ from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Membership
 from holdfast.snapshot import digest, frame, records
+from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.testing.broker import MemoryBroker
@@ -35,6 +36,8 @@ class Wiring:
         #: the cluster in memory: for tests of faults
         self.broker = MemoryBroker(self.clock)
         self.offsets = MemoryOffsets(self.broker)
+        #: what the partitions believe of the speed of restores; the driver's own take no time
+        self.speeds = Speeds()
         self._effects: list[EffectCall] = []
         self._log = EventLog()
         self._membership = Membership(1, self.broker.generation, "driver")
@@ -90,6 +93,7 @@ class Wiring:
             clock=self.clock,
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
+            speeds=self.speeds,
             effects=lambda handler, name, report: self._new_effects(partition, handler, report),
         )
 

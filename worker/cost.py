@@ -1,0 +1,91 @@
+"""What a restore of this partition would cost now, kept up to date at commit boundaries (requirement of the budget)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.snapshot.budget import Speeds, Workload, full_wanted
+from holdfast.snapshot.records import Mark
+from holdfast.snapshot.state import State
+from holdfast.worker.policy import SnapshotPolicy
+
+#: bytes of a key and its value in a full, where neither a full nor a delta tells better
+_ENTRY_BYTES = 64
+
+
+class RestoreCost:
+    """Follows the marks and fulls of a live partition; used by its thread, `seconds` may be read by any.
+
+    `budget` is in seconds; 0 where none is set.
+    """
+
+    def __init__(self, budget: float, speeds: Speeds, policy: SnapshotPolicy, state: State, mark: Mark) -> None:
+        self.budget, self._speeds, self._policy, self._state = budget, speeds, policy, state
+        self._n, self._seen_bytes = mark.n, 0
+        #: what the newest full that a mark refers to would leave to do
+        self.work = Workload(keys=mark.keys)
+        #: what of it lies before the start of the full that is being written
+        self._before = Workload()
+        #: how long a restore would take now
+        self.seconds = 0.0
+        self._predict()
+
+    def inherit(self, work: Workload, bytes_seen: int) -> None:
+        """After a restore that did `work`; the policy has counted `bytes_seen` of it."""
+        self.work, self._seen_bytes = msgspec.structs.replace(work, gap=0), bytes_seen
+        self._predict()
+
+    def marked(self, mark: Mark) -> None:
+        """A transaction has committed."""
+        if mark.n == self._n:
+            return
+        work, size = self.work, self._policy.bytes
+        positions = sum(mark.positions.values())
+        self.work = msgspec.structs.replace(
+            work,
+            transactions=work.transactions + mark.n - self._n,
+            increment_bytes=work.increment_bytes + max(0, size - self._seen_bytes),
+            entries=work.entries + (self._state.delta_keys if mark.delta else 0),
+            gap=0 if mark.delta else work.gap + max(0, positions - mark.start),
+            keys=mark.keys,
+        )
+        self._n, self._seen_bytes = mark.n, size
+        self._predict()
+
+    def full_started(self) -> None:
+        """What was written up to now will not be read any more, if this full becomes the base."""
+        self._before, self._seen_bytes = self.work, self._policy.bytes
+
+    def full_referred(self, keys: int, size: int) -> None:
+        """A mark refers to the full that was started last, and that holds so many keys and bytes."""
+        work, before = self.work, self._before
+        self.work = Workload(
+            full_keys=keys,
+            full_bytes=size,
+            transactions=max(0, work.transactions - before.transactions),
+            entries=max(0, work.entries - before.entries),
+            increment_bytes=max(0, work.increment_bytes - before.increment_bytes),
+            keys=work.keys,
+            gap=work.gap,
+        )
+        self._predict()
+
+    @property
+    def full_due(self) -> bool:
+        """Before the budget would be exceeded."""
+        if self.budget <= 0:
+            return False
+        return full_wanted(self.budget, self._with_a_full(), self.seconds)
+
+    def _with_a_full(self) -> float:
+        """Seconds of a restore, were there a full of now."""
+        work = self.work
+        if work.full_keys:
+            each = work.full_bytes / work.full_keys
+        else:
+            each = work.increment_bytes / work.entries if work.entries else _ENTRY_BYTES
+        full = Workload(full_keys=work.keys, full_bytes=round(each * work.keys), keys=work.keys)
+        return self._speeds.now.predict(full).total
+
+    def _predict(self) -> None:
+        self.seconds = self._speeds.now.predict(self.work).total
