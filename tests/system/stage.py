@@ -150,7 +150,11 @@ class Stage:
                 before.update(dict.fromkeys(range(self.partitions), 0) | now)
             return all(now.get(partition, 0) > offset for partition, offset in before.items())
 
-        await_true(moved, "progress on every partition", seconds)
+        try:
+            await_true(moved, "progress on every partition", seconds)
+        except AssertionError as error:
+            tails = "\n".join(f"--- {process.name}\n{process.tail(12)}" for process in self.processes.values())
+            raise AssertionError(f"{error}; from {before}, fed {self.fed}\n{tails}") from None
 
     def position(self) -> int:
         """Input records whose transaction has committed (the input begins at 0 in each partition)."""
