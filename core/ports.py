@@ -45,8 +45,8 @@ class Reader(Protocol):
         """Log start and end (read uncommitted: open transactions count). Blocks; raises RestoreTimeout."""
         ...
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
-        """Batches of the committed records in [start, end), then stops.
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        """Batches of the committed records in [start, end), then stops; `most` records in one.
 
         Blocks; raises OutOfRange when `start` is gone, HangingTransaction when the last stable offset stays below
         `end`, RestoreTimeout when nothing comes within the deadline.

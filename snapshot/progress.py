@@ -124,8 +124,8 @@ class WatchedReader:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._reader.bounds(topic, partition)
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
-        for read in self._reader.read(topic, partition, start, end):
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        for read in self._reader.read(topic, partition, start, end, most):
             yield from self._moving(read)
 
     def _moving(self, read: Sequence[Message]) -> Iterator[Sequence[Message]]:

@@ -14,6 +14,7 @@ from holdfast.snapshot.state import State
 from holdfast.worker.cost import RestoreCost
 from holdfast.worker.policy import SnapshotPolicy
 from holdfast.worker.tools import Tools
+from holdfast.worker.truncation import Truncation
 
 #: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
 _FORCE_AFTER = 5.0
@@ -21,6 +22,8 @@ _FORCE_AFTER = 5.0
 _TELL_BUDGET_EVERY = 600.0
 #: of a partition's time that a full may take
 _SHARE = 0.3
+#: how many seconds a stop waits for fulls to be read back; what it did not delete the next owner's full will
+_READ_BACK_WAIT = 5.0
 
 Asked = Callable[[float], Bounds | None]
 
@@ -50,6 +53,7 @@ class Fulls:
         self._pending: FullRef | None = None
         self._pending_since = 0.0
         self._began = self._next_slice = 0.0
+        self.truncation = Truncation(tools)
         #: not before this time is a full that was given up tried again for a command
         self._again = -math.inf
         #: a command waits for a full
@@ -76,6 +80,7 @@ class Fulls:
         self._count_cost(mark)
         try:
             self._note_referred(mark)
+            self.refs = self.truncation.step(self.refs, mark)
             if self._writer is not None:
                 self._slice(self._writer, mark)
             elif self._written is not None:
@@ -159,8 +164,14 @@ class Fulls:
         """A full is complete and no mark refers to it yet."""
         return self._pending is not None
 
+    def settle(self, mark: Mark, deadline: float) -> None:
+        """Before a stop: a truncation that is due still happens, if reading the fulls back does not take too long."""
+        wait = min(deadline - self._tools.clock(), _READ_BACK_WAIT)
+        self.refs = self.truncation.step(self.refs, mark, wait)
+
     def close(self) -> None:
         self._drop_writer()
+        self.truncation.close()
 
     def _prepare(self, mark: Mark) -> None:
         if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
@@ -242,14 +253,7 @@ class Fulls:
             return
         self.refs, self._pending = mark.fulls, None
         self.cost.full_referred(*self._size)
-        if len(self.refs) < self._settings.keep:
-            return
-        oldest, names, partition = self.refs[-1], self._tools.place.names, self._tools.place.partition
-        self._tools.offsets.delete_records(names.full, partition, oldest.low)
-        self._tools.offsets.delete_records(names.increment, partition, oldest.increment)
-        self._tools.log.info(
-            "truncated", full_before=oldest.low, increment_before=oldest.increment, kept=len(self.refs)
-        )
+        self.truncation.due = len(self.refs) >= self._settings.keep
 
     def _ask(self) -> Asked:
         names = self._tools.place.names

@@ -82,6 +82,7 @@ class Live:
         # What the gap wrote is in the next delta, what came between the last delta and the full in none.
         if restored.full is not None and restored.mark.last_delta < restored.full.first:
             self._reach = restored.full.first
+        self.fulls.truncation.sound = {restored.full} if restored.full is not None else set()
 
     def begin(self) -> None:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
@@ -163,6 +164,7 @@ class Live:
         left = self._effects.close(max(0.0, min(_EFFECTS_WAIT, self._signals.deadline - self._tools.clock())))
         if self.fulls.pending or len(left) != len(self.committer.mark.effects):
             self._commit_mark()
+            self.fulls.settle(self.committer.mark, self._signals.deadline)
         return self._policy.since is None and (not self._redoing or self._work.at_poison is not None)
 
     def _final_full(self) -> None:

@@ -12,6 +12,7 @@ from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transactions
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
+from holdfast.worker.aside import Aside, on_a_thread
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
 
@@ -55,3 +56,5 @@ class Tools:
     effects: EffectsOf = EffectRunner
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
+    #: what fulls are read back on
+    aside: Aside = on_a_thread

@@ -15,7 +15,6 @@ from holdfast.kafka.errors import describe
 from holdfast.kafka.taint import quiet_logger
 from holdfast.ports import Cancelled, Clock, OutOfRange
 
-_BATCH = 2000
 _WAIT = 0.02
 
 
@@ -35,23 +34,23 @@ class KafkaReader:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._admin.bounds(topic, partition, self._settings.restore.deadline, self._cancelled)
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
         if start >= end:
             return
         self._learn(topic)
         self._consumer.assign([TopicPartition(topic, partition, start)])
         try:
-            yield from self._read(topic, partition, start, end)
+            yield from self._read(topic, partition, start, end, most)
         finally:
             self._consumer.unassign()
 
-    def _read(self, topic: str, partition: int, position: int, end: int) -> Iterator[Sequence[Message]]:
+    def _read(self, topic: str, partition: int, position: int, end: int, most: int) -> Iterator[Sequence[Message]]:
         """Ends by position or by the end-of-partition event, never by counting: markers take offsets too."""
         waiting_since, blocked_at = self._clock(), -1
         while position < end:
             if self._cancelled():
                 raise Cancelled
-            messages = self._consumer.consume(_BATCH, _WAIT)
+            messages = self._consumer.consume(most, _WAIT)
             reached = -1
             if any(map(Message.error, messages)):
                 reached = self._events(messages)

@@ -109,10 +109,10 @@ class MemoryReader:
         log = self._broker.log(topic, partition)
         return log.start, log.end
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[Message]]:
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
         if self._broker.on_read is not None:
             self._broker.on_read(topic, partition)
-        for batch in self._broker.log(topic, partition).read(start, end, self._broker.read_batch):
+        for batch in self._broker.log(topic, partition).read(start, end, min(most, self._broker.read_batch)):
             if self._cancelled():
                 raise Cancelled
             yield batch

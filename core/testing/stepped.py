@@ -77,6 +77,12 @@ class InlineEffects:
             self._calls.append(EffectCall(key, name, tuple(effects.arguments(effect))))
 
 
+def at_once(call: Callable[[], None], _name: str) -> Callable[[float], bool]:
+    """`worker.aside.Aside` in one thread: the call has ended before anybody asks."""
+    call()
+    return lambda _wait: True
+
+
 class _ClockEvent(threading.Event):
     """Waiting for it takes no time, but the clock moves as if it had."""
 

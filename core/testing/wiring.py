@@ -18,7 +18,7 @@ from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.clients import MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.lane import Lane
-from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects
+from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, at_once
 from holdfast.worker.tools import Report, Tools
 
 
@@ -94,6 +94,7 @@ class Wiring:
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
+            aside=at_once,
             effects=lambda handler, name, report: self._new_effects(partition, handler, report),
         )
 

@@ -166,6 +166,38 @@ def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
     assert agrees(driver, ops)
 
 
+@pytest.mark.parametrize("interval", MODES)
+def test_nothing_is_deleted_behind_a_full_that_cannot_be_read(interval: Interval) -> None:
+    """It was written and acknowledged, and is damaged since (rule C4): it is no longer counted as kept."""
+    driver = filled(interval)
+    keep = driver.settings.snapshot.keep
+    full = driver.broker.log(driver.names.full, 0)
+    taken = []
+    for i in range(keep + 1):
+        driver.feed(Op(f"k{i:03}", 1))
+        taken.append(driver.take_full())
+        if i == 0:
+            middle = next(m for m in full.committed() if taken[0] and taken[0].low < m.offset() < taken[0].offset)
+            full.replace(middle.offset(), (middle.value() or b"")[:-1] + b"?")
+    damaged, oldest = taken[0], taken[1]
+    assert damaged is not None
+    assert oldest is not None
+    assert [event["full"] for event in events(driver, "full_unusable")] == [damaged.offset]
+    assert [event["full_before"] for event in events(driver, "truncated")] == [oldest.low]
+    assert len(driver.mark().fulls) == keep
+
+
+def test_each_kept_full_is_read_back_once() -> None:
+    driver = filled("commit")
+    reads: list[int] = []
+    driver.broker.on_read = lambda topic, partition: reads.append(partition) if topic == driver.names.full else None
+    for i in range(7):
+        driver.feed(Op(f"k{i:03}", 1))
+        assert driver.take_full() is not None
+    assert len(events(driver, "truncated")) == 5
+    assert len(reads) == 2 * 7  # a manifest and its chunks each
+
+
 def test_a_full_is_due_by_bytes_and_by_time() -> None:
     driver = Driver(Accounts)
     snapshot(driver, full_bytes=65_536, full_interval=100.0)

@@ -140,12 +140,15 @@ class Stage:
     def await_progress(self, seconds: float = 120.0) -> None:
         """Until every partition has committed anew."""
         before: dict[int, int] = {}
+        heard: list[object] = [None]
 
         def moved() -> bool:
             try:
                 now = self.group.positions(self.names.input)
-            except KafkaException:  # the coordinator is moving: ask again
+            except KafkaException as error:  # the coordinator is moving: ask again
+                heard[0] = error
                 return False
+            heard[0] = now
             if not before:
                 before.update(dict.fromkeys(range(self.partitions), 0) | now)
             return all(now.get(partition, 0) > offset for partition, offset in before.items())
@@ -154,7 +157,7 @@ class Stage:
             await_true(moved, "progress on every partition", seconds)
         except AssertionError as error:
             tails = "\n".join(f"--- {process.name}\n{process.tail(12)}" for process in self.processes.values())
-            raise AssertionError(f"{error}; from {before}, fed {self.fed}\n{tails}") from None
+            raise AssertionError(f"{error}; from {before}, last heard {heard[0]}, fed {self.fed}\n{tails}") from None
 
     def position(self) -> int:
         """Input records whose transaction has committed (the input begins at 0 in each partition)."""

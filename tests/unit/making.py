@@ -57,7 +57,9 @@ class LogReader:
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._logs[topic].start, self._logs[topic].end
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Sequence[MemoryMessage]]:
+    def read(
+        self, topic: str, partition: int, start: int, end: int, most: int = 2000
+    ) -> Iterator[Sequence[MemoryMessage]]:
         return self._logs[topic].read(start, end, self._batch)
 
     def close(self) -> None:
