@@ -12,6 +12,7 @@ import msgspec
 from holdfast.errors import Fenced, OwnershipError
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
+from holdfast.snapshot import frame
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.frames import clear_frames
@@ -182,8 +183,8 @@ class PartitionWorker:
             self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
             self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
             self._live.inherit(self._opened.restored)
-            if self._opened.offset_behind:
-                self._live.renew()
+            if self._opened.offset_behind or mark.writer.reads < frame.NEWEST:
+                self._live.renew()  # a mark of ours: `finish-upgrade` looks who is at work
             self._opened = None
             stream = self.mailbox.open_stream()
             self._live.begin()

@@ -74,7 +74,9 @@ class Wiring:
         names = self.names
         ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
         kind = self._factory if isinstance(self._factory, type) else type(self._factory())
-        return Place(names, partition, self._partitions, ids, Writer(instance="driver"), schemas(kind))
+        return Place(
+            names, partition, self._partitions, ids, Writer(instance="driver", reads=frame.NEWEST), schemas(kind)
+        )
 
     def _tools(self, partition: int) -> Tools:
         return Tools(

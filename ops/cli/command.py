@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.command import COMMAND_HEADER, TAKE
+from holdfast.command import COMMAND_HEADER, OWN, TAKE
 from holdfast.commanding import Answer, Commander, Sent
 from holdfast.errors import UsageError
 from holdfast.ops.cli import show
@@ -55,8 +55,9 @@ def command(
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
-    if name == TAKE:
-        raise UsageError(f"{TAKE!r} is holdfast's own command: `holdfast snapshot take`")
+    if name in OWN:
+        instead = "holdfast snapshot take" if name == TAKE else f"holdfast {name}"
+        raise UsageError(f"{name!r} is holdfast's own command: `{instead}`")
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
     commander = Commander(settings, names_of(settings, target, service, input_topic))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.ops.cli import command, dev, retry, run, snapshot, state, status, topics
+from holdfast.ops.cli import command, dev, retry, run, snapshot, state, status, topics, upgrade
 
 app = typer.Typer(
     name="holdfast",
@@ -20,6 +20,7 @@ app.command("run")(run.run)
 app.add_typer(topics.app, name="topics")
 app.command("status")(status.status)
 app.command("retry")(retry.retry)
+app.command("finish-upgrade")(upgrade.finish_upgrade)
 app.command("command")(command.command)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(state.app, name="state")

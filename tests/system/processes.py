@@ -49,7 +49,7 @@ class Process:
             self._begin = self._read = log.tell()
             self._events = []
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.system.apps.run"],
+                [self._environment.get("PROBE_PYTHON", sys.executable), "-m", "tests.system.apps.run"],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.PIPE,  # it ends with this process, even if that is killed

@@ -106,6 +106,8 @@ def fold(inputs: dict[int, list[Row]]) -> Fold:
         counts: dict[str, int] = defaultdict(int)
         sums: dict[str, int] = defaultdict(int)
         for row in rows:
+            if not row.value:
+                continue  # a command
             event = decode(row.value)
             counts[row.key] += 1
             sums[row.key] += event.amount

@@ -1,0 +1,60 @@
+"""`holdfast finish-upgrade`: no older release is to come back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    load_settings,
+    names_of,
+)
+from holdfast.ops.logs import configure_quietly
+from holdfast.upgrading import Upgrade, Written
+
+
+def finish_upgrade(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show who wrote each partition, in what.")] = False,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait.")] = 60.0,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have every partition written in the newest format. Older releases of holdfast refuse it from then on.
+
+    holdfast finish-upgrade examples.clearing.app:service
+
+    Until then old and new processes run side by side, and you may go back. Refused while an older one is at work.
+    Needs the right WRITE on the input: the owners are asked by a command record, which their handlers do not see.
+
+    Exit code 0: every partition is (or --dry-run); 1: refused, or not in time; asking again is harmless.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    upgrade = Upgrade(settings, names_of(settings, target, service, input_topic))
+    found = upgrade.look() if dry_run else upgrade.finish(timeout)
+    if as_json:
+        show.print_json([msgspec.to_builtins(each) for each in found])
+        return
+    for each in found:
+        show.tell(_said(each))
+
+
+def _said(each: Written) -> str:
+    return f"partition {each.partition}: format {each.format}, transaction {each.transaction} by {each.writer}"
