@@ -46,6 +46,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     #: owed side effects that go on being owed
     effects: tuple[Effect, ...] = ()
+    #: of the values in the state; by default as the old mark says
+    schemas: dict[str, int] | None = None
     #: where there is no `old` to take it from: what the tool knows of the state's former place
     source: Mark | None = None
 
@@ -80,9 +82,14 @@ def new_lineage() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def boundary(place: Place, lineage: str, n: int, position: int, state: State) -> Mark:
-    """What `FullWriter` takes for the commit boundary of a full that an adopt record `n` is going to name."""
+def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> Mark:
+    """What `FullWriter` takes for the commit boundary of a full that an adopt record `n` is going to name.
+
+    Format and versions of values are those of `like`.
+    """
     return Mark(
+        format=like.format,
+        schemas=like.schemas,
         n=n,
         attempt="",
         lineage=lineage,
@@ -145,11 +152,17 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
         fulls=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
         format=old.format if old else frame.NEWEST,
-        schemas=old.schemas if old else {},
+        schemas=_schemas(adoption, old),
         writer=place.writer,
         time=adopt.time,
     )
     return Adopted(Header(n, attempt, adoption.lineage, adoption.position), adopt, mark)
+
+
+def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:
+    if adoption.schemas is not None:
+        return adoption.schemas
+    return old.schemas if old else {}
 
 
 def commit(

@@ -10,13 +10,13 @@ import msgspec
 
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, ToolRefused, TopicMissing
-from holdfast.handler import Handler
+from holdfast.handler import Handler, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.names import Names
 from holdfast.observe import Log
-from holdfast.snapshot import adopt, digest
+from holdfast.snapshot import adopt, digest, frame
 from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.full import FullUnusable, FullWriter, load
 from holdfast.snapshot.place import Place
@@ -44,6 +44,7 @@ class Bench:
 
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
+        self._kind = handler if isinstance(handler, type) else type(handler())
         self.admin = Admin(settings, names.group)
         self.tool = f"{tool} {__version__}"
         self._log = Log(service=names.group)
@@ -60,7 +61,8 @@ class Bench:
 
     def place(self, partition: int, partitions: int, facts: Mapping[str, TopicFacts]) -> Place:
         ids = {topic: fact.id for topic, fact in facts.items()}
-        return Place(self.names, partition, partitions, ids, Writer(instance=self.tool, version=__version__))
+        writer = Writer(instance=self.tool, version=__version__, reads=frame.NEWEST)
+        return Place(self.names, partition, partitions, ids, writer, schemas(self._kind))
 
     def new_state(self, partition: int) -> State:
         return Engine(self._handler, partition).state
@@ -102,14 +104,16 @@ class Bench:
         finally:
             reader.close()
 
-    def write(self, place: Place, lineage: str, n: int, position: int, state: State) -> FullRef | None:
+    def write(self, place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> FullRef | None:
         """Write the state as the full that adopt record `n` will name, read it back, compare; None where it is empty.
+
+        Its format and the versions of its values are those of `like`.
 
         :raises ToolRefused: what is on the topic is not what was written. No mark refers to it: it does no harm.
         """
         if state.keys == 0:
             return None
-        shown = adopt.boundary(place, lineage, n, position, state)
+        shown = adopt.boundary(place, lineage, n, position, state, like)
         sink = KafkaFullSink(self.settings, self.names.full, place.partition)
         reader = self.reader()
         try:

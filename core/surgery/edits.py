@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import serde
+from holdfast import serde, versions
 from holdfast.errors import UsageError
 from holdfast.snapshot.state import State
 from holdfast.table import Changes, Table
@@ -68,6 +68,8 @@ class Edits:
         }
         self._values = {at: self._encoded(patch) for at, patch in self._patches.items()}
         self._used: set[tuple[str, Any]] = set()
+        #: those whose values are written anew, in their table's version
+        self.tables = frozenset(functions) | {patch.table for patch in patches}
 
     def apply(self, partition: int, old: State, new: State) -> Counts:
         """Fill `new`, which is empty, with what becomes of `old`.
@@ -136,7 +138,10 @@ def _decoder(function: Edit, table: Table[Any, Any]) -> Callable[[bytes], Any]:
     if len(parameters) < 2:
         raise UsageError(f"{function.__name__} takes (key, old): the key, and the value that is stored now")
     kind = typing.get_type_hints(function).get(parameters[1])
-    return table._serde.decode if kind in (None, Any) else serde.for_state(kind).decode
+    if kind in (None, Any, table.value_type):
+        return table._serde.decode
+    decode = serde.for_state(kind).decode
+    return lambda data: decode(data[2:] if data[:1] == versions.MARKER else data)
 
 
 def _converted(value: Any, kind: Any, patch: Patch) -> Any:

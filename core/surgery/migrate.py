@@ -90,7 +90,8 @@ def _each(
             digest=digest.show(state.digest),
         )
         if lineage is not None:
-            base = bench.write(place, lineage, found.mark.n + 1, position, state)
+            like = msgspec.structs.replace(found.mark, schemas=place.merged_schemas(found.mark, edits.tables))
+            base = bench.write(place, lineage, found.mark.n + 1, position, state, like)
             each.full = base.offset if base else None
             adoptions.append(
                 Adoption(
@@ -102,6 +103,7 @@ def _each(
                     keys=state.keys,
                     position=position,
                     effects=found.mark.effects,
+                    schemas=like.schemas,
                 )
             )
         done.append(each)

@@ -44,7 +44,7 @@ class Tool:
         return restore(self.reader, self.place, lambda: new().state, lambda *_: None, self.driver.clock).state
 
     def full(self, state: State, lineage: str) -> FullRef:
-        shown = adopt.boundary(self.place, lineage, self.old.n + 1, self.old.positions["input"], state)
+        shown = adopt.boundary(self.place, lineage, self.old.n + 1, self.old.positions["input"], state, self.old)
         end = self.reader.bounds(self.driver.names.increment, 0)[1]
         sink = MemoryFullSink(self.driver.broker, self.driver.names.full, 0)
         ref = FullWriter(self.place, state, shown, end, -1, sink, 4096).advance(shown.n, -1, self.driver.clock)
