@@ -151,12 +151,18 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
         adopted=n,
         fulls=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
-        format=old.format if old else frame.NEWEST,
+        format=_format(adoption),
         schemas=_schemas(adoption, old),
         writer=place.writer,
         time=adopt.time,
     )
     return Adopted(Header(n, attempt, adoption.lineage, adoption.position), adopt, mark)
+
+
+def _format(adoption: Adoption) -> int:
+    """It never falls."""
+    known = [mark.format for mark in (adoption.old, adoption.source) if mark is not None]
+    return max(known, default=frame.NEWEST)
 
 
 def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from holdfast.errors import KafkaTrouble
 from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
@@ -30,6 +30,10 @@ class TopicAdmin:
                 return False
             raise
         return True
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give an existing topic more partitions, `partitions` in all."""
+        result(self._client.create_partitions([NewPartitions(name, partitions)])[name])
 
     def settings(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)

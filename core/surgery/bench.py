@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, ToolRefused, TopicMissing
+from holdfast.errors import KafkaTrouble, ToolRefused, TopicMissing, TransactionAborted
 from holdfast.handler import Handler, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.names import Names
 from holdfast.observe import Log
+from holdfast.ports import OutOfRange
+from holdfast.record import Message
 from holdfast.snapshot import adopt, digest, frame
 from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.full import FullUnusable, FullWriter, load
@@ -97,10 +99,32 @@ class Bench:
             )
         return Found(found.mark, found.state)
 
-    def has_mark(self, partition: int) -> bool:
+    def mark(self, partition: int) -> Mark | None:
+        """The last mark, whatever it says."""
         reader = self.reader()
         try:
-            return last_mark(reader, self.names.increment, partition) is not None
+            return last_mark(reader, self.names.increment, partition)
+        finally:
+            reader.close()
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self.admin.bounds(topic, partition, _DEADLINE, lambda: False)
+
+    def unread(self, partition: int, position: int) -> Iterator[Message]:
+        """The records of the input from `position` to its end; markers of transactions are none.
+
+        :raises HangingTransaction: a producer's transaction is open.
+        """
+        reader = self.reader()
+        try:
+            end = self.bounds(self.names.input, partition)[1]
+            for batch in reader.read(self.names.input, partition, position, end):
+                yield from batch
+        except OutOfRange as error:
+            raise ToolRefused(
+                f"{self.names.input}[{partition}]@{position}: the records that come next are gone: {error}. Nothing "
+                f"was changed"
+            ) from error
         finally:
             reader.close()
 
@@ -137,6 +161,12 @@ class Bench:
         producer = self._fenced[min(self._fenced)]
         try:
             return adopt.commit(producer, membership, adoptions, reason, time.time())
+        except TransactionAborted as error:
+            producer.abort()  # an open transaction would hide the ends of all partitions from the service
+            raise ToolRefused(
+                f"the brokers refused the transaction of {self.names.group!r} ({error}): is the service being started? "
+                f"Nothing was adopted; stop it and try again"
+            ) from error
         except KafkaTrouble as error:
             raise KafkaTrouble(
                 f"the adopt transaction of {self.names.group!r} did not end as it should ({error}). All partitions are "

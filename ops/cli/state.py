@@ -22,7 +22,9 @@ from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find
 from holdfast.ops.logs import configure_quietly
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import migrate as migration
+from holdfast.surgery import repartition as repartitioning
 from holdfast.surgery.edits import read_patches
+from holdfast.surgery.layout import PARTITIONERS
 from holdfast.version import __version__
 
 app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
@@ -78,7 +80,7 @@ def migrate(
         service.handler,
         functions,
         patches,
-        _reason("state migrate", who, why),
+        _reason(migration.TOOL, who, why),
         dry_run=dry_run,
     )
     if as_json:
@@ -99,6 +101,63 @@ def migrate(
         for each in done.partitions
     ]
     _table(columns, rows)
+    show.tell("dry run: nothing was changed" if dry_run else f"adopted; the lineage is {done.lineage}")
+
+
+@app.command("repartition")
+def repartition(
+    target: Service,
+    to: Annotated[int, typer.Option("--to", min=2, metavar="N", help="Partitions of the input from now on.")],
+    why: Why,
+    partitioner: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="How the producers place keys: murmur2, crc32 or MODULE:FUNCTION."),
+    ] = "murmur2",
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="TABLE=MODULE:FUNCTION",
+            help="(key, value) -> the record key that an entry belongs to. [default: the table's key itself]",
+        ),
+    ] = None,
+    quiet: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Watch the input at least so long for producers.")
+    ] = 5.0,
+    who: Who = None,
+    dry_run: DryRun = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deal the state of a stopped service out to more partitions, and grow its topics; the producers must have stopped.
+
+    holdfast state repartition examples.clearing.app:service --to 8 --why "more load"
+
+    Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    service = find_service(target)
+    service.settings = settings
+    place = PARTITIONERS.get(partitioner) or _function(partitioner)
+    functions = {name: _function(text) for name, text in map(_pair, keys or ())}
+    reason = _reason(repartitioning.TOOL, who, why)
+    done = repartitioning.repartition(
+        settings, service.names, service.handler, to, place, functions, reason, quiet=quiet, dry_run=dry_run
+    )
+    if as_json:
+        show.print_json(msgspec.to_builtins(done))
+        return
+    columns = ("partition", "position", "keys before", "keys after", "digest")
+    rows = [
+        (each.partition, each.position, "-" if each.old_keys is None else each.old_keys, each.keys, each.digest[:12])
+        for each in done.partitions
+    ]
+    _table(columns, rows)
+    show.tell(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
     show.tell("dry run: nothing was changed" if dry_run else f"adopted; the lineage is {done.lineage}")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import msgspec
 import pytest
 from tests.system.apps.tally import Total, tally
 from tests.system.local import Local
+from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
@@ -102,6 +105,27 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
             each[row.key] = Total(old.count + 1, old.sum + msgspec.json.decode(row.value)["amount"])
     assert after == wanted
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == seen + 500
+
+
+def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped: Stage) -> None:
+    stage, before = stopped, states(stopped)
+    with ExitStack() as stack:
+        started: list[Local] = []
+
+        def starts(key: str, old: Total) -> Total:
+            if not started:
+                started.append(stack.enter_context(Local(stage)))
+                await_true(lambda: len(stage.group.members()) == 2, "the service has joined")
+                await_true(lambda: bool(started[0].events("assigned")), "and was given a partition")
+            return Total(0, 0)
+
+        with pytest.raises(ToolRefused, match="a member has joined group"):
+            run(stage, starts)
+        started[0].await_live(0, 1)
+        stage.feed(100)
+        stage.await_all()
+    assert all(adopts(stage, partition) == [] for partition in before)
+    stage.verify()
 
 
 def test_nothing_is_changed_by_what_is_refused(stopped: Stage) -> None:

@@ -1,0 +1,97 @@
+"""Which key belongs to which of N partitions, and a state dealt out anew by that. No Kafka in here."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.errors import ToolRefused, UsageError
+from holdfast.partitioner import murmur2
+from holdfast.snapshot.state import State
+from holdfast.table import Changes, Table
+
+#: (key of the input record, number of partitions) -> partition
+Partitioner = Callable[[bytes, int], int]
+#: (table key, value) -> key of the input record that the entry belongs to
+KeyOf = Callable[[Any, Any], bytes | str]
+
+
+def crc32(key: bytes, partitions: int) -> int:
+    """Where librdkafka's own default (consistent_random) puts a key."""
+    return zlib.crc32(key) % partitions
+
+
+PARTITIONERS: Final[dict[str, Partitioner]] = {"murmur2": murmur2, "crc32": crc32}
+
+
+class Layout:
+    """How the producers place keys, and how a table's key tells the key of its input records."""
+
+    def __init__(
+        self, partitioner: Partitioner, keys: Mapping[str, KeyOf], tables: Mapping[str, Table[Any, Any]]
+    ) -> None:
+        """:raises UsageError: a table that is not there, or one whose keys do not tell by themselves."""
+        unknown = sorted(set(keys) - set(tables))
+        if unknown:
+            raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
+        for name, table in tables.items():
+            if name not in keys and table.key_type not in (str, bytes):
+                kind = getattr(table.key_type, "__name__", table.key_type)
+                raise UsageError(
+                    f"table {name!r} has keys of type {kind}: which record key do they belong to? Say it with "
+                    f"--key {name}=MODULE:FUNCTION, a function (key, value) -> record key"
+                )
+        self._partitioner, self._keys, self._tables = partitioner, keys, tables
+
+    def partition(self, table: str, key: Any, data: bytes, partitions: int) -> int:
+        """:raises UsageError: the user's function raised, or gave no key."""
+        function = self._keys.get(table)
+        if function is None:
+            record_key = key
+        else:
+            try:
+                record_key = function(key, self._tables[table]._serde.decode(data))
+            except Exception as error:  # the user's function may raise anything
+                raise UsageError(f"table {table!r}, key {key!r}: {type(error).__name__}: {error}") from error
+        if isinstance(record_key, str):
+            record_key = record_key.encode()
+        if not isinstance(record_key, bytes):
+            raise UsageError(f"table {table!r}, key {key!r}: {record_key!r} is no record key; give bytes or str")
+        return self._partitioner(record_key, partitions)
+
+    def of_record(self, key: bytes, partitions: int) -> int:
+        return self._partitioner(key, partitions)
+
+    def deal(self, states: Sequence[State], new: Sequence[State]) -> int:
+        """Fill `new`, one empty state for each partition; how many keys have moved.
+
+        That every key lies where this layout would have put it among `len(states)` partitions proves the layout.
+
+        :raises ToolRefused: one does not.
+        """
+        moved = 0
+        for table in self._tables:
+            dealt: list[tuple[list[Any], list[bytes | None]]] = [([], []) for _ in new]
+            for here, state in enumerate(states):
+                for key, data in state.tables[table].stored.items():
+                    self._check(table, key, data, here, len(states))
+                    there = self.partition(table, key, data, len(new))
+                    moved += there != here
+                    keys, values = dealt[there]
+                    keys.append(key)
+                    values.append(data)
+            for state, (keys, values) in zip(new, dealt, strict=True):
+                state.load(Changes(table, keys, values))
+        for state in new:
+            state.loaded()
+        return moved
+
+    def _check(self, table: str, key: Any, data: bytes, here: int, partitions: int) -> None:
+        wanted = self.partition(table, key, data, partitions)
+        if wanted != here:
+            raise ToolRefused(
+                f"table {table!r}, key {key!r} lies in partition {here}, by the given partitioner and keys its records "
+                f"go to {wanted} of {partitions}: the producers place keys otherwise (--partitioner), or the table's "
+                f"key is not the record's (--key {table}=MODULE:FUNCTION). Nothing was changed"
+            )

@@ -1,0 +1,138 @@
+"""`state repartition` on a real broker: 4 partitions become 6 and the service goes on; refused while anybody writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from tests.system.apps.tally import Event, Total, tally
+from tests.system.conftest import StageFactory
+from tests.system.local import Local
+from tests.system.stage import Stage
+from tests.system.verify import digest_of, read_all
+
+from holdfast.errors import PartitionCountChanged, ToolRefused
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.topic_admin import TopicAdmin
+from holdfast.partitioner import murmur2
+from holdfast.snapshot import records
+from holdfast.snapshot.adopt import Reason
+from holdfast.snapshot.records import Adopt
+from holdfast.surgery.layout import KeyOf, Partitioner, crc32
+from holdfast.surgery.repartition import Repartitioned, repartition
+
+pytestmark = pytest.mark.kafka
+
+REASON = Reason(tool="test", who="ann", why="more load")
+
+
+def run(
+    stage: Stage,
+    to: int = 6,
+    partitioner: Partitioner = murmur2,
+    keys: Mapping[str, KeyOf] | None = None,
+    **more: Any,
+) -> Repartitioned:
+    handler = tally(stage.output)
+    more = {"quiet": 0.2} | more
+    return repartition(stage.settings(), stage.names, handler, to, partitioner, keys or {}, REASON, **more)
+
+
+def totals(stage: Stage) -> dict[str, Total]:
+    """What the input says, whichever partitions it lies in: each key's records are in order."""
+    found: dict[str, Total] = {}
+    for rows in read_all(stage.servers, stage.names.input).values():
+        for row in rows:
+            before, event = found.get(row.key, Total()), msgspec.json.decode(row.value, type=Event)
+            found[row.key] = Total(before.count + 1, before.sum + event.amount)
+    return found
+
+
+def states(stage: Stage) -> list[dict[str, Total]]:
+    return [dict(stage.snapshots.restored(p).state.tables["totals"].items()) for p in range(stage.partitions)]
+
+
+def test_four_become_six_and_the_service_goes_on(stages: StageFactory) -> None:
+    stage = stages(4).create_topics()
+    stage.feed(4000, keys=300)
+    with Local(stage) as local:
+        stage.await_all()
+        with pytest.raises(ToolRefused, match="Stop the service first"):
+            run(stage)
+        assert not any(local.failures(p) for p in range(4))
+    wanted = totals(stage)
+
+    shown = run(stage, dry_run=True)
+    assert (shown.before, shown.after, shown.keys, shown.lineage) == (4, 6, 300, "")
+    done = run(stage)
+    stage.partitions = 6
+    assert (done.keys, done.moved, done.digest) == (300, shown.moved, digest_of(wanted))
+    held = states(stage)
+    assert held == [{k: t for k, t in wanted.items() if murmur2(k.encode(), 6) == p} for p in range(6)]
+    assert all(held), "a partition without a key proves nothing"
+    for partition, rows in read_all(stage.servers, stage.names.increment).items():
+        (adopt,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, Adopt)]
+        assert (adopt.lineage, adopt.old_partitions, adopt.partitions) == (done.lineage, 4, 6)
+        assert (adopt.who, adopt.why, adopt.keys) == ("ann", "more load", len(held[partition]))
+        assert stage.group.positions(stage.names.input)[partition] == done.partitions[partition].position
+
+    with pytest.raises(ToolRefused, match="is one of 6 partitions already"):
+        run(stage)
+    again = stages(6, of=stage)  # a producer that sees the new partitions
+    again.output = stage.output
+    again.feed(3000, keys=300)
+    with Local(stage) as local:
+        local.await_live(*range(6))
+        stage.await_position(7000)
+        assert not local.events("full_unusable", "offset_behind")
+    held = states(stage)
+    assert {k: t for each in held for k, t in each.items()} == totals(stage)
+    assert sum(map(len, held)) == 300
+    lines = [row for rows in read_all(stage.servers, stage.output).values() for row in rows]
+    assert len(lines) == 7000
+
+
+def test_refused_while_a_record_is_unread_or_comes_or_lies_elsewhere(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(500, keys=50)
+    with Local(stage):
+        stage.await_all()
+    with pytest.raises(ToolRefused, match=r"key 'key-\d+' lies in partition \d, by the given .* \(--partitioner\)"):
+        run(stage, 3, crc32, dry_run=True)
+    with pytest.raises(ToolRefused, match="2 partitions cannot become 1"):
+        run(stage, 1)
+    with (
+        stage.load(500),
+        pytest.raises(ToolRefused, match=r"producers keep writing: partition 0|records are not handled yet"),
+    ):
+        run(stage, 3)
+    with pytest.raises(ToolRefused, match=r"records are not handled yet: partition 0 at \d+, end \d+"):
+        run(stage, 3, dry_run=True)
+    with Local(stage):
+        stage.await_all()
+    stage.verify()
+
+
+@pytest.mark.long
+def test_the_runtime_refuses_a_changed_count_until_then(stages: StageFactory) -> None:
+    stage = stages(2).create_topics()
+    stage.feed(100)
+    with Local(stage):
+        stage.await_all()
+    topics = TopicAdmin(Admin(stage.settings(), stage.names.group))
+    for topic in (stage.names.increment, stage.names.full, stage.names.input):
+        topics.grow(topic, 3)
+    with Local(stage) as local:
+        assert "built with 2 partitions" in local.await_failed(0, PartitionCountChanged)
+    again = stages(3, of=stage)
+    again.feed(100)  # by a producer that knows of the new partitions: they wait where they belong
+    with pytest.raises(ToolRefused, match=r"not handled yet: partition \d at \d+, end \d+"):
+        run(stage, 3, lambda key, count: murmur2(key, 2) if count == 2 else 2, dry_run=True)
+    run(stage, 3)
+    stage.partitions = 3
+    with Local(stage) as local:
+        local.await_live(0, 1, 2)
+        stage.await_position(200)
+    assert {k: t for each in states(stage) for k, t in each.items()} == totals(stage)
