@@ -6,6 +6,7 @@ import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import starmap
 from operator import length_hint
 from typing import Any
@@ -16,6 +17,7 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
 from holdfast.kafka.background import Background
+from holdfast.kafka.bounded import bounded
 from holdfast.kafka.errors import Action, action, kafka_error, translate
 from holdfast.kafka.taint import Taint, client_logger, quiet_logger
 from holdfast.names import Names
@@ -98,7 +100,8 @@ class KafkaTransactions:
         # From here on any lost connection counts: the offsets go to the group's coordinator, not to ours.
         self._taint.in_transaction = True
         producer = self._alive()
-        self._resume(lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
+        # When the group's coordinator has died librdkafka forgets its broker, and this call its timeout (issue 5511).
+        self._resume(partial(bounded, lambda left: producer.send_offsets_to_transaction(offsets, membership, left)))
         self._flush_all(self._clock() + self._timeout)
 
     def _flush_all(self, deadline: float) -> None:

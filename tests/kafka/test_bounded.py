@@ -1,0 +1,29 @@
+"""A call that does not come back costs its thread, not the partition."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from holdfast.kafka import bounded as module
+from holdfast.kafka.bounded import bounded
+
+
+def test_it_is_given_its_timeout_and_its_error_comes_back() -> None:
+    given: list[float] = []
+    bounded(given.append, 3.0)
+    assert given == [3.0]
+    with pytest.raises(ZeroDivisionError):
+        bounded(lambda left: 1 / 0, 3.0)
+
+
+def test_what_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE", 0.05)
+    end = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match="did not come back"):
+        bounded(lambda left: end.wait(30), 0.05)
+    assert time.monotonic() - began < 5
+    end.set()
