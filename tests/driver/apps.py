@@ -95,7 +95,7 @@ def with_interval(driver: Driver, interval: Interval) -> None:
     driver.settings = replace(driver.settings, snapshot=SnapshotSettings(delta_interval=interval))
 
 
-def snapshot(driver: Driver, **changes: float | bool) -> None:
+def snapshot(driver: Driver, **changes: float | bool | str) -> None:
     settings: Settings = driver.settings
     changed = replace(settings.snapshot, **changes)  # type: ignore[arg-type]
     driver.settings = replace(settings, snapshot=changed)

@@ -13,8 +13,8 @@ from tests.golden.bank_v1 import Move
 from tests.golden.generate import MODES
 from tests.golden.reading import HERE, driver_of, expected_of
 
-from holdfast import Handler
-from holdfast.errors import UnknownSchema, UpgradeUnfinished
+from holdfast import Handler, Table
+from holdfast.errors import NonDeterministicReplay, UnknownSchema, UpgradeUnfinished
 from holdfast.snapshot import frame, records
 from holdfast.testing import Driver
 
@@ -118,19 +118,73 @@ def test_a_mark_of_format_1_is_written_as_before() -> None:
     assert newest - known <= {"parts", "keys", "last_delta", "outputs", "fulls", "effects"}
 
 
+def test_the_way_back_is_open_until_a_newer_value_is_written() -> None:
+    driver = upgraded("commit")
+    assert len(driver.table("accounts")) > 1
+    driver.crash()
+    with_code(driver, bank_v1.Bank).restore()
+    driver = with_code(driver, bank_v2.Bank)
+    driver.restore()
+    driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
+    driver.commit()
+    driver.crash()
+    with pytest.raises(UnknownSchema, match="The last mark was written by driver"):
+        with_code(driver, bank_v1.Bank).restore()
+    with_code(driver, bank_v2.Bank).restore()
+
+
+def test_an_upcaster_that_is_still_needed_is_missed_before_going_live() -> None:
+    class Bank(bank_v2.Bank):
+        accounts = Table(key=str, value=bank_v2.Account, version=3, upcasters={2: lambda old: old})
+
+    driver = upgraded("commit")
+    driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
+    driver.commit()
+    driver.crash()
+    with pytest.raises(UnknownSchema, match="'accounts' holds values of version 1, this code reads others"):
+        with_code(driver, Bank).restore()
+
+
+def test_a_gap_is_replayed_by_the_code_that_left_it() -> None:
+    """New code stores other bytes, so the digest would tell of another state."""
+    driver = upgraded("off")
+    driver = with_code(driver, bank_v2.Bank)
+    driver.restore()
+    driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
+    driver.commit()
+    driver.crash()
+
+    class Bank(bank_v2.Bank):
+        days = Table(key=int, value=tuple[int, str], sorted=True, version=3, upcasters={1: tuple, 2: tuple})
+
+    with pytest.raises(NonDeterministicReplay, match="run the code that wrote the mark"):
+        with_code(driver, Bank).restore()
+    with_code(driver, bank_v2.Bank).restore()
+
+
 def upgraded(mode: str) -> Driver:
     """The old release finished the upgrade of the format, and the new one took over."""
-    interval = MODES[mode]
-    before = driver_of(path_of("format-1", mode), bank_v1.Bank, delta_interval=interval)
+    before = driver_of(path_of("format-1", mode), bank_v1.Bank, delta_interval=MODES[mode])
     before.restore()
     before.command("finish-upgrade")
     before.commit()
     assert before.mark().format == 2
     before.stop()  # a gap would have to be replayed by the code that left it
-    driver = Driver(bank_v2.Bank, delta_interval=interval)
-    driver.broker, driver.offsets, driver._lanes = before.broker, before.offsets, before._lanes
-    driver._lanes[0]._tools = driver._tools
+    driver = with_code(before, bank_v2.Bank)
     driver.restore()
+    return driver
+
+
+def with_code(before: Driver, kind: type[Handler[Any]]) -> Driver:
+    """The same topics under another release of the service."""
+    driver = Driver(kind, settings=before.settings)
+    driver.names, driver.broker, driver.offsets, driver._lanes = (
+        before.names,
+        before.broker,
+        before.offsets,
+        before._lanes,
+    )
+    driver._lanes[0]._tools = driver._tools
     return driver
 
 
