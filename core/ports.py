@@ -57,7 +57,8 @@ class Reader(Protocol):
 
 
 class Transactions(Protocol):
-    """A transactional producer of one partition, used by that partition's thread only.
+    """A transactional producer of one partition, used by that partition's thread, or by a commit beside it: one call at
+    a time.
 
     Any exception leaves it unusable but for `abort` (after TransactionAborted) and `drop`.
     """
@@ -78,19 +79,19 @@ class Transactions(Protocol):
         """Queue one record of the increment; raises as `send`."""
         ...
 
-    def send_offsets(self, position: int, membership: Any) -> Callable[[], None]:
-        """Begin to put the offsets into the transaction, and to wait until all outputs are on their partitions.
+    def send_offsets(self, position: int, membership: Any) -> None:
+        """Put the offsets into the transaction, and wait until all outputs are on their partitions.
 
-        The returned function waits for the end; no other method may be called before it. What is sent after it goes to
-        partitions that are in the transaction already: no other may join one that a delayed request has torn (rule T1).
-        It raises TransactionAborted (nothing was committed), OutcomeUnknown or ProducerFenced.
+        What is sent after it goes to partitions that are in the transaction already: no other may join one that a
+        delayed request has torn (rule T1). Blocks; raises TransactionAborted (nothing was committed), OutcomeUnknown or
+        ProducerFenced.
         """
         ...
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
         """For tools: the offsets of several partitions of the input, each with the lineage of its state beside it.
 
-        Blocks; raises as the function that `send_offsets` returns.
+        Blocks; raises as `send_offsets`.
         """
         ...
 

@@ -41,7 +41,9 @@ class Closing(NamedTuple):
 
 
 class Committer:
-    """Used by the partition's thread. After any exception but MessageRefused from `send`: abort or drop it."""
+    """Used by the partition's thread, `commit` beside it. After any exception but MessageRefused from `send` or `pack`:
+    abort or drop it.
+    """
 
     def __init__(
         self,
@@ -84,32 +86,32 @@ class Committer:
         self.producer.send(outputs)
         self._outputs += len(outputs)
 
-    def send_offsets(self, position: int, membership: Any) -> Callable[[], None]:
-        """All outputs are sent: begin to send the offsets; call the returned wait before anything else of this."""
-        self.begin()
-        return self.producer.send_offsets(position, membership)
+    def pack(self, closing: Closing) -> list[bytes]:
+        """The delta's parts as they will be sent.
 
-    def commit(self, closing: Closing, offsets_sent: Callable[[], None]) -> Mark:
-        """Delta parts, mark, commit: the mark joins last, so that it is refused after any tear before it.
-
-        The new mark is the truth once this returns. The parts are packed while the offsets are on their way.
+        :raises MessageRefused: a single value does not fit a message.
         """
-        try:
-            parts = self._packed_parts(closing)
-        finally:
-            offsets_sent()
+        n, attempt = self.mark.n + 1, self.producer.attempt
+        entries = _parts(closing.delta or (), self._part_bytes)
+        return [records.pack(Part(n, attempt, k, piece), self.mark.format) for k, piece in enumerate(entries)]
+
+    def commit(self, closing: Closing, parts: Sequence[bytes], membership: Any) -> None:
+        """Offsets, delta parts, mark, commit: the mark joins last, so that it is refused after any tear before it.
+
+        Nothing else of this may be called meanwhile; on success call `committed` next.
+        """
+        self.begin()
+        self.producer.send_offsets(closing.position, membership)
         for payload in parts:
             self._send_increment(payload)
         self.expected = self._mark(closing, len(parts))
         self._increment(self.expected)
         self.producer.commit()
+
+    def committed(self) -> Mark:
+        """The mark that was tried is the truth now."""
         self.mark, self.is_open = self.expected, False
         return self.mark
-
-    def _packed_parts(self, closing: Closing) -> list[bytes]:
-        n, attempt = self.mark.n + 1, self.producer.attempt
-        entries = _parts(closing.delta or (), self._part_bytes)
-        return [records.pack(Part(n, attempt, k, piece), self.mark.format) for k, piece in enumerate(entries)]
 
     def abort(self) -> None:
         """Returns only when the broker has confirmed it."""

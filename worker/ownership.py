@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.errors import Fenced, KafkaTrouble
-from holdfast.ports import Cancelled
+from holdfast.ports import Cancelled, Membership
 from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Tools
+from holdfast.worker.tools import Report, Tools
 
 _ASK_EVERY: Final = 0.1
 
@@ -52,3 +52,12 @@ class Ownership:
         except KafkaTrouble as error:
             self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
             return False
+
+
+def await_newer_membership(tools: Tools, signals: Signals, refused: Membership) -> None:
+    """A rebalance may have moved the generation: have the manager fetch it anew before the next commit."""
+    tools.report(Report(tools.place.partition, "stale"))
+    until = tools.clock() + tools.settings.group.session_seconds
+    while tools.membership().version == refused.version and tools.clock() < until:
+        if signals.pause(0.01):
+            return

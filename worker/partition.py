@@ -17,13 +17,14 @@ from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lifecycle import Event, Lifecycle, Phase
-from holdfast.worker.live import Live, ProducerDropped
+from holdfast.worker.live import Live
 from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.opening import Opened, Opening
 from holdfast.worker.ownership import Ownership
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed, tell_restored
 from holdfast.worker.tools import Report, Tools
+from holdfast.worker.transacting import ProducerDropped
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0

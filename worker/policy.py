@@ -42,11 +42,13 @@ class CommitPolicy:
         """How long to wait for records: until the commit is due, or `idle` when nothing is open."""
         return idle if self.since is None else max(0.0, self.since + self.settings.interval - now)
 
-    def committed(self, now: float) -> None:
-        self.records, self.since, self.last_commit = 0, None, now
+    def close(self) -> int:
+        """The open transaction takes no more, or was rolled back; how many records it held."""
+        records, self.records, self.since = self.records, 0, None
+        return records
 
-    def rolled_back(self) -> None:
-        self.records, self.since = 0, None
+    def committed(self, now: float) -> None:
+        self.last_commit = now
 
 
 @dataclass(slots=True)

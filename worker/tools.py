@@ -13,6 +13,7 @@ from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transac
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.worker.aside import Aside, on_a_thread
+from holdfast.worker.beside import Background, BesideOf
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
 
@@ -58,3 +59,5 @@ class Tools:
     speeds: Speeds = field(default_factory=Speeds)
     #: what fulls are read back on
     aside: Aside = on_a_thread
+    #: what a commit runs on while the next records are handled
+    beside: BesideOf = Background

@@ -22,17 +22,14 @@ class Work:
     """Nothing that was taken is lost: it is committed, or it is back in `todo`."""
 
     def __init__(self) -> None:
+        #: of the open transaction, and of the one whose commit is under way
         self._kept: list[Messages] = []
+        self._closed: list[Messages] = []
         self._todo: deque[Messages] = deque()
         #: the record that failed; what comes before it is committed first
         self._poison: Poisoned | None = None
         #: records below this offset are handled one by one, to find the one to blame
         self._careful_until = -1
-
-    @property
-    def records(self) -> int:
-        """Records of the open transaction."""
-        return sum(map(len, self._kept))
 
     @property
     def waiting(self) -> bool:
@@ -56,6 +53,11 @@ class Work:
             messages = messages[:size]
         self._kept.append(messages)
         return messages
+
+    @property
+    def careful(self) -> bool:
+        """What comes next is handled record by record."""
+        return bool(self._todo) and self.is_careful(self._todo[0])
 
     def is_careful(self, messages: Messages) -> bool:
         return offset(messages[0]) < self._careful_until
@@ -87,12 +89,17 @@ class Work:
         """Some record of the open transaction is to blame: redo all of it one by one."""
         self._careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
 
+    def close(self) -> None:
+        """The open transaction is complete; what comes next belongs to another one."""
+        self._closed, self._kept = self._kept, []
+
     def undo(self) -> int:
-        """The open transaction was rolled back; how many records are to be handled again."""
-        count = self.records
-        self._todo.extendleft(reversed(self._kept))
-        self._kept = []
-        return count
+        """Nothing that was kept has committed; how many records are to be handled again."""
+        again = [*self._closed, *self._kept]
+        self._todo.extendleft(reversed(again))
+        self._closed, self._kept = [], []
+        return sum(map(len, again))
 
     def committed(self) -> None:
-        self._kept = []
+        """The closed transaction has committed."""
+        self._closed = []

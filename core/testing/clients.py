@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from holdfast.errors import OutcomeUnknown
@@ -47,11 +46,7 @@ class MemoryTransactions:
         with self._broker.call("increment"):
             self._append(self._broker.log(topic, partition), payload)
 
-    def send_offsets(self, position: int, membership: Any) -> Callable[[], None]:
-        """At once, but an error shows when it is waited for, as with Kafka."""
-        return partial(self._send_offsets, position, membership)
-
-    def _send_offsets(self, position: int, membership: Any) -> None:
+    def send_offsets(self, position: int, membership: Any) -> None:
         self.send_all_offsets({self._partition: position}, membership, "")
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:

@@ -97,6 +97,8 @@ class Lane:
         """One round without new records: a due commit, a slice of a full, a renewal."""
         self.deliver(flush=True)
         self.worker.step()
+        if self.worker.in_flight:
+            self.worker.step()  # no time passes in the driver while a commit is under way
         self.run()
 
     def crash(self) -> None:

@@ -20,6 +20,9 @@ from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed
 from holdfast.worker.tools import Tools
 
+#: turns of the loop that a commit seems to take
+_PATIENCE = 3
+
 
 class EventLog:
     """Keeps the log events of the worker instead of writing them; what `holdfast.observe.Log` wants of a logger."""
@@ -83,6 +86,32 @@ def at_once(call: Callable[[], None], _name: str) -> Callable[[float], bool]:
     return lambda _wait: True
 
 
+class Later:
+    """A commit beside the worker, in one thread: it happens when it is waited for, and seems done when asked thrice.
+
+    So the records that come first are handled ahead of it.
+    """
+
+    def __init__(self, call: Callable[[], None], name: str) -> None:
+        self._call, self._asked = call, 0
+        self._ended: BaseException | bool = False
+
+    @property
+    def done(self) -> bool:
+        self._asked += 1
+        return self._asked >= _PATIENCE
+
+    def wait(self) -> None:
+        if self._ended is False:
+            try:
+                self._call()
+                self._ended = True
+            except Exception as error:  # noqa: BLE001  raised below, each time it is asked
+                self._ended = error
+        if isinstance(self._ended, BaseException):
+            raise self._ended
+
+
 class _ClockEvent(threading.Event):
     """Waiting for it takes no time, but the clock moves as if it had."""
 
@@ -129,6 +158,11 @@ class SteppedWorker(PartitionWorker):
         return self._live._engine if self._live is not None else None
 
     @property
+    def in_flight(self) -> bool:
+        """A commit is under way, and ends with the next step unless there are records to handle."""
+        return self.live is not None and self.live.in_flight
+
+    @property
     def moving(self) -> bool:
         """There is something to do without new records."""
         if self._live is not None and self.phase is Phase.LIVE:
@@ -145,7 +179,7 @@ class SteppedWorker(PartitionWorker):
     def commit(self) -> None:
         """Commit what is open, if anything is."""
         if self.live is not None and self.live.uncommitted:
-            self._step(self.live.commit)
+            self._step(self.live.finish)
 
     def view(self) -> Engine:
         """The committed state of a partition that has failed, restored and replayed by an engine of its own."""

@@ -14,7 +14,7 @@ from holdfast.config.processing import CommitSettings
 from holdfast.handler import EffectKey
 from holdfast.snapshot.records import Effect
 from holdfast.testing import Driver
-from holdfast.worker import live
+from holdfast.worker import riders
 from holdfast.worker.effects import EffectRunner
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Report
@@ -66,7 +66,7 @@ class Calling(Handler[int]):
 def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every mark names what is owed: without a bound it would outgrow the message limit, and the partition fail."""
     global away  # noqa: PLW0603
-    monkeypatch.setattr(live, "_OWED", 5)
+    monkeypatch.setattr(riders, "_OWED", 5)
     driver = Driver(Calling)
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=1))
     driver.position()

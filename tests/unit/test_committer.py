@@ -35,8 +35,9 @@ def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Clos
 
 
 def commit(made: Committer, closed: Closing) -> Mark:
-    """As the live loop does: the offsets on their way, then the rest."""
-    return made.commit(closed, made.send_offsets(closed.position, 1))
+    """As the live loop does: packed, committed beside, and noted."""
+    made.commit(closed, made.pack(closed), 1)
+    return made.committed()
 
 
 def increments(broker: MemoryBroker) -> list[Any]:

@@ -54,7 +54,7 @@ def test_an_idle_partition_is_renewed_and_a_busy_one_needs_it_not() -> None:
 def test_a_rollback_empties_the_transaction() -> None:
     policy = commits()
     policy.handled(10, 0.0)
-    policy.rolled_back()
+    policy.close()
     assert (policy.room(), policy.due(1.0), policy.since) == (10, False, None)
 
 
@@ -69,10 +69,11 @@ def test_a_walk_keeps_its_promises(moves: list[object]) -> None:
                 policy.handled(min(move, policy.room()), now)
                 first = now if first is None else first
             case "commit":
+                policy.close()
                 policy.committed(now)
                 first = None
             case "abort":
-                policy.rolled_back()
+                policy.close()
                 first = None
         assert 0 <= policy.room() <= 10
         assert policy.due(now) == (first is not None and (policy.room() == 0 or now - first >= 0.1))

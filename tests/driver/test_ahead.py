@@ -1,0 +1,218 @@
+"""A transaction is handled while the one before it commits: nothing is lost or twice (rule T7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.driver.apps import Accounts, Op, agrees, events, marks, sliced
+
+from holdfast import Record
+from holdfast.config.processing import CommitSettings
+from holdfast.errors import (
+    Fenced,
+    HandlerFailed,
+    HoldfastError,
+    MessageRefused,
+    OutcomeUnknown,
+    OutputRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
+from holdfast.testing import Driver
+from holdfast.testing.broker import Call
+
+OLDER = [Op("ann", 1), Op("bob", 2), Op("cid", 3)]
+#: touches a key of the older transaction, closes one of it, and opens a new one
+AHEAD = [Op("ann", 10), Op("bob", close=True), Op("eve", 5)]
+
+
+class Picky(Accounts):
+    """Raises at one account."""
+
+    def on_record(self, record: Record[Op]) -> None:
+        super().on_record(record)
+        if record.value.account == "bad":
+            raise ValueError("bad")
+
+
+def in_flight(handler: type[Accounts] = Accounts, ahead: int = 1) -> Driver:
+    """The older transaction is committing, the first records of `AHEAD` are handled; nothing has reached the broker."""
+    driver = Driver(handler, autocommit=False)
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=len(OLDER)))
+    for op in OLDER:
+        driver.feed(op)
+    live = driver._lanes[0].live()
+    assert live.in_flight
+    for op in AHEAD[:ahead]:
+        driver.feed(op)
+    assert live.in_flight
+    assert live.position == len(OLDER) + ahead
+    assert [mark.n for mark in marks(driver)] == [0]
+    return driver
+
+
+def test_what_is_ahead_reads_what_is_committing_and_neither_shows_before_its_commit() -> None:
+    driver = in_flight()
+    assert driver.table("balances")["ann"].total == 11
+    assert driver.outputs("totals") == []
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD[:1]])
+    assert [mark.n for mark in marks(driver)] == [0, 1, 2]
+
+
+def test_at_most_one_transaction_is_ahead() -> None:
+    driver = in_flight()
+    for op in AHEAD[1:]:
+        driver.feed(op)
+    assert marks(driver)[-1].n >= 1
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("?"), TransactionAborted("no"), TransactionAborted("moved", stale=True)]
+)
+@pytest.mark.parametrize("call", ["offsets", "increment", "commit"])
+@pytest.mark.parametrize("ahead", [1, 2])
+def test_a_commit_that_fails_takes_what_is_ahead_with_it(
+    call: Call, error: HoldfastError, after: bool, ahead: int
+) -> None:
+    if call == "commit":
+        error = OutcomeUnknown(str(error))
+    driver = in_flight(ahead=ahead - 1)
+    driver.broker.fail(call, error, after=after)
+    for op in AHEAD[ahead - 1 :]:
+        driver.feed(op)
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD])
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, [*OLDER, *AHEAD])
+
+
+@pytest.mark.parametrize("call", ["begin", "send"])
+@pytest.mark.parametrize("error", [OutcomeUnknown("?"), TransactionAborted("no")])
+def test_what_was_ahead_is_undone_alone_when_kafka_refuses_to_hear_of_it(call: Call, error: HoldfastError) -> None:
+    driver = in_flight()
+    driver.broker.fail(call, error)
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD[:1]])
+    assert [mark.n for mark in marks(driver)] == [0, 1, 2]
+    rolled = events(driver, "rolled_back")
+    assert [event["records"] for event in rolled] == ([1] if isinstance(error, TransactionAborted) else [])
+
+
+def test_a_record_that_fails_ahead_leaves_what_is_committing_alone() -> None:
+    driver = in_flight(Picky)
+    calls: list[str] = []
+    driver.broker.on_call = calls.append
+    with pytest.raises(HandlerFailed, match="@4"):
+        driver.feed(Op("bad"))
+    assert [call for call in calls if call in ("commit", "abort")] == ["commit", "commit"]
+    driver.withdraw()
+    driver.feed(AHEAD[1])
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD[:2]])
+
+
+def test_a_record_that_fails_ahead_of_a_commit_that_fails_is_found_again() -> None:
+    driver = in_flight(Picky)
+    driver.broker.fail("offsets", TransactionAborted("no"))
+    with pytest.raises(HandlerFailed, match="@4"):
+        driver.feed(Op("bad"))
+    driver.withdraw()
+    assert agrees(driver, [*OLDER, *AHEAD[:1]])
+
+
+def test_the_record_whose_output_is_refused_is_found_among_those_ahead() -> None:
+    driver = in_flight(ahead=2)
+    driver.broker.fail("send", MessageRefused("too large"), times=1)
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD[:2]])
+    driver = in_flight(ahead=1)
+    driver.broker.fail("send", MessageRefused("too large"), times=1_000)
+    with pytest.raises(OutputRefused, match="@3"):
+        driver.commit()
+    assert marks(driver)[-1].positions == {"input": 3}
+
+
+@pytest.mark.parametrize("call", ["offsets", "commit", "begin"])
+def test_fenced_with_a_transaction_ahead_is_final(call: Call) -> None:
+    driver = in_flight()
+    driver.broker.fail(call, ProducerFenced("epoch"))
+    with pytest.raises(Fenced):
+        driver.commit()
+    driver.restore()
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD[:1]])
+
+
+def test_killed_with_both_open_the_next_owner_handles_both() -> None:
+    driver = in_flight()
+    driver.crash()
+    driver.restore()
+    driver.commit()
+    assert agrees(driver, [*OLDER, *AHEAD[:1]])
+
+
+def test_a_full_never_sees_what_is_committing_or_ahead() -> None:
+    """Every slice reads committed state: a full of the middle of it all restores to what the marks say."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=7))
+    sliced(driver)
+    ops = [Op(f"k{i % 40}", i, size=900) for i in range(400)]
+    for i, op in enumerate(ops):
+        if i == 120:
+            driver._lanes[0].live().ask_full()
+        driver.clock.advance(0.01)
+        driver.feed(op)
+    driver.commit()
+    full = next(mark.fulls[0] for mark in marks(driver) if mark.fulls)
+    assert full.through > full.first
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, ops)
+    assert events(driver, "restored")[-1]["full"] == full.offset
+
+
+steps = st.lists(
+    st.one_of(
+        st.integers(0, 3),
+        st.sampled_from(["offsets", "commit", "increment", "send", "begin", "tick", "crash", "poison", "rebalance"]),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_whatever_happens_everything_is_exactly_once(steps: list[int | str]) -> None:
+    driver = Driver(Picky, autocommit=False)
+    driver.position()
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=2))
+    ops: list[Op] = []
+    for step in steps:
+        match step:
+            case int():
+                ops.append(Op(f"k{step}", len(ops), close=step == 3 and len(ops) % 2 == 0))
+                driver.feed(ops[-1])
+            case "tick":
+                driver.advance(0.06)
+            case "crash":
+                driver.crash()
+                driver.restore()
+            case "rebalance":
+                driver.rebalance()
+            case "poison":
+                with pytest.raises(HandlerFailed):
+                    driver.feed(Op("bad"))
+                driver.withdraw()
+            case "commit":
+                driver.broker.fail("commit", OutcomeUnknown("?"), after=len(ops) % 2 == 0)
+            case "offsets" | "increment" | "send" | "begin":
+                driver.broker.fail(step, TransactionAborted("no"))
+    driver.commit()
+    assert agrees(driver, ops)

@@ -1,0 +1,48 @@
+"""One call on a thread of its own, while the caller computes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Beside(Protocol):
+    """A call that is under way; both belong to the thread that began it."""
+
+    @property
+    def done(self) -> bool:
+        """It has ended, well or badly."""
+        ...
+
+    def wait(self) -> None:
+        """Until the call has ended; raises what it raised."""
+        ...
+
+
+#: begins a call; the name is for its thread
+BesideOf = Callable[[Callable[[], None], str], Beside]
+
+
+class Background:
+    """Starts at once. The thread is a daemon: a call that Kafka does not answer keeps no process from ending."""
+
+    def __init__(self, call: Callable[[], None], name: str) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+            self._error = error

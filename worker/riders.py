@@ -1,0 +1,116 @@
+"""What rides along with a transaction: whether it carries a delta, the fulls its mark names, the effects it owes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from holdfast.snapshot.records import Effect, Mark
+from holdfast.snapshot.restore import Restored
+from holdfast.snapshot.state import Frozen
+from holdfast.worker.beside import Beside
+from holdfast.worker.committer import Closing
+from holdfast.worker.engine import Engine
+from holdfast.worker.fulls import Fulls
+from holdfast.worker.policy import SnapshotPolicy
+from holdfast.worker.tools import Tools
+
+#: side effects owed at which no more records are taken: every mark names them all, and has to fit a message
+_OWED = 10_000
+
+
+class Flight(NamedTuple):
+    """A transaction whose commit is under way, and what has to wait for its end."""
+
+    commit: Beside
+    closing: Closing
+    effects: Sequence[Effect]
+    records: int
+    outputs: int
+    #: monotonic seconds
+    began: float
+
+
+class Riders:
+    """Used by the partition's thread."""
+
+    def __init__(self, tools: Tools, engine: Engine, mark: Mark) -> None:
+        self._tools, self._engine = tools, engine
+        now = tools.clock()
+        self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
+        self.fulls = Fulls(tools, engine.state, self._snapshots, mark)
+        name = f"effects-{tools.place.partition}"
+        self._effects = tools.effects(engine.handler, name, partial(_effect_failed, tools))
+        #: with the first delta: the transaction from which on the deltas hold every change
+        self._reach: int | None = None
+
+    def inherit(self, restored: Restored) -> None:
+        """What the restore found: what a full would save the next one, and fulls that are none (rule C4)."""
+        self._snapshots.bytes, self._snapshots.entries = restored.unsaved_bytes, restored.unsaved_keys
+        self._snapshots.keys = restored.state.keys
+        self.fulls.cost.inherit(restored.work, restored.unsaved_bytes)
+        self.fulls.refs = tuple(ref for ref in self.fulls.refs if ref not in restored.unusable)
+        # What the gap wrote is in the next delta, what came between the last delta and the full in none.
+        if restored.full is not None and restored.mark.last_delta < restored.full.first:
+            self._reach = restored.full.first
+        self.fulls.truncation.sound = {restored.full} if restored.full is not None else set()
+
+    def begin(self, mark: Mark) -> None:
+        """Just before LIVE: effects that an earlier owner may not have run."""
+        self._effects.submit(mark.effects)
+
+    def ask_full(self) -> None:
+        """Take a full from the next commit boundary on."""
+        self._snapshots.asked = True
+
+    def burdened(self, flight: Flight | None) -> bool:
+        """Too many effects are owed: no more records now."""
+        uncommitted = len(self._engine.effects) + (len(flight.effects) if flight else 0)
+        return len(self._effects.owed()) + uncommitted >= _OWED
+
+    def mark_due(self, mark: Mark, now: float) -> bool:
+        """A mark without records has something to say: a full, or that effects are done."""
+        return self.fulls.mark_due(now) or (len(mark.effects) > 0 and not self._effects.owed())
+
+    def closing(self, position: int, frozen: Frozen, noted: Sequence[Effect], now: float) -> Closing:
+        """What the mark of this transaction will say."""
+        delta = self._engine.state.delta(frozen) if self._snapshots.delta_due(now) else None
+        owed = (*self._effects.owed(), *noted)
+        commands = tuple(self._engine.take_commands())
+        reach = self._reach if delta is not None else None
+        return Closing(position, frozen, delta, self.fulls.next_refs(), owed, commands, reach)
+
+    def committed(self, mark: Mark, flight: Flight, increment_bytes: int) -> None:
+        """The transaction is the truth: start what had to wait for it."""
+        self._effects.submit(flight.effects)
+        changes = flight.closing.frozen.changes
+        self._snapshots.committed(
+            self._tools.clock(),
+            delta=mark.delta,
+            # A mark alone is nothing that a full would save: an idle partition takes no further ones.
+            increment_bytes=increment_bytes if changes or flight.records else 0,
+            entries=sum(len(change.keys) for change in changes),
+            keys=mark.keys,
+        )
+
+    def finish(self, mark: Mark, wait: float) -> bool:
+        """Before a drain ends: give effects `wait` seconds. True: a last mark has something to say."""
+        return len(self._effects.close(wait)) != len(mark.effects) or self.fulls.pending
+
+    def close(self) -> None:
+        """Let go of what runs beside; nothing is committed here."""
+        self.fulls.close()
+        self._effects.close(0.0)
+
+
+def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:
+    """No method: the runner's thread must not keep a Live, and with it a state, that is gone."""
+    tools.metrics.effect_failures.inc()
+    tools.log.warning(
+        "effect_failed",
+        function=effect.function,
+        key=effect.key,
+        attempt=attempt,
+        cause=f"{type(error).__name__}: {error}",
+    )

@@ -1,0 +1,299 @@
+"""Handle records, commit them, undo what could not commit: the transactions of one live partition (rules T2-T7).
+
+At most two transactions exist at a time. The older one has been closed: its writes are frozen, and it commits beside
+the worker's thread. The younger one is *ahead*: its records are handled, its outputs wait in memory, and Kafka hears
+of it only after the older one has ended well. If that ends badly both are rolled back, and their records come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    KafkaTrouble,
+    Lost,
+    MessageRefused,
+    OutcomeUnknown,
+    OutputRefused,
+    ProducerFenced,
+    TransactionAborted,
+)
+from holdfast.output import Sent
+from holdfast.ports import Membership
+from holdfast.record import Message
+from holdfast.snapshot.records import Mark
+from holdfast.worker.committer import Committer
+from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.ownership import await_newer_membership
+from holdfast.worker.policy import CommitPolicy
+from holdfast.worker.refusals import fenced, refused
+from holdfast.worker.riders import Flight, Riders
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Tools
+from holdfast.worker.work import Work, offset
+
+#: aborts in a row, without a commit between, after which the partition fails
+_ABORTS = 10
+
+
+class ProducerDropped(Exception):
+    """The producer must be replaced, and the last mark settles how its last transaction ended."""
+
+
+class Transacting:
+    """Used by the partition's thread. What it holds in memory survives a replaced producer (rule T4)."""
+
+    def __init__(self, tools: Tools, signals: Signals, engine: Engine, committer: Committer, riders: Riders) -> None:
+        self._tools, self._signals, self._engine = tools, signals, engine
+        self.committer, self._riders = committer, riders
+        self.policy = CommitPolicy(tools.settings.commit, last_commit=tools.clock())
+        self.work = Work()
+        #: the commit that is under way
+        self._flight: Flight | None = None
+        #: outputs of the transaction that is ahead of it
+        self._ahead: list[Sent] = []
+        self._outputs = 0
+        self._aborts = 0
+        #: what the last commit was tried with
+        self._used = Membership(-1, None, "")
+        #: next offset to handle, and the highest one ever: below it records are handled again
+        self.position = self._reached = committer.position
+
+    @property
+    def redoing(self) -> bool:
+        """Records were rolled back and are not committed again yet."""
+        return self.committer.position < self._reached
+
+    @property
+    def in_flight(self) -> bool:
+        return self._flight is not None
+
+    @property
+    def burdened(self) -> bool:
+        return self._riders.burdened(self._flight)
+
+    @property
+    def landed(self) -> bool:
+        """The commit that was under way has ended: `settle` will not block."""
+        return self._flight is not None and self._flight.commit.done
+
+    # Handling
+
+    def handle(self, messages: Sequence[Message]) -> None:
+        """Run the handler and send what it sent; whatever is refused ends in an undo, so nothing is half done.
+
+        Raises as all of this: PartitionError, or ProducerDropped.
+        """
+        try:
+            self._try(self._process, messages)
+        except Poisoned as poison:
+            if self._land():
+                self.work.fail_at(poison)
+                self._undo()
+        except MessageRefused as error:
+            self._blame(messages, error)
+
+    def _process(self, messages: Sequence[Message]) -> None:
+        if not self.committer.is_open:
+            self._require_clean_producer()
+        self.policy.handled(len(messages), self._tools.clock())
+        self._engine.run(messages, one_by_one=self.work.is_careful(messages))
+        outputs = self._engine.take_outputs()
+        self._outputs += len(outputs)
+        if self._flight is None:
+            self.committer.send(outputs)
+        else:
+            self._ahead += outputs
+        self.position = offset(messages[-1]) + 1
+
+    def _blame(self, messages: Sequence[Message], error: MessageRefused) -> None:
+        """Something that was sent is refused: find the record that sent it."""
+        if len(messages) > 1:
+            self.work.suspect()
+        else:
+            at = offset(messages[0])
+            self.work.fail_at(Poisoned(at, self._refused(f"an output was refused: {error}", at)))
+        self._undo()
+
+    # Committing
+
+    def commit(self) -> None:
+        """Outputs, delta, mark and offsets become visible together, or the transaction is undone and handled again."""
+        if self.begin_commit():
+            self.settle()
+
+    def begin_commit(self) -> bool:
+        """Close the transaction and let it commit beside, once the one before it is settled. False: it was undone."""
+        return self.settle() and self._try(self._launch)
+
+    def settle(self) -> bool:
+        """Wait for the commit that is under way, if any, and send what is ahead of it. False: all was undone."""
+        if self._flight is None:
+            return True
+        return self._land() and self._try(self._catch_up)
+
+    def _launch(self) -> None:
+        if not self.committer.is_open:
+            self._require_clean_producer()
+        now = self._tools.clock()
+        used = self._used = self._tools.membership()
+        if used.metadata is None:
+            raise TransactionAborted("the group metadata is not known yet", stale=True)
+        frozen, effects = self._engine.freeze(), self._engine.take_effects()
+        closing = self._riders.closing(self.position, frozen, effects, now)
+        committer = self.committer
+        try:
+            parts = committer.pack(closing)
+        except MessageRefused as error:
+            raise self._refused(str(error), committer.position) from error
+        call = partial(committer.commit, closing, parts, used.metadata)
+        begun = self._tools.beside(call, f"commit-{self._tools.place.partition}")
+        self._flight = Flight(begun, closing, effects, self.policy.close(), self._outputs, now)
+        self.work.close()
+        self._outputs = 0
+
+    def _land(self) -> bool:
+        """False: the commit that was under way, and what is ahead of it, was undone."""
+        return self._flight is None or self._try(self._await, self._flight)
+
+    def _await(self, flight: Flight) -> None:
+        try:
+            flight.commit.wait()
+        except MessageRefused as error:
+            raise self._refused(str(error), self.committer.position) from error
+        self._committed(flight)
+
+    def _committed(self, flight: Flight) -> None:
+        """The mark is the truth now: let memory follow, then whatever had to wait for it."""
+        mark = self.committer.committed()
+        self._engine.state.commit(flight.closing.frozen, delta=mark.delta)
+        self._flight, self._aborts = None, 0
+        self.work.committed()
+        self._count(flight, mark)
+        self.policy.committed(self._tools.clock())
+        self._riders.committed(mark, flight, self.committer.increment_bytes)
+        self._riders.fulls.boundary(mark)
+
+    def _catch_up(self) -> None:
+        """Kafka is told of the transaction that was ahead."""
+        if self.policy.since is None:
+            return
+        self._require_clean_producer()
+        ahead, self._ahead = self._ahead, []
+        try:
+            self.committer.send(ahead)
+        except MessageRefused:
+            self._undo()  # handled again with nothing in flight, the record is found
+
+    def _count(self, flight: Flight, mark: Mark) -> None:
+        metrics = self._tools.metrics
+        metrics.commit_seconds.observe(self._tools.clock() - flight.began)
+        metrics.transaction("committed")
+        metrics.records.inc(flight.records)
+        metrics.outputs.inc(flight.outputs)
+        metrics.position.set(self.committer.position)
+        metrics.keys.set(mark.keys)
+        metrics.increment_bytes.inc(self.committer.increment_bytes)
+
+    # Undoing
+
+    def _try(self, step: Callable[..., None], *args: object) -> bool:
+        """False: the step could not be done while the partition is ours, and all that is uncommitted was undone.
+
+        Not for a lambda: the frames of a kept error hold its closure, and with it the state.
+        """
+        try:
+            step(*args)
+        except TransactionAborted as error:
+            self._redo(error)
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except OutcomeUnknown as error:
+            self._tools.metrics.transaction("unknown")
+            raise ProducerDropped(f"the outcome of the transaction is unknown: {error}") from error
+        else:
+            return True
+        return False
+
+    def _undo(self) -> int:
+        """Abort, and set memory back to the last commit (rules T4, T5); how many records will be handled again."""
+        try:
+            self.committer.abort()
+            self._tools.metrics.transaction("aborted")
+            # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).
+            self._require_clean_producer()
+        except ProducerFenced as error:
+            raise self._fenced(error) from error
+        except (OutcomeUnknown, TransactionAborted) as error:
+            raise ProducerDropped(f"the abort's outcome is unknown: {error}") from error
+        return self._forget()
+
+    def _forget(self) -> int:
+        self._flight, self._ahead, self._outputs = None, [], 0
+        self._engine.rollback()
+        self.policy.close()
+        self._reached = max(self._reached, self.position)
+        self.position = self.committer.position
+        return self.work.undo()
+
+    def _redo(self, error: TransactionAborted) -> None:
+        """Undo what is uncommitted, and its records come again."""
+        self._aborts += 1
+        count = self._undo()
+        self._tools.log.warning("rolled_back", cause=str(error), records=count, position=self.position)
+        if error.stale:
+            await_newer_membership(self._tools, self._signals, self._used)
+            self._signals.pause(min(0.01 * 2**self._aborts, 1.0))
+        elif self._aborts > _ABORTS:
+            raise self._refused(
+                f"{self._aborts} transactions in a row were aborted, the last because {error}", self.position
+            )
+        else:
+            self._signals.pause(min(0.05 * 2**self._aborts, 5.0))
+
+    def resume(self, mark: Mark, committer: Committer) -> bool:
+        """After a new producer has fenced: keep memory if the last mark allows it (rule T4); False means restore."""
+        expected, previous, flight = self.committer.expected, self.committer.mark, self._flight
+        committer.increment_bytes = self.committer.increment_bytes
+        # Without a mark of our own in the log there is nothing that can have committed.
+        tried = flight is not None and expected.n > previous.n
+        if tried and mark.identity == expected.identity:
+            assert flight is not None
+            self.committer = committer
+            self._committed(flight)
+        elif mark.identity == previous.identity:
+            self.committer = committer
+        else:
+            return False
+        self._forget()
+        return True
+
+    def abandon(self) -> None:
+        """The partition fails: abort what is open, or its readers would wait for the transaction to time out."""
+        with suppress(KafkaTrouble):
+            if self._flight is not None:
+                self._flight.commit.wait()
+                self.committer.committed()
+        try:
+            self.committer.abort()
+        except KafkaTrouble as error:
+            self._tools.log.warning("kafka_retry", doing="abort before failing", cause=str(error))
+
+    # Failing
+
+    def _require_clean_producer(self) -> None:
+        """Asked before every begin (rule T2)."""
+        taint = self.committer.producer.tainted
+        if taint:
+            raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
+
+    def _refused(self, why: str, position: int) -> OutputRefused:
+        return refused(self._tools.place, why, position)
+
+    def _fenced(self, error: HoldfastError) -> Fenced | Lost:
+        self._tools.metrics.transaction("fenced")
+        return fenced(self._tools.place, error, self.committer.position, lost=self._signals.lost())
