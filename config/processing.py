@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from holdfast.config.options import check_section, choice, count, flag, seconds, size
+from holdfast.config.options import check_section, choice, count, flag, seconds, size, text
 
 DAY: Final = 86_400.0
 
@@ -110,6 +110,13 @@ class SnapshotSettings:
         "Size of one chunk of a full before compression; some hundred keys restore fastest.",
         low=4096,
         high=50_000_000,
+    )
+
+    local_dir: str = text(
+        "",
+        "A directory on a local disk that keeps the newest full of each partition, so that a restart need not download "
+        "it; as large as the state of all partitions that were ever here. It is used only when the manifest in Kafka "
+        "names exactly its chunks, and the digest proves the result. Empty: none.",
     )
 
     def __post_init__(self) -> None:

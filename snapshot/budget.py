@@ -139,7 +139,7 @@ def _or(measured: float | None, usual: float) -> float:
 
 
 def _times(spent: float, default: float, before: float | None) -> float | None:
-    if default < _TELLING:
+    if default < _TELLING or spent == 0.0:
         return before
     return min(_SLOWEST, max(_FASTEST, spent / default))
 

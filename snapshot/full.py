@@ -6,8 +6,8 @@ A `FullWriter` belongs to the partition's own thread. It never waits: each call 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -154,6 +154,18 @@ def _size(changes: Changes) -> int:
     return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
 
 
+class Watch(Protocol):
+    """What is told while a full is loaded."""
+
+    def found(self, manifest: Manifest, data: bytes) -> None:
+        """The manifest, and the frame that it came in; its chunks follow."""
+        ...
+
+    def chunk(self, data: bytes) -> None:
+        """The next chunk's frame, verified."""
+        ...
+
+
 def load(
     reader: Reader,
     place: Place,
@@ -163,17 +175,24 @@ def load(
     decoder: EntryDecoder,
     *,
     replayed: bool = False,
+    watch: Watch | None = None,
+    elsewhere: Callable[[bytes], Iterator[bytes]] | None = None,
 ) -> Manifest:
     """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
+
+    `elsewhere` gives the chunks of the full with a manifest of these bytes; without it they come from Kafka.
 
     :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.
     """
     try:
-        manifest = _manifest(reader, place, ref)
+        data, manifest = _manifest(reader, place, ref)
         refusal = place.refuses(manifest, mark, replayed=replayed)
         if refusal:
             raise FullUnusable(refusal)
-        _load_chunks(reader, place, manifest, ref.offset, state, decoder)
+        if watch is not None:
+            watch.found(manifest, data)
+        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset)
+        _load_chunks(frames, manifest, state, decoder, watch)
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
     except frame.UnknownFormat as error:
@@ -183,36 +202,47 @@ def load(
     return manifest
 
 
-def _manifest(reader: Reader, place: Place, ref: FullRef) -> Manifest:
+def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manifest]:
     start, end = reader.bounds(place.names.full, place.partition)
     if not start <= ref.low or not ref.offset < end:
         raise FullUnusable(f"its records are gone: the topic holds offsets {start} to {end}")
     for batch in reader.read(place.names.full, place.partition, ref.offset, ref.offset + 1):
         for message in batch:
-            record = records.unpack(message.value())
+            data = message.value()
+            record = records.unpack(data)
             if isinstance(record, Manifest):
-                return record
+                return data, record
     raise FullUnusable(f"there is no manifest at offset {ref.offset}")
 
 
-def _load_chunks(
-    reader: Reader, place: Place, manifest: Manifest, end: int, state: State, decoder: EntryDecoder
-) -> None:
-    """Retried or doubled chunks are fine, foreign ones are passed over; a missing or damaged one is not."""
-    wanted, seen = len(manifest.checksums), 0
-    if wanted == 0:
+def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[bytes]:
+    """What may be chunks of this full, in order, from wherever it is kept; `end` is the manifest's offset.
+
+    :raises FullUnusable: the store that holds it cannot be read.
+    """
+    if not manifest.checksums:
         return
     for batch in reader.read(place.names.full, place.partition, manifest.low, end):
         for message in batch:
             data = message.value()
-            if frame.kind_of(data) != b"C":
-                continue
-            chunk = records.unpack(data)
-            if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
-                continue
-            if chunk.i != seen or frame.body_checksum(data) != manifest.checksums[seen]:
-                raise FullUnusable(f"chunk {seen} of {wanted} is missing or damaged")
-            state.load(decoder.decode(chunk.entry))
-            seen += 1
+            if frame.kind_of(data) == b"C":
+                yield data
+
+
+def _load_chunks(
+    frames: Iterator[bytes], manifest: Manifest, state: State, decoder: EntryDecoder, watch: Watch | None
+) -> None:
+    """Retried or doubled chunks are fine, foreign ones are passed over; a missing or damaged one is not."""
+    wanted, seen = len(manifest.checksums), 0
+    for data in frames:
+        chunk = records.unpack(data)
+        if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
+            continue
+        if chunk.i != seen or frame.body_checksum(data) != manifest.checksums[seen]:
+            raise FullUnusable(f"chunk {seen} of {wanted} is missing or damaged")
+        state.load(decoder.decode(chunk.entry))
+        seen += 1
+        if watch is not None:
+            watch.chunk(data)
     if seen != wanted:
         raise FullUnusable(f"{seen} of {wanted} chunks are there")

@@ -75,8 +75,8 @@ class Progress:
 
     def spent(self, total: float) -> Spent:
         """The seconds of a restore that took `total`, by step; what is left of it was no step's."""
-        full, increments, digest = (self._seconds(name) for name in ("full", "increments", "digest"))
-        return Spent(max(0.0, total - full - increments - digest), full, increments, digest)
+        full, local, increments, digest = map(self._seconds, ("full", "local", "increments", "digest"))
+        return Spent(max(0.0, total - full - local - increments - digest), full, increments, digest)
 
     def _seconds(self, name: str) -> float:
         return self.done[name].seconds if name in self.done else 0.0

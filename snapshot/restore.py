@@ -20,9 +20,11 @@ from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.budget import Spent, Workload
 from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.full import FullUnusable, load
+from holdfast.snapshot.full import FullUnusable
 from holdfast.snapshot.garbage import no_collection
 from holdfast.snapshot.last import last_mark
+from holdfast.snapshot.loading import Loading
+from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
@@ -52,6 +54,8 @@ class Restored(msgspec.Struct, frozen=True):
     #: what there was to do, and how long each part of it took: the gap is still to be replayed
     work: Workload = Workload()
     spent: Spent = Spent()
+    #: the full came from the local disk
+    from_disk: bool = False
 
 
 def restore(
@@ -62,10 +66,12 @@ def restore(
     clock: Clock,
     attempts: int = 3,
     progress: Progress | None = None,
+    local: LocalFulls | None = None,
 ) -> Restored:
     """The newest committed state of a partition; started over `attempts` times when truncation overtakes it (rule C5).
 
     `progress` is moved while it goes on; its steps are those of the attempt that succeeded.
+    `local` may save the download of the full.
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
@@ -76,7 +82,7 @@ def restore(
     for attempt in range(1, attempts + 1):
         try:
             with no_collection:
-                run = _Restore(reader, place, new_state, note, progress)
+                run = _Restore(reader, place, new_state, note, progress, local)
                 state, mark, position, full, deltas = run.run()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
@@ -84,7 +90,18 @@ def restore(
             unsaved = run.unsaved_bytes, run.unsaved_keys, tuple(run.unusable)
             seconds, gap = clock() - began, max(0, mark.positions[place.input] - position)
             work = run.workload(gap)
-            return Restored(state, mark, position, full, deltas, seconds, *unsaved, work, progress.spent(seconds))
+            return Restored(
+                state,
+                mark,
+                position,
+                full,
+                deltas,
+                seconds,
+                *unsaved,
+                work,
+                progress.spent(seconds),
+                "local" in progress.done,
+            )
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
         f"`holdfast retry {place.partition}` tries again",
@@ -97,10 +114,16 @@ class _Restore:
     """One attempt; thrown away with its half-filled state when it does not succeed."""
 
     def __init__(
-        self, reader: Reader, place: Place, new_state: Callable[[], State], note: Note, progress: Progress
+        self,
+        reader: Reader,
+        place: Place,
+        new_state: Callable[[], State],
+        note: Note,
+        progress: Progress,
+        local: LocalFulls | None,
     ) -> None:
         self.reader, self.place, self.note = WatchedReader(reader, progress), place, note
-        self.progress = progress
+        self.progress, self.local = progress, local
         progress.done.clear()
         self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
@@ -183,10 +206,29 @@ class _Restore:
 
     def _from(self, mark: Mark, ref: FullRef | None, replayed: bool) -> tuple[int, int]:
         """The position of the newest state that follows from this base, and how many deltas it took."""
-        manifest = None
-        if ref is not None:
-            self.progress.enter("full", ref.low, ref.offset)
-            manifest = load(self.reader, self.place, ref, mark, self.state, self.decoder, replayed=replayed)
+        if ref is None:
+            return self._lead_on(mark, None, None, replayed)
+        if self.local is not None and self.local.has(ref):
+            try:
+                return self._load(Loading(ref, self.progress, self.local, from_disk=True), mark, ref, replayed)
+            except (FullUnusable, DigestMismatch):
+                self._empty()  # the disk was wrong, which says nothing of Kafka
+        return self._load(Loading(ref, self.progress, self.local, from_disk=False), mark, ref, replayed)
+
+    def _load(self, loading: Loading, mark: Mark, ref: FullRef, replayed: bool) -> tuple[int, int]:
+        try:
+            manifest = loading.run(self.reader, self.place, mark, self.state, self.decoder, replayed=replayed)
+            found = self._lead_on(mark, ref, manifest, replayed)
+        except (FullUnusable, DigestMismatch) as error:
+            loading.failed(str(error))
+            raise
+        except BaseException:
+            loading.drop()
+            raise
+        loading.proven()
+        return found
+
+    def _lead_on(self, mark: Mark, ref: FullRef | None, manifest: Manifest | None, replayed: bool) -> tuple[int, int]:
         position, deltas = self._deltas(mark, manifest, replayed)
         if replayed:
             start, _ = self.reader.bounds(self.names.input, self.partition)
@@ -204,8 +246,14 @@ class _Restore:
         if ref is not None:
             self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": finding})
             self.unusable.append(ref)
+        self._empty()
+
+    def _empty(self) -> None:
+        """Begin anew with an empty state."""
         self.state = self.new_state()
         self.progress.watch(self.state)
+        self.progress.leave()
+        self.progress.done.clear()
         self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
 
     def _check_versions(self, mark: Mark) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
+from holdfast.config.processing import SnapshotSettings
+from holdfast.observe import Event, Log
 from holdfast.snapshot.budget import Speeds, Workload, full_wanted
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.state import State
@@ -11,16 +15,15 @@ from holdfast.worker.policy import SnapshotPolicy
 
 #: bytes of a key and its value in a full, where neither a full nor a delta tells better
 _ENTRY_BYTES = 64
+#: seconds between two warnings
+_TELL_EVERY = 600.0
 
 
 class RestoreCost:
-    """Follows the marks and fulls of a live partition; used by its thread, `seconds` may be read by any.
+    """Follows the marks and fulls of a live partition; used by its thread, `seconds` may be read by any."""
 
-    `budget` is in seconds; 0 where none is set.
-    """
-
-    def __init__(self, budget: float, speeds: Speeds, policy: SnapshotPolicy, state: State, mark: Mark) -> None:
-        self.budget, self._speeds, self._policy, self._state = budget, speeds, policy, state
+    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, state: State, mark: Mark) -> None:
+        self._speeds, self._policy, self._state = speeds, policy, state
         self._n, self._seen_bytes = mark.n, 0
         #: what the newest full that a mark refers to would leave to do
         self.work = Workload(keys=mark.keys)
@@ -70,14 +73,7 @@ class RestoreCost:
         )
         self._predict()
 
-    @property
-    def full_due(self) -> bool:
-        """Before the budget would be exceeded."""
-        if self.budget <= 0:
-            return False
-        return full_wanted(self.budget, self._with_a_full(), self.seconds)
-
-    def _with_a_full(self) -> float:
+    def with_a_full(self) -> float:
         """Seconds of a restore, were there a full of now."""
         work = self.work
         if work.full_keys:
@@ -89,3 +85,31 @@ class RestoreCost:
 
     def _predict(self) -> None:
         self.seconds = self._speeds.now.predict(self.work).total
+
+
+class RestoreBudget:
+    """`snapshot.restore_budget`: asks for a full, or for a compaction where fulls are left to that."""
+
+    def __init__(self, settings: SnapshotSettings, cost: RestoreCost, log: Log) -> None:
+        self._seconds = 0.0 if settings.restore_budget == "off" else settings.restore_budget
+        self._fulls, self._cost, self._log = settings.periodic_full, cost, log
+        self._told = -math.inf
+
+    def asks(self, now: float) -> bool:
+        """The budget would soon be exceeded, and a full by this worker helps."""
+        budget, cost = self._seconds, self._cost
+        if budget <= 0:
+            return False
+        if not full_wanted(budget, cost.with_a_full(), cost.seconds):
+            if cost.seconds > budget:
+                self._tell(now, "restore_over_budget", "a full would not help: more partitions, or more budget")
+            return False
+        if not self._fulls:
+            self._tell(now, "compaction_wanted", "snapshot.periodic_full is off: run `holdfast compact`")
+        return self._fulls
+
+    def _tell(self, now: float, event: Event, cause: str) -> None:
+        if now - self._told >= _TELL_EVERY:
+            self._told = now
+            seconds = round(self._cost.seconds, 3)
+            self._log.warning(event, restore_seconds=seconds, budget=self._seconds, cause=cause)

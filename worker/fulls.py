@@ -6,20 +6,18 @@ import math
 from collections.abc import Callable
 
 from holdfast.errors import KafkaTrouble
-from holdfast.observe import Event
 from holdfast.ports import Bounds, FullSink
 from holdfast.snapshot.full import FullWriter
 from holdfast.snapshot.records import FullRef, Mark
 from holdfast.snapshot.state import State
-from holdfast.worker.cost import RestoreCost
+from holdfast.worker.copying import Copying
+from holdfast.worker.cost import RestoreBudget, RestoreCost
 from holdfast.worker.policy import SnapshotPolicy
 from holdfast.worker.tools import Tools
 from holdfast.worker.truncation import Truncation
 
 #: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
 _FORCE_AFTER = 5.0
-#: seconds between two warnings of a restore that takes longer than its budget
-_TELL_BUDGET_EVERY = 600.0
 #: of a partition's time that a full may take
 _SHARE = 0.3
 #: how many seconds a stop waits for fulls to be read back; what it did not delete the next owner's full will
@@ -39,11 +37,11 @@ class Fulls:
         self._tools, self._state, self._policy = tools, state, policy
         self._settings = tools.settings.snapshot
         self.refs = mark.fulls
-        budget = self._settings.restore_budget
-        self.cost = RestoreCost(0.0 if budget == "off" else budget, tools.speeds, policy, state, mark)
+        self.cost = RestoreCost(tools.speeds, policy, state, mark)
+        self._budget = RestoreBudget(self._settings, self.cost, tools.log)
+        self._copying = Copying(tools.local())
         #: keys and bytes of the full that was written last
         self._size = 0, 0
-        self._budget_told = -math.inf
         self._asked: Asked | None = None
         self._bounds: Bounds | None = None
         self._valid_from = -1
@@ -93,27 +91,11 @@ class Fulls:
     def _due(self, mark: Mark) -> bool:
         """By the settings, or because a command's mark asks for it, also of an earlier owner."""
         now = self._tools.clock()
-        return self._policy.full_due(now) or self._budget_asks(now) or (mark.take > 0 and now >= self._again)
+        return self._policy.full_due(now) or (now >= self._again and (mark.take > 0 or self._budget.asks(now)))
 
     def _count_cost(self, mark: Mark) -> None:
         self.cost.marked(mark)
         self._tools.metrics.restore_predicted.set(self.cost.seconds)
-
-    def _budget_asks(self, now: float) -> bool:
-        """The restore budget would soon be exceeded, and a full helps; where those are off, a compaction is wanted."""
-        if not self.cost.full_due:
-            if 0 < self.cost.budget < self.cost.seconds:
-                self._tell_budget(now, "restore_over_budget", "a full would not help: more partitions, or more budget")
-            return False
-        if not self._settings.periodic_full:
-            self._tell_budget(now, "compaction_wanted", "snapshot.periodic_full is off: run `holdfast compact`")
-        return self._settings.periodic_full and now >= self._again
-
-    def _tell_budget(self, now: float, event: Event, cause: str) -> None:
-        if now - self._budget_told >= _TELL_BUDGET_EVERY:
-            self._budget_told = now
-            seconds = round(self.cost.seconds, 3)
-            self._tools.log.warning(event, restore_seconds=seconds, budget=self.cost.budget, cause=cause)
 
     def between(self, mark: Mark) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
@@ -172,6 +154,7 @@ class Fulls:
     def close(self) -> None:
         self._drop_writer()
         self.truncation.close()
+        self._copying.close()
 
     def _prepare(self, mark: Mark) -> None:
         if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
@@ -196,7 +179,7 @@ class Fulls:
 
     def _start(self, mark: Mark, bounds: Bounds) -> None:
         newest = self.refs[0].offset if self.refs else -1
-        self._sink = self._tools.full_sink()
+        self._sink = self._copying.through(self._tools.full_sink())
         self._writer = FullWriter(
             self._tools.place,
             self._state,
@@ -253,6 +236,7 @@ class Fulls:
             return
         self.refs, self._pending = mark.fulls, None
         self.cost.full_referred(*self._size)
+        self._copying.keep(mark.fulls[0])
         self.truncation.due = len(self.refs) >= self._settings.keep
 
     def _ask(self) -> Asked:
@@ -261,6 +245,7 @@ class Fulls:
 
     def _give_up(self, why: str) -> None:
         self._drop_writer()
+        self._copying.drop()
         self._asked = self._bounds = self._written = self._pending = None
         self._again = self._tools.clock() + _FORCE_AFTER
         self._tools.log.warning("full_given_up", cause=why)

@@ -93,6 +93,7 @@ class Opening:
                 self._tools.clock,
                 self._tools.settings.restore.attempts,
                 self.progress,
+                self._tools.local(),
             )
             behind = self._offset_behind(restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler
-from holdfast.observe import Log, PartitionMetrics
+from holdfast.observe import Event, Log, PartitionMetrics
 from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transactions
 from holdfast.snapshot.budget import Speeds
+from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
 from holdfast.worker.aside import Aside, on_a_thread
 from holdfast.worker.beside import Background, BesideOf
@@ -61,3 +63,13 @@ class Tools:
     aside: Aside = on_a_thread
     #: what a commit runs on while the next records are handled
     beside: BesideOf = Background
+
+    def local(self) -> LocalFulls | None:
+        """The partition's file in `snapshot.local_dir`."""
+        directory = self.settings.snapshot.local_dir
+        if not directory:
+            return None
+        return LocalFulls(Path(directory), self.place.names, self.place.partition, self._tell_local)
+
+    def _tell_local(self, event: Event, fields: dict[str, object]) -> None:
+        (self.log.warning if event == "local_full_failed" else self.log.info)(event, **fields)
