@@ -17,9 +17,9 @@ from holdfast.errors import (
     UnknownSchema,
 )
 from holdfast.ports import Clock, OutOfRange, Reader
-from holdfast.snapshot import digest, frame, records
+from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Spent, Workload
-from holdfast.snapshot.chain import Chain, Increment
+from holdfast.snapshot.following import Following, damaged
 from holdfast.snapshot.full import FullUnusable
 from holdfast.snapshot.garbage import no_collection
 from holdfast.snapshot.last import last_mark
@@ -87,9 +87,9 @@ def restore(
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
         else:
-            unsaved = run.unsaved_bytes, run.unsaved_keys, tuple(run.unusable)
+            unsaved = run.following.unsaved_bytes, run.following.unsaved_keys, tuple(run.unusable)
             seconds, gap = clock() - began, max(0, mark.positions[place.input] - position)
-            work = run.workload(gap)
+            work = run.following.workload(run.manifest, gap)
             return Restored(
                 state,
                 mark,
@@ -128,10 +128,10 @@ class _Restore:
         self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
         progress.watch(self.state)
-        self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
         self.unusable: list[FullRef] = []
         self.findings: list[str] = []
         self.manifest: Manifest | None = None
+        self.following: Following
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
     def run(self) -> tuple[State, Mark, int, FullRef | None, int]:
@@ -140,22 +140,9 @@ class _Restore:
             self.place.check(mark)
             return self._first_that_works(mark)
         except frame.BadFrame as error:
-            raise self._damaged(f"a record cannot be read: {error}") from error
+            raise damaged(self.place, f"a record cannot be read: {error}") from error
         finally:
             self.progress.leave()
-
-    def workload(self, gap: int) -> Workload:
-        """What there was to do, after `run`, with so many records that are still to be replayed."""
-        manifest, read = self.manifest, self.progress.done.get("increments")
-        return Workload(
-            full_keys=manifest.keys if manifest else 0,
-            full_bytes=manifest.size if manifest else 0,
-            transactions=self.transactions,
-            entries=self.unsaved_keys,
-            increment_bytes=read.bytes if read else 0,
-            keys=self.state.keys,
-            gap=gap,
-        )
 
     def _last_mark(self) -> Mark:
         self.progress.enter("mark")
@@ -164,7 +151,7 @@ class _Restore:
             return mark
         start, end = self.reader.bounds(self.names.increment, self.partition)
         if end > 0:
-            raise self._damaged(f"offsets {start} to {end} hold no mark: it was there and is gone")
+            raise damaged(self.place, f"offsets {start} to {end} hold no mark: it was there and is gone")
         raise NoMark(
             f"{self.names.increment} holds no mark, so there is neither a state nor a start position. For a first "
             f"start: "
@@ -229,7 +216,9 @@ class _Restore:
         return found
 
     def _lead_on(self, mark: Mark, ref: FullRef | None, manifest: Manifest | None, replayed: bool) -> tuple[int, int]:
-        position, deltas = self._deltas(mark, manifest, replayed)
+        self.manifest = manifest
+        self.following = Following(self.reader, self.place, self.state, self.decoder, self.progress)
+        position, deltas = self.following.apply(mark, manifest, replayed=replayed)
         if replayed:
             start, _ = self.reader.bounds(self.names.input, self.partition)
             if position < start:
@@ -254,7 +243,6 @@ class _Restore:
         self.progress.watch(self.state)
         self.progress.leave()
         self.progress.done.clear()
-        self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
 
     def _check_versions(self, mark: Mark) -> None:
         """An upcaster that was taken away while values still need it."""
@@ -275,86 +263,5 @@ class _Restore:
             f"changed. Bring the topics back with `holdfast snapshot restore` from a backup, or repair what is named "
             f"and `holdfast retry {self.partition}`; see docs/runbook.md, 'No usable full'",
             topic=self.names.full,
-            partition=self.partition,
-        )
-
-    def _deltas(self, mark: Mark, manifest: Manifest | None, replayed: bool) -> tuple[int, int]:
-        """Apply what came after the base; the position of the newest state, and how many deltas it took.
-
-        `replayed`: the chain is checked and nothing is applied.
-
-        The digest is compared once, at the newest mark whose state this is: before the last slice of a fuzzy full the
-        state is no transaction's (rule S1).
-        """
-        topic, applied = self.names.input, 0
-        self.manifest = manifest
-        position = manifest.positions[topic] if manifest else -1
-        expected = manifest.digest if manifest else b""
-        for increment in self._increments(mark, manifest):
-            self.transactions += 1
-            if position < 0:
-                position, expected = increment.mark.positions[topic], increment.mark.digest
-            if replayed or not increment.mark.delta:
-                continue
-            for part in increment.parts:
-                for raw in part.entries:
-                    changes = self.decoder.decode(raw)
-                    self.state.load(changes)
-                    self.unsaved_keys += len(changes.keys)
-            applied, position, expected = applied + 1, increment.mark.positions[topic], increment.mark.digest
-        self.progress.enter("digest")
-        self.state.loaded()
-        self._check_digest(expected)
-        return position, applied
-
-    def _increments(self, mark: Mark, manifest: Manifest | None) -> Iterator[Increment]:
-        start, end = self.reader.bounds(self.names.increment, self.partition)
-        chain = Chain(self.names.increment, self.partition)
-        if manifest is not None:
-            start = max(start, manifest.increment)
-            chain.last, chain.lineage = manifest.first, manifest.lineage
-        elif mark.adopted > 0:
-            chain.last = mark.adopted - 1  # what came before is another lineage's (rule S6)
-        self.progress.enter("increments", start, end)
-        size = 0
-        for batch in self.reader.read(self.names.increment, self.partition, start, end):
-            for message in batch:
-                data = message.value()
-                increment = chain.feed(message.offset() or 0, records.unpack(data))
-                size += len(data)
-                if increment is None:
-                    continue
-                if increment.parts or increment.mark.positions[self.names.input] != increment.mark.start:
-                    self.unsaved_bytes += size
-                size = 0
-                if manifest is None and chain.first == increment.mark.n:
-                    self._check_beginning(increment)
-                yield increment
-        chain.finish(end)
-        if chain.last is None or chain.last < mark.n:
-            raise self._damaged(f"the chain ends with transaction {chain.last}, the last mark is {mark.n}")
-
-    def _check_beginning(self, increment: Increment) -> None:
-        """Without a full all must be there from an empty state on: the genesis, or an adopt record without a base."""
-        n, adopt = increment.mark.n, increment.adopt
-        if adopt is not None and adopt.base is not None:
-            raise FullUnusable(f"adopt record {n} names a full that the deltas lead on from")
-        if n > 0 and adopt is None:
-            raise FullUnusable(f"the deltas begin with transaction {n}: what was before is gone")
-
-    def _check_digest(self, expected: bytes) -> None:
-        found = digest.to_bytes(self.state.digest)
-        if found != expected:
-            raise DigestMismatch(
-                f"the restored state's digest is {digest.show(found)}, its writer recorded {digest.show(expected)}. "
-                f"Nothing was changed. `holdfast retry {self.partition}` reads again; see docs/runbook.md, 'Digest'",
-                topic=self.names.input,
-                partition=self.partition,
-            )
-
-    def _damaged(self, finding: str) -> DamagedIncrement:
-        return DamagedIncrement(
-            f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment'",
-            topic=self.names.increment,
             partition=self.partition,
         )
