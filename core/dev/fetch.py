@@ -1,4 +1,4 @@
-"""Fetch the broker with the Ivy that PySpark carries. Runs once per machine and broker version."""
+"""Fetch jars with the Ivy that PySpark carries: the broker's, and those that let Spark read Kafka. Once per machine."""
 
 from __future__ import annotations
 
@@ -18,17 +18,25 @@ PYSPARK = "4.0.5"
 PYSPARK_SHA256 = "a0d44b0e7faf0458ad83b7aa664e7ed8b96beed8a55d66ce3b0dfac2309dfca6"
 WANTED = ("ivy-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "slf4j-api-")
 
-# kafka-tools-api holds the interfaces of the console tools; newer releases name it without publishing it.
 IVY = """<ivy-module version="2.0">
-  <info organisation="holdfast" module="broker"/>
+  <info organisation="holdfast" module="wanted"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev={version} conf="default->master,runtime">
-      <exclude org="org.apache.kafka" module="kafka-tools-api"/>
-    </dependency>
+{dependencies}
   </dependencies>
 </ivy-module>
 """
+
+# kafka-tools-api holds the interfaces of the console tools; newer releases name it without publishing it.
+BROKER = """    <dependency org="org.apache.kafka" name="kafka_2.13" rev={version} conf="default->master,runtime">
+      <exclude org="org.apache.kafka" module="kafka-tools-api"/>
+    </dependency>"""
+
+# What the connector needs and PySpark does not bring, each without what it asks for in turn: PySpark has the rest.
+COMPANIONS = (
+    ("org.apache.kafka", "kafka-clients", "3.9.0"),
+    ("org.apache.commons", "commons-pool2", "2.12.0"),
+)
 
 
 def resolve(version: str, target: Path, work: Path, report: Callable[[str], object]) -> None:
@@ -43,14 +51,40 @@ def resolve(version: str, target: Path, work: Path, report: Callable[[str], obje
     ivy = next(logging.glob("ivy-*.jar"))
     ivy = ivy.rename(work / ivy.name)
     report(f"fetching the jars of Kafka {version} (45 MB)")
-    module = work / "ivy.xml"
-    module.write_text(IVY.format(version=quoteattr(version)), encoding="utf-8")
-    command = [java, f"-Divy.default.ivy.user.dir={work}/ivy", "-jar", str(ivy), "-ivy", str(module)]
-    command += ["-cache", f"{work}/cache", "-types", "jar", "bundle"]
-    command += ["-retrieve", f"{target}/libs/[artifact]-[revision].[ext]"]
-    _run(command, f"Kafka {version}")
+    dependency = BROKER.format(version=quoteattr(version))
+    _retrieve([java, "-jar", str(ivy)], dependency, target / "libs", work, f"Kafka {version}")
     if not list((target / "libs").glob("kafka_2.13-*.jar")):
         raise JarsUnavailable(f"there is no Kafka {version} to be had: name another with --kafka-version")
+
+
+def resolve_connector(version: str, target: Path, work: Path, report: Callable[[str], object]) -> None:
+    """Put Spark's Kafka connector `version` and its companions into `target`; `work` is scratch space.
+
+    Raises `JarsUnavailable`.
+    """
+    java = find_java()
+    tools = work / "tools"
+    tools.mkdir()
+    _collect_from_pyspark(tools, work, report)
+    report(f"fetching Spark's Kafka connector {version} (10 MB)")
+    names = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
+    wanted = [("org.apache.spark", name, version) for name in names] + list(COMPANIONS)
+    rows = (
+        f"    <dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(rev)}"
+        ' conf="default->master" transitive="false"/>'
+        for org, name, rev in wanted
+    )
+    ivy = next(tools.glob("ivy-*.jar"))
+    _retrieve([java, "-jar", str(ivy)], "\n".join(rows), target, work, f"Spark's Kafka connector {version}")
+
+
+def _retrieve(ivy: list[str], dependencies: str, target: Path, work: Path, what: str) -> None:
+    module = work / "ivy.xml"
+    module.write_text(IVY.format(dependencies=dependencies), encoding="utf-8")
+    command = [ivy[0], f"-Divy.default.ivy.user.dir={work}/ivy", *ivy[1:], "-ivy", str(module)]
+    command += ["-cache", f"{work}/cache", "-types", "jar", "bundle"]
+    command += ["-retrieve", f"{target}/[artifact]-[revision].[ext]"]
+    _run(command, what)
 
 
 def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], object]) -> None:

@@ -1,10 +1,11 @@
-"""The broker's jars: resolved once by the Ivy inside PySpark, cached outside the tree, checked by checksum.
+"""Jars from Maven: resolved once by the Ivy inside PySpark, cached outside the tree, checked by checksum.
 
-Layout of the cache (`$XDG_CACHE_HOME/holdfast` or `~/.cache/holdfast`), complete or absent, never half done:
+Layout of the cache (`$XDG_CACHE_HOME/holdfast` or `~/.cache/holdfast`); each folder is complete or absent:
 
-    kafka-4.4.0/logging/*.jar   PySpark's log4j, ahead on the class path (Kafka's own packages bring no
-    binding) kafka-4.4.0/libs/*.jar      the broker and what it needs kafka-4.4.0/SHA256SUMS      every jar
-    above
+    kafka-4.4.0/logging/*.jar      PySpark's log4j, ahead on the class path (Kafka's own packages bring no binding)
+    kafka-4.4.0/libs/*.jar         the broker and what it needs
+    spark-kafka-4.0.0/*.jar        what Spark needs to read and write Kafka
+    .../SHA256SUMS                 every jar of that folder
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from importlib import resources
 from pathlib import Path
 
 from holdfast.dev.errors import DevError, JarsDamaged
-from holdfast.dev.fetch import resolve
+from holdfast.dev.fetch import resolve, resolve_connector
 
 DEFAULT_VERSION = "4.4.0"
+CONNECTOR_VERSION = "4.0.0"  # works with every PySpark 4.0.x
 Report = Callable[[str], object]
+Resolve = Callable[[str, Path, Path, Report], None]
 
 
 def cache_root() -> Path:
@@ -39,23 +42,38 @@ def class_path(version: str = DEFAULT_VERSION, *, report: Report = lambda _: Non
     Blocks for a download of about 480 MB the first time (PySpark's archive), 0.1 s after that.
     Raises `JarsUnavailable` without a network, `JarsDamaged` when a checksum differs.
     """
-    home = cache_root() / f"kafka-{version}"
-    if not home.exists():
-        with _lock(cache_root()):
-            if not home.exists():
-                _install(version, home, report)
-    _verify(home)
+    home = _cached("kafka", version, resolve, report)
     return f"{home}/logging/*:{home}/libs/*"
 
 
-def _install(version: str, home: Path, report: Report) -> None:
-    work = Path(tempfile.mkdtemp(prefix=f".kafka-{version}-", dir=home.parent))
+def spark_connector(version: str = CONNECTOR_VERSION, *, report: Report = lambda _: None) -> list[Path]:
+    """Return the jars that let a Spark session read and write Kafka, fetching them on first use.
+
+    For a session on this machine; a cluster's job names the same packages with `spark-submit --packages`.
+    Raises as `class_path` does.
+    """
+    return sorted(_cached("spark-kafka", version, resolve_connector, report).glob("*.jar"))
+
+
+def _cached(kind: str, version: str, fetch: Resolve, report: Report) -> Path:
+    """Return the folder with those jars, all of them there and unchanged."""
+    home = cache_root() / f"{kind}-{version}"
+    if not home.exists():
+        with _lock(cache_root()):
+            if not home.exists():
+                _install(home, shipped_sums(version, kind), lambda to, work: fetch(version, to, work, report))
+    _verify(home)
+    return home
+
+
+def _install(home: Path, expected: dict[str, str], fetch: Callable[[Path, Path], None]) -> None:
+    work = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
     try:
         ready = work / "ready"
         ready.mkdir()
-        resolve(version, ready, work, report)
+        fetch(ready, work)
         sums = {name: _sha256(ready / name) for name in _jars(ready)}
-        _compare(shipped_sums(version), {Path(name).name: value for name, value in sums.items()}, home)
+        _compare(expected, {Path(name).name: value for name, value in sums.items()}, home)
         lines = [f"{value}  {name}\n" for name, value in sums.items()]
         (ready / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
         ready.rename(home)
@@ -63,9 +81,10 @@ def _install(version: str, home: Path, report: Report) -> None:
         shutil.rmtree(work)
 
 
-def shipped_sums(version: str) -> dict[str, str]:
+def shipped_sums(version: str, kind: str = "kafka") -> dict[str, str]:
     """Return jar name -> sha256 as shipped with holdfast; empty for a version that nobody has pinned yet."""
-    listing = resources.files("holdfast") / "deploy" / "kafka" / f"jars-{version}.sha256"
+    name = f"jars-{version}.sha256" if kind == "kafka" else f"jars-{kind}-{version}.sha256"
+    listing = resources.files("holdfast") / "deploy" / "kafka" / name
     return _parse_sums(listing.read_text(encoding="ascii")) if listing.is_file() else {}
 
 
@@ -81,7 +100,7 @@ def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> No
     for name, value in expected.items():
         if actual.get(name) != value:
             state = "is missing" if name not in actual else "has another checksum than recorded"
-            raise JarsDamaged(f"{name} {state}; remove the cached broker and repeat: rm -rf {home}")
+            raise JarsDamaged(f"{name} {state}; remove the cached jars and repeat: rm -rf {home}")
 
 
 def _parse_sums(text: str) -> dict[str, str]:
@@ -109,7 +128,12 @@ def _lock(root: Path) -> Iterator[None]:
 
 def main() -> None:
     """Fill the cache and say what is done: called by script/bootstrap."""
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"bootstrap: {line}\n")
+
     try:
-        class_path(report=lambda line: sys.stderr.write(f"bootstrap: {line}\n"))
+        class_path(report=say)
+        spark_connector(report=say)
     except DevError as error:
         sys.exit(f"bootstrap: {error}")

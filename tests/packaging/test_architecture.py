@@ -42,7 +42,8 @@ LAYERS = {
 INDEPENDENT = ("holdfast.worker", "holdfast.balancer", "holdfast.kafka")  # one layer, not each other
 ONLY_IN = {
     "confluent_kafka": ("holdfast.kafka",),
-    "pyspark": ("holdfast.snapshot.compact",),
+    "pyspark": ("holdfast.snapshot.spark",),
+    "pyarrow": ("holdfast.snapshot.spark",),
     "typer": ("holdfast.ops.cli",),
     "rich": ("holdfast.ops.cli",),
     "pydantic": ("holdfast.config",),

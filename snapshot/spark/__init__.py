@@ -1,0 +1,1 @@
+"""What runs on Spark: folding, export. The only package that imports pyspark; nothing of a worker imports it."""

@@ -1,0 +1,100 @@
+"""Spark sessions: a small one on this machine, or the one that spark-submit has configured.
+
+Two cases, told apart by `SparkOptions.master`:
+
+* `local[...]`: everything comes from here. Executors are threads of one JVM and its Python workers run this very
+  interpreter, so they see what is installed in it, an editable install too. The connector's jars are given as files.
+* anything else (`spark://...`, `yarn`, `k8s://...`, or None under spark-submit): memory, jars (`--packages`) and the
+  executors' Python (`--archives` of a packed environment, `PYSPARK_PYTHON`) are the cluster's affair. Only what a
+  query's result depends on is set here: time zone, partitions of a shuffle, Arrow.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"  # for `spark-submit --packages`
+LOCAL = "local[2]"
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How to get a session.
+
+    `jars` are files for a session on this machine. `memory` is the JVM's heap there (Python workers come on top, about
+    100 MB each). `shuffle_partitions` bounds parallelism after a shuffle: a few per core. `settings` win over all.
+    """
+
+    master: str | None = LOCAL
+    jars: Sequence[Path] = ()
+    memory: str = "1g"
+    shuffle_partitions: int = 4
+    arrow_batch: int = 10_000
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def local(self) -> bool:
+        """Whether the session's JVM is started here and is all there is."""
+        return self.master is not None and self.master.startswith("local")
+
+
+@contextmanager
+def spark_session(name: str, options: SparkOptions | None = None) -> Iterator[SparkSession]:
+    """Open a session called `name`, stop it at the end. Blocks for about 3 s; one session per process at a time.
+
+    Scratch files (shuffles, spills) lie in a folder of their own under $TMPDIR, which is removed.
+    """
+    options = options or SparkOptions()
+    with tempfile.TemporaryDirectory(prefix="holdfast-spark-") as scratch:
+        session = _open(name, options, scratch)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
+    chosen = _of_every_session(options) | (_of_this_machine(options, scratch) if options.local else {})
+    if options.local:
+        # Read when the session starts, and copied into it; spark.pyspark.python is only heard by spark-submit.
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(name)
+    if options.master is not None:
+        builder = builder.master(options.master)
+    for key, value in {**chosen, **options.settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _of_every_session(options: SparkOptions) -> dict[str, str]:
+    return {
+        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(options.arrow_batch),
+        # The consumers of the connector would otherwise keep connections of partitions they no longer read.
+        "spark.kafka.consumer.cache.timeout": "1m",
+    }
+
+
+def _of_this_machine(options: SparkOptions, scratch: str) -> dict[str, str]:
+    return {
+        "spark.jars": ",".join(map(str, options.jars)),
+        "spark.driver.memory": options.memory,
+        "spark.driver.host": "127.0.0.1",  # no name of this machine needs to resolve
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:-UsePerfData",
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "spark.local.dir": scratch,
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }

@@ -1,0 +1,88 @@
+"""One Spark session and one broker for all tests of this folder; each test has topics of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if str(ROOT) not in sys.path:  # tests.spark.* and tests.system.* are imported from the project's root
+    sys.path.insert(0, str(ROOT))
+
+from tests.system.stage import Stage  # noqa: E402
+
+from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
+from holdfast.dev.jars import spark_connector  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all that ask for the session or the broker: nobody forgets it."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if "spark" in names:
+            item.add_marker(pytest.mark.spark)
+            # PySpark leaves the socket of each collect() to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+        if "spark_broker" in names:
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def spark_broker() -> Iterator[Cluster]:
+    """The broker of this folder."""
+    try:
+        cluster = Cluster(settings={"auto.create.topics.enable": "false"})
+        cluster.start()
+    except (JavaMissing, JarsUnavailable) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Kafka here: {error}")
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """A session on this machine with the connector; Python workers import tests.* as well as holdfast."""
+    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+
+    monkeypatch_session.setenv("PYTHONPATH", str(ROOT))
+    try:
+        jars = spark_connector()
+    except (JavaMissing, JarsUnavailable) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Spark here: {error}")
+    with spark_session("holdfast tests", SparkOptions(jars=jars)) as session:
+        yield session
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def monkeypatch_session() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture
+def staged(spark_broker: Cluster, tmp_path: Path) -> Iterator[Stage]:
+    """A service of two partitions on this folder's broker, topics created, nothing fed."""
+    directory = tmp_path / "stage"
+    directory.mkdir()
+    stage = Stage(spark_broker.bootstrap_servers, directory, 2)
+    yield stage.create_topics()
+    stage.close()

@@ -1,0 +1,60 @@
+"""The session of this machine: small, of this interpreter, and able to read Kafka."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from holdfast.dev import Cluster
+from holdfast.dev.jars import CONNECTOR_VERSION, shipped_sums
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def test_the_connector_is_pinned_jar_by_jar() -> None:
+    assert len(shipped_sums(CONNECTOR_VERSION, "spark-kafka")) == 4
+
+
+def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Name the Python and the state format that a Python worker sees."""
+    import pyarrow as pa
+
+    from holdfast.snapshot.digest import table_digest
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"python": [sys.executable], "module": [table_digest.__module__]})
+
+
+@pytest.mark.spark
+def test_python_workers_run_this_interpreter_with_holdfast(spark: SparkSession, python: str) -> None:
+    rows = spark.range(4, numPartitions=2).mapInArrow(interpreters, "python string, module string").collect()
+
+    assert {(row.python, row.module) for row in rows} == {(python, "holdfast.snapshot.digest")}
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_session_reads_kafka_with_headers_and_bounds(spark: SparkSession, spark_broker: Cluster) -> None:
+    topic, servers = f"session-{uuid.uuid4().hex[:8]}", spark_broker.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(5):
+        producer.produce(topic, str(number), headers=[("n", bytes([number]))])
+    producer.flush()
+
+    read = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("includeHeaders", "true")
+    bounds = {"startingOffsets": f'{{"{topic}": {{"0": 1}}}}', "endingOffsets": f'{{"{topic}": {{"0": 4}}}}'}
+    rows = read.option("subscribe", topic).options(**bounds).load().orderBy("offset").collect()
+
+    assert [(row.offset, bytes(row.value), bytes(row.headers[0].value)) for row in rows] == [
+        (number, str(number).encode(), bytes([number])) for number in (1, 2, 3)
+    ]
