@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, StartError, UsageError
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
+from holdfast.snapshot.look import past
+from holdfast.snapshot.look.past import Point
 from holdfast.snapshot.place import Place
 from holdfast.topics import require
 
@@ -21,6 +24,20 @@ class Looking:
         self.settings, self.names, self.admin, self._facts = settings, names, admin, facts
         self.partitions = facts[names.input].partitions
         self.reader = StableReader(settings, names.group, admin)
+
+    def hidden_from(self, topic: str, partition: int) -> int:
+        """The offset from which on an open transaction hides the log; -1 when none does."""
+        end = self.reader.end(topic, partition)
+        stable = self.reader.bounds(topic, partition)[1]
+        return stable if stable < end else -1
+
+    def another_reader(self) -> StableReader:
+        """For reading two topics in turns; whoever asks closes it."""
+        return StableReader(self.settings, self.names.group, self.admin)
+
+    def facts_of(self, topics: Sequence[str]) -> dict[str, TopicFacts | None]:
+        """Other topics, None where one is missing."""
+        return self.admin.describe(list(dict.fromkeys(topics))) if topics else {}
 
     def place(self, partition: int) -> Place:
         names = self.names
@@ -58,3 +75,22 @@ def unreachable(settings: Settings, error: KafkaTrouble) -> StartError:
         f"the brokers at {settings.kafka.bootstrap_servers} do not answer ({error}): check kafka.bootstrap_servers, "
         f"and `holdfast dev status` for brokers of this machine"
     )
+
+
+def point_of(view: Looking, partition: int, text: str) -> Point:
+    """A point as it was typed; a time becomes the position of the first record of that time or later.
+
+    :raises UsageError: it is neither.
+    """
+    try:
+        return past.parse(text)
+    except UsageError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise UsageError(
+                f"{text!r} is no point: give latest, a position of the input such as 1200, a transaction such as n:17, "
+                f"a full by its offset such as full:1234, or a time such as 2026-11-21T17:30:00Z"
+            ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return Point("position", view.reader.offset_at(view.names.input, partition, int(moment.timestamp() * 1000)))

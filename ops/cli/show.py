@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -26,3 +27,15 @@ def tell(line: str) -> None:
 def complain(line: str) -> None:
     """One line about what is wrong on standard error."""
     sys.stderr.write(f"holdfast: {line}\n")
+
+
+def compact(value: Any) -> str:
+    """A value in a cell: text as it is, '-' for nothing, anything else as JSON."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def moment(milliseconds: int) -> str:
+    """Milliseconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

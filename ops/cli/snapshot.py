@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import command, snapshot_list
+from holdfast.ops.cli import command, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
 
 app = typer.Typer(help="Look at the snapshots of a service, and have it take one.", no_args_is_help=True)
 app.command("list")(snapshot_list.list_)
+app.command("show")(snapshot_show.show_)
+app.command("verify")(snapshot_verify.verify_)
+app.command("diff")(snapshot_diff.diff)
+app.command("history")(snapshot_diff.history)
 app.command("take")(command.take)

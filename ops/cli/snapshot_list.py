@@ -54,11 +54,19 @@ def list_(
     """
     about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     with looking(about.settings, about.names) as view:
-        found = [survey(view.reader, place, everything=everything) for place in view.places(partitions_of(partitions))]
+        places = view.places(partitions_of(partitions))
+        found = [survey(view.reader, place, everything=everything) for place in places]
+        hidden = {place.partition: view.hidden_from(about.names.increment, place.partition) for place in places}
     if as_json:
-        show.print_json([_as_json(each, about.names.input) for each in found])
+        show.print_json([_as_json(each, about.names.input) | {"open": hidden[each.partition] >= 0} for each in found])
     else:
         _print(found, about.names.input)
+        for partition, offset in hidden.items():
+            if offset >= 0:
+                show.tell(
+                    f"partition {partition}: a transaction is open at {about.names.increment}@{offset}: usual while "
+                    f"the service runs; see docs/runbook.md, 'Hanging transaction', when it stays there"
+                )
     for each in found:
         if each.trouble:
             show.complain(f"partition {each.partition}: {each.trouble}")

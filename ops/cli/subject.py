@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.config.settings import Settings
+from holdfast.handler import Handler, declared
 from holdfast.names import Names
 from holdfast.ops.cli.target import find_service, load_settings, names_of
 from holdfast.ops.logs import configure_quietly
 from holdfast.service import Service
+from holdfast.snapshot.look.typed import Typed
 
 
 class Subject(NamedTuple):
@@ -18,6 +20,16 @@ class Subject(NamedTuple):
     settings: Settings
     names: Names
     service: Service | None
+
+    @property
+    def typed(self) -> Typed:
+        """What turns stored values into what JSON can hold."""
+        return Typed(declared(handler_of(self.service))[0]) if self.service is not None else Typed()
+
+
+def handler_of(service: Service) -> type[Handler[Any]]:
+    made = service.handler
+    return made if isinstance(made, type) else type(made())
 
 
 def subject(

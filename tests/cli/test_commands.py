@@ -14,6 +14,8 @@ from holdfast.errors import StartError, UsageError
 from holdfast.ops.cli.main import app
 from holdfast.ops.cli.target import find_service, load_settings
 
+LOOKING = [("snapshot", each) for each in ("list", "show", "verify", "diff", "history")]
+
 
 def help_of(*command: str) -> str:
     done = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
@@ -23,7 +25,7 @@ def help_of(*command: str) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    [("run",), ("topics", "create"), ("topics", "check"), ("status",), ("retry",), ("snapshot", "list")],
+    [("run",), ("topics", "create"), ("topics", "check"), ("status",), ("retry",), *LOOKING],
     ids=" ".join,
 )
 def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> None:
@@ -39,7 +41,7 @@ def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(
     "command",
-    [("topics", "create"), ("topics", "check"), ("status",), ("retry",), ("snapshot", "list")],
+    [("topics", "create"), ("topics", "check"), ("status",), ("retry",), *LOOKING],
     ids=" ".join,
 )
 def test_what_prints_data_has_json(command: tuple[str, ...]) -> None:

@@ -14,8 +14,9 @@ def ledger(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     made = Ledger(kafka.bootstrap_servers, tmp_path_factory.mktemp("ledger")).create()
     for _ in range(3):
         with made.running():
-            made.feed(300)
-    made.feed(20, amount=0)
+            made.feed_in_turns(100, 100, 100)
     with made.running(HOLDFAST_SNAPSHOT__ON_STOP="false"):
-        made.feed(50)
+        made.feed(20, amount=0)
+        made.await_handled()
+        made.feed_in_turns(25, 25)
     return made

@@ -22,7 +22,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 from tests.system.processes import await_true
-from tests.system.verify import Group, read_all
+from tests.system.verify import Group, Row, read_all
 
 from holdfast import Service
 from holdfast.config.load import load
@@ -112,6 +112,7 @@ class Ledger:
         self.names = Names(self.name, f"{self.name}.in")
         self.group = Group(self.servers, self.names.group)
         self.write(self.module)
+        self._inputs: dict[int, list[Row]] = {}
         self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
 
     def write(self, module: str, fault: str = "") -> str:
@@ -144,8 +145,14 @@ class Ledger:
             self.fed[partition] += count
         assert self._producer.flush(30) == 0
 
-    def produce(self, topic: str, value: bytes, partition: int = 0) -> int:
-        """Plant a record; its offset."""
+    def feed_in_turns(self, *counts: int) -> None:
+        """So that there are at least as many transactions, each ending where one of them ends."""
+        for count in counts:
+            self.feed(count)
+            self.await_handled()
+
+    def plant(self, topic: str, value: bytes, partition: int = 0) -> int:
+        """Produce a foreign record; its offset."""
         offsets: list[int] = []
         self._producer.produce(
             topic, value, partition=partition, on_delivery=lambda error, message: offsets.append(message.offset() or 0)
@@ -172,6 +179,24 @@ class Ledger:
             return [positions.get(partition, 0) for partition in range(self.partitions)] == self.fed[: self.partitions]
 
         await_true(there, f"positions {self.fed}")
+
+    def recomputed(self, partition: int, before: int) -> dict[str, tuple[int, int]]:
+        """Balance and entries of each account after the input up to a position."""
+        held: dict[str, tuple[int, int]] = {}
+        for row in self.inputs()[partition][:before]:
+            entry = json.loads(row.value)
+            account, amount = entry["account"], entry["amount"]
+            if amount == 0:
+                held.pop(account, None)
+            else:
+                balance, entries = held.get(account, (0, 0))
+                held[account] = balance + amount, entries + 1
+        return held
+
+    def inputs(self) -> dict[int, list[Row]]:
+        if not self._inputs or [len(self._inputs[at]) for at in range(self.partitions)] != self.fed[: self.partitions]:
+            self._inputs = read_all(self.servers, self.names.input)
+        return self._inputs
 
     def marks(self, partition: int) -> list[dict[str, Any]]:
         return [mark for _, mark in bodies(self.servers, self.names.increment, partition, b"M")]

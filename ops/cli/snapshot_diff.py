@@ -1,0 +1,163 @@
+"""`holdfast snapshot diff A B` and `holdfast snapshot history KEY`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.snapshot_show import print_rows
+from holdfast.ops.cli.subject import subject
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    partitions_of,
+)
+from holdfast.ops.looking import looking, point_of
+from holdfast.snapshot.look import compare, past, typed
+from holdfast.snapshot.look.compare import Change, Difference
+from holdfast.snapshot.look.past import At
+from holdfast.snapshot.look.typed import Typed
+
+_POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help=f"The older point: {_POINT}")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The newer one.")],
+    target: Target = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="Show so many keys; count all.")] = 100,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which keys were added, changed and removed between two fulls or positions.
+
+    holdfast snapshot diff n:0 latest examples.clearing.app:service
+
+    Exit code 0: they are equal; 1: an error; 4: they differ.
+    """
+    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
+    told = []
+    with looking(about.settings, about.names) as view:
+        for place in view.places(partitions_of(partitions)):
+            old, new = (past.at(view.reader, place, point_of(view, place.partition, each)) for each in (a, b))
+            told.append(_compared(place.partition, old, new, about.typed, limit))
+    if as_json:
+        show.print_json(told)
+    else:
+        for each in told:
+            _print(each)
+    raise typer.Exit(4 if any(each["added"] + each["changed"] + each["removed"] for each in told) else 0)
+
+
+def _compared(partition: int, old: At, new: At, types: Typed, limit: int) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = []
+    for each in compare.differences(old.contents, new.contents):
+        counts[each.what] += 1
+        if len(rows) < limit:
+            rows.append(_row(each, types))
+    return {
+        "partition": partition,
+        "a": {"position": old.position, "n": old.n, "keys": old.contents.keys},
+        "b": {"position": new.position, "n": new.n, "keys": new.contents.keys},
+        **{what: counts[what] for what in ("added", "changed", "removed")},
+        "keys": rows,
+    }
+
+
+def _row(each: Difference, types: Typed) -> dict[str, Any]:
+    return {
+        "what": each.what,
+        "table": each.table,
+        "key": typed.key(each.key),
+        "old": types.value(each.table, each.old),
+        "new": types.value(each.table, each.new),
+    }
+
+
+def _print(told: dict[str, Any]) -> None:
+    a, b = told["a"], told["b"]
+    show.tell(
+        f"partition {told['partition']}: position {a['position']} (transaction {a['n']}, {a['keys']} keys) to "
+        f"{b['position']} ({b['n']}, {b['keys']} keys): {told['added']} added, {told['changed']} changed, "
+        f"{told['removed']} removed"
+    )
+    if told["keys"]:
+        print_rows(told["keys"], ("what", "table", "key", "old", "new"))
+    left = told["added"] + told["changed"] + told["removed"] - len(told["keys"])
+    if left:
+        show.tell(f"and {left} more; --limit shows them")
+
+
+def history(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")],
+    target: Target = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only in this table.")] = None,
+    last: Annotated[
+        int, typer.Option("--last", min=0, metavar="N", help="Only the last N changes. [default: all]")
+    ] = 0,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show each kept delta that wrote a key: when, by whom, what it was and what it became.
+
+    holdfast snapshot history ALPHA examples.clearing.app:service
+
+    It reaches back as far as increments are kept, to the oldest kept full.
+
+    Exit code 0: found; 1: an error; 4: no kept delta wrote it.
+    """
+    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
+    told: list[dict[str, Any]] = []
+    with looking(about.settings, about.names) as view:
+        for place in view.places(partitions_of(partitions)):
+            changes = list(compare.history(view.reader, place, compare.readings(key), table))
+            told += [_change(place.partition, each, about.typed) for each in changes[-last:]]
+    if as_json:
+        show.print_json(told)
+    elif told:
+        print_rows(told, ("partition", "position", "n", "at", "writer", "table", "old", "new"))
+    if not told:
+        where = f"table {table}" if table else "any table"
+        show.complain(
+            f"no kept delta wrote {key!r} in {where}; `holdfast snapshot show --key {key}` tells whether it is there"
+        )
+        raise typer.Exit(4)
+
+
+def _change(partition: int, each: Change, types: Typed) -> dict[str, Any]:
+    return {
+        "partition": partition,
+        "position": each.position,
+        "start": each.start,
+        "n": each.n,
+        "time": each.time,
+        "at": show.moment(each.time),
+        "writer": each.writer,
+        "table": each.table,
+        "old": types.value(each.table, each.old) if each.old_known else "not kept",
+        "old_known": each.old_known,
+        "new": types.value(each.table, each.new),
+    }

@@ -1,0 +1,125 @@
+"""`holdfast snapshot show | diff | history`, against the input recomputed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.tools.recorded import Ledger
+
+pytestmark = pytest.mark.kafka
+
+
+def balances(told: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {
+        row["key"]: (row["value"]["amount"], row["value"]["entries"])
+        for row in told["rows"]
+        if row["table"] == "balances"
+    }
+
+
+def test_the_newest_state_is_the_input_folded(ledger: Ledger) -> None:
+    told = ledger.json("snapshot", "show", ledger.target, "--rows", "1000")
+
+    assert [each["position"] for each in told] == ledger.fed
+    for each in told:
+        mark = ledger.marks(each["partition"])[-1]
+        assert balances(each) == ledger.recomputed(each["partition"], each["position"])
+        assert bytes.fromhex(each["digest"])[::-1] == mark["digest"]
+        assert (each["n"], each["keys"]) == (mark["n"], mark["keys"])
+
+
+@pytest.mark.parametrize("typed", [True, False], ids=["with the code", "by the names"])
+def test_the_state_at_a_position_is_that_of_the_mark_before_it(ledger: Ledger, typed: bool) -> None:
+    about = [ledger.target] if typed else ["--name", ledger.name, "--input", ledger.names.input]
+    position = 650
+
+    told = ledger.json("snapshot", "show", *about, "--partitions", "0", "--at", str(position), "--rows", "1000")[0]
+
+    marks = [mark["positions"][ledger.names.input] for mark in ledger.marks(0)]
+    assert told["position"] == max(at for at in marks if at <= position)
+    assert balances(told) == ledger.recomputed(0, told["position"])
+    pairs = [row["key"] for row in told["rows"] if row["table"] == "pairs"]
+    assert ["a", 3] in pairs
+
+
+def test_one_key_is_found_or_told_to_be_nowhere(ledger: Ledger) -> None:
+    (row,) = ledger.json("snapshot", "show", ledger.target, "--key", "b7", "--partitions", "1")[0]["rows"]
+    assert row["value"]["amount"] == ledger.recomputed(1, ledger.fed[1])["b7"][0]
+
+    pair = ledger.json("snapshot", "show", ledger.target, "--key", '["a", 3]', "--partitions", "0")[0]["rows"]
+    assert [each["table"] for each in pair] == ["pairs"]
+
+    absent = ledger.run("snapshot", "show", ledger.target, "--key", "zebra")
+    assert absent.returncode == 4
+    assert "`holdfast snapshot history zebra`" in absent.stderr
+
+
+def test_what_is_not_kept_any_more_is_told_with_what_is(ledger: Ledger) -> None:
+    done = ledger.run("snapshot", "show", ledger.target, "--at", "5", "--partitions", "0")
+
+    oldest = ledger.manifests(0)[0][1]
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "position 5 is not kept any more: the oldest usable full is of position " in done.stderr
+    assert f"{oldest['positions'][ledger.names.input]} (transaction {oldest['first']})" in done.stderr
+
+    wrong = ledger.run("snapshot", "show", ledger.target, "--at", "yesterday")
+    assert wrong.returncode == 1
+    assert "'yesterday' is no point: give latest, " in wrong.stderr
+
+
+def test_a_difference_is_that_of_the_recomputed_states(ledger: Ledger) -> None:
+    a, b = (f"full:{offset}" for offset, _ in (ledger.manifests(0)[0], ledger.manifests(0)[-1]))
+
+    told = ledger.json("snapshot", "diff", a, b, ledger.target, "--partitions", "0", "--limit", "1000", code=4)[0]
+
+    old, new = (ledger.recomputed(0, told[at]["position"]) for at in "ab")
+    changed = {key for key in old.keys() & new.keys() if old[key] != new[key]}
+    rows = [row for row in told["keys"] if row["table"] == "balances"]
+    assert {row["key"] for row in rows if row["what"] == "changed"} == changed
+    assert {row["key"]: row["new"]["amount"] for row in rows} == {key: new[key][0] for key in changed}
+    assert {row["key"]: row["old"]["amount"] for row in rows} == {key: old[key][0] for key in changed}
+    assert told["changed"] == len([row for row in told["keys"] if row["what"] == "changed"])
+
+    same = ledger.run("snapshot", "diff", b, b, ledger.target, "--partitions", "0")
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "0 added, 0 changed, 0 removed" in same.stdout
+
+
+def test_removed_keys_are_told(ledger: Ledger) -> None:
+    """The accounts that were closed at 900 come back at 920."""
+    told = ledger.json("snapshot", "diff", "900", "920", ledger.target, "--partitions", "0", code=4)[0]
+
+    assert (told["a"]["position"], told["b"]["position"]) == (900, 920)
+    gone = [row for row in told["keys"] if row["what"] == "removed"]
+    assert {row["key"] for row in gone} == ledger.recomputed(0, 900).keys() - ledger.recomputed(0, 920).keys()
+    assert told["removed"] == len(gone) == 20
+    assert all(row["new"] is None for row in gone)
+
+
+def test_the_history_of_a_key_is_what_each_kept_delta_did(ledger: Ledger) -> None:
+    told = ledger.json("snapshot", "history", "a25", ledger.target)
+
+    marks = {mark["n"]: mark for mark in ledger.marks(0)}
+    assert len(told) > 3
+    for each in told:
+        mark = marks[each["n"]]
+        before, after = ledger.recomputed(0, mark["start"]), ledger.recomputed(0, each["position"])
+        assert each["position"] == mark["positions"][ledger.names.input]
+        assert (each["time"], each["writer"]) == (mark["time"], mark["writer"][0])
+        if each["old_known"]:
+            assert (each["old"] and each["old"]["amount"]) == (before["a25"][0] if "a25" in before else None)
+        assert (each["new"] and each["new"]["amount"]) == (after["a25"][0] if "a25" in after else None)
+        assert before.get("a25") != after.get("a25")
+    assert told[-1]["old_known"]
+    every = [n for n, mark in marks.items() if n and mark["start"] >= 0 and _differs(ledger, mark)]
+    assert [each["n"] for each in told] == every
+
+    nobody = ledger.run("snapshot", "history", "zebra", ledger.target, "--json")
+    assert (nobody.returncode, json.loads(nobody.stdout)) == (4, [])
+
+
+def _differs(ledger: Ledger, mark: dict[str, Any]) -> bool:
+    before = ledger.recomputed(0, mark["start"]).get("a25")
+    return before != ledger.recomputed(0, mark["positions"][ledger.names.input]).get("a25")
