@@ -96,9 +96,12 @@ def reader(settings: Settings, group: str, *, isolation: Isolation = "read_commi
     return config
 
 
-def offsets(settings: Settings, group_id: str) -> ClientConfig:
-    """A consumer that asks for the group's committed offsets and is no member: it never subscribes."""
-    return _common(settings) | {"group.id": group_id, "group.protocol": "classic", **_reading("read_committed")}
+def offsets(settings: Settings, group_id: str, *, isolation: Isolation = "read_committed") -> ClientConfig:
+    """A consumer that asks for the group's committed offsets and is no member: it never subscribes.
+
+    With read_committed it waits while an offset is part of an open transaction.
+    """
+    return _common(settings) | {"group.id": group_id, "group.protocol": "classic", **_reading(isolation)}
 
 
 def admin(settings: Settings) -> ClientConfig:

@@ -21,6 +21,7 @@ HoldfastError
 │   │   ├── NonDeterministicReplay
 │   │   ├── OffsetDisagrees    group offset and mark tell different positions
 │   │   ├── RetentionGap       the input no longer holds the position that is needed
+│   │   ├── MixedLineages      the partitions are not all of one history
 │   │   ├── TopicReplaced      a topic was deleted and made anew
 │   │   ├── PartitionCountChanged
 │   │   ├── NewerFormat        a newer holdfast wrote this: run that one
@@ -136,6 +137,10 @@ class OffsetDisagrees(StateRefused):
 
 class RetentionGap(StateRefused):
     """The input no longer holds the position from which the partition must read."""
+
+
+class MixedLineages(StateRefused):
+    """Another partition goes on from another adopt record: only some of them were restored, migrated or moved."""
 
 
 class TopicReplaced(StateRefused):

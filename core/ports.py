@@ -64,6 +64,8 @@ class Transactions(Protocol):
     """
 
     attempt: str
+    #: of the state that the offsets belong to: noted beside each of them, for `Offsets.lineages`
+    lineage: str
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
         """init_transactions: from here no older owner can commit. Blocks; raises KafkaTrouble, Cancelled."""
@@ -135,6 +137,13 @@ class Offsets(Protocol):
 
     def committed(self, topic: str, partition: int) -> int | None:
         """The group's committed offset, with stable offsets; None where there is none. Blocks; raises KafkaTrouble."""
+        ...
+
+    def lineages(self, topic: str, partitions: int) -> dict[int, str]:
+        """The lineage that each partition's owner noted beside its last committed offset, where there is one.
+
+        Waits for no open transaction. Blocks; raises KafkaTrouble.
+        """
         ...
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:

@@ -56,6 +56,7 @@ class Committer:
         wall: Callable[[], float],
     ) -> None:
         self.producer = producer
+        producer.lineage = mark.lineage
         #: the last mark known to be committed
         self.mark = mark
         #: the mark whose commit was tried last: with `mark`, what an unknown outcome is compared with (rule T4)

@@ -27,6 +27,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.lineages import require_one_lineage
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_progress
 from holdfast.worker.tools import Tools
@@ -96,6 +97,7 @@ class Opening:
                 self._tools.local(),
             )
             behind = self._offset_behind(restored.mark)
+            require_one_lineage(self._tools, restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
         finally:
             reader.close()

@@ -30,6 +30,10 @@ from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
 _PAUSE = 0.2
+#: seconds that a question may take that need not be answered
+_PEEK = 2.0
+#: what stands beside a group offset, before the lineage
+LINEAGE = "lineage="
 #: a new broker's first group waits for its coordinator, up to some seconds
 _LOADING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -57,6 +61,7 @@ class Admin:
         self._settings, self._group = settings, group
         self._making = threading.Lock()
         self._consumer: Consumer | None = None
+        self._peeking: Consumer | None = None
         self._log = Log(service=group)
         config: dict[str, Any] = dict(client.admin(settings))
         config["logger"] = quiet_logger("admin")
@@ -106,6 +111,15 @@ class Admin:
             raise KafkaTrouble(describe(found.error))
         return found.offset if found.offset >= 0 else None
 
+    def lineages(self, topic: str, partitions: int) -> dict[int, str]:
+        """By a consumer of its own: one that asks for stable offsets would wait for every partition's transaction."""
+        try:
+            found = self._peeker().committed([TopicPartition(topic, p) for p in range(partitions)], _PEEK)
+        except KafkaException as error:
+            raise translate(error) from error
+        noted = {place.partition: place.metadata or "" for place in found if place.error is None and place.offset >= 0}
+        return {p: text.removeprefix(LINEAGE) for p, text in noted.items() if text.startswith(LINEAGE)}
+
     def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
         """Commit offsets for a group without members; why it was refused, or ''.
 
@@ -126,10 +140,19 @@ class Admin:
     def _asker(self) -> Consumer:
         with self._making:
             if self._consumer is None:
-                config: dict[str, Any] = dict(client.offsets(self._settings, self._group))
-                config["logger"] = quiet_logger("offsets")
-                self._consumer = Consumer(config)
+                self._consumer = self._consumer_of("read_committed")
             return self._consumer
+
+    def _peeker(self) -> Consumer:
+        with self._making:
+            if self._peeking is None:
+                self._peeking = self._consumer_of("read_uncommitted")
+            return self._peeking
+
+    def _consumer_of(self, isolation: client.Isolation) -> Consumer:
+        config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation=isolation))
+        config["logger"] = quiet_logger("offsets")
+        return Consumer(config)
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         futures = self.client.describe_consumer_groups([self._group], request_timeout=_ATTEMPT)

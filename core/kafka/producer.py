@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
+from holdfast.kafka.admin import LINEAGE
 from holdfast.kafka.bounded import bounded
 from holdfast.kafka.errors import Action, action, kafka_error, translate
 from holdfast.kafka.taint import Taint, client_logger, quiet_logger
@@ -33,6 +34,7 @@ class KafkaTransactions:
 
     def __init__(self, settings: Settings, names: Names, partition: int, log: Log, clock: Clock) -> None:
         self.attempt = uuid.uuid4().hex[:16]
+        self.lineage = ""
         self._clock, self._log = clock, log
         self._input, self._partition = names.input, partition
         self._timeout = settings.commit.timeout
@@ -81,7 +83,7 @@ class KafkaTransactions:
                 raise self._translate(error) from error
 
     def send_offsets(self, position: int, membership: Any) -> None:
-        self._send_offsets([TopicPartition(self._input, self._partition, position)], membership)
+        self._send_offsets([self._offset(self._partition, position, self.lineage)], membership)
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
         # What was sent so far is on its partitions before the group is asked: a worker that is given one of them after
@@ -90,7 +92,7 @@ class KafkaTransactions:
         self._send_offsets([self._offset(p, position, lineage) for p, position in positions.items()], membership)
 
     def _offset(self, partition: int, position: int, lineage: str) -> TopicPartition:
-        return TopicPartition(self._input, partition, position, f"lineage={lineage}")
+        return TopicPartition(self._input, partition, position, LINEAGE + lineage)
 
     def _send_offsets(self, offsets: list[TopicPartition], membership: Any) -> None:
         # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.

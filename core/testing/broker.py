@@ -43,6 +43,8 @@ class MemoryBroker:
     clock: ManualClock
     logs: dict[tuple[str, int], MemoryLog] = field(default_factory=dict)
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: what was noted beside each offset
+    lineages: dict[tuple[str, int], str] = field(default_factory=dict)
     #: moves with each rebalance; offsets with another one are refused
     generation: int = 1
     #: records per batch that a reader gives out
@@ -162,4 +164,5 @@ class MemoryBroker:
             log.close(transaction)
         if outcome is Outcome.COMMITTED:
             self.offsets.update(transaction.offsets)
+            self.lineages.update(transaction.lineages)
         return True

@@ -24,7 +24,7 @@ class MemoryTransactions:
         self._joined: set[MemoryLog] = set()
         self._dropped = False
         self.attempt = broker.attempt()
-        self.tainted = ""
+        self.tainted = self.lineage = ""
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
         with self._broker.call("fence"):
@@ -47,7 +47,7 @@ class MemoryTransactions:
             self._append(self._broker.log(topic, partition), payload)
 
     def send_offsets(self, position: int, membership: Any) -> None:
-        self.send_all_offsets({self._partition: position}, membership, "")
+        self.send_all_offsets({self._partition: position}, membership, self.lineage)
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
         self._alive()
@@ -55,6 +55,7 @@ class MemoryTransactions:
             transaction = self._broker.join_offsets(self._id, self._epoch, membership)
             for partition, position in positions.items():
                 transaction.offsets[self._input, partition] = position
+                transaction.lineages[self._input, partition] = lineage
 
     def commit(self) -> None:
         self._alive()
@@ -146,6 +147,9 @@ class MemoryOffsets:
 
     def committed(self, topic: str, partition: int) -> int | None:
         return self._broker.offsets.get((topic, partition))
+
+    def lineages(self, topic: str, partitions: int) -> dict[int, str]:
+        return {partition: noted for (name, partition), noted in self._broker.lineages.items() if name == topic}
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         return self.owner

@@ -59,13 +59,14 @@ class Outcome(Enum):
 class Transaction:
     """What belongs together: records of several partitions and the group's offsets."""
 
-    __slots__ = ("logs", "offsets", "outcome")
+    __slots__ = ("lineages", "logs", "offsets", "outcome")
 
     def __init__(self) -> None:
         self.outcome = Outcome.OPEN
         #: each partition it touched, with the offset of its first record there
         self.logs: dict[MemoryLog, int] = {}
         self.offsets: dict[tuple[str, int], int] = {}
+        self.lineages: dict[tuple[str, int], str] = {}
 
 
 class MemoryLog:

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from tests.driver.apps import Accounts, Balance, Interval, Op, events, marks
 
-from holdfast.errors import DamagedIncrement, Fenced, OutcomeUnknown, ProducerFenced
+from holdfast.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
 from holdfast.snapshot import adopt
 from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.full import FullWriter
@@ -139,6 +139,18 @@ def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_stat
     driver.broker.log(driver.names.full, 0).replace(mark.fulls[0].low, b"damaged")
     with pytest.raises(DamagedIncrement, match="adopt record 5 names a full that the deltas lead on from"):
         driver.restore()
+
+
+def test_partitions_of_several_lineages_are_refused() -> None:
+    driver = Driver(Accounts, partitions=2)
+    for partition in (0, 1):
+        driver.feed(Op("ann", 1), partition=partition)
+    driver.commit()
+    driver.crash()
+    Tool(driver).adopt(double)
+    with pytest.raises(MixedLineages, match="its lineage is second, that of partition 1 is driver") as refused:
+        driver.restore()
+    assert (refused.value.topic, refused.value.partition) == ("input", 0)
 
 
 def test_an_owner_of_before_is_fenced() -> None:

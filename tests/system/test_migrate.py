@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import msgspec
 import pytest
@@ -12,10 +12,13 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
-from holdfast.errors import ToolRefused, UsageError
+from holdfast.errors import MixedLineages, ToolRefused, UsageError
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.hold import GroupHold
 from holdfast.snapshot import digest, records
-from holdfast.snapshot.adopt import Reason
+from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.records import Adopt
+from holdfast.surgery.bench import Bench
 from holdfast.surgery.edits import Edit, Patch
 from holdfast.surgery.migrate import Migration, migrate
 
@@ -105,6 +108,35 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
             each[row.key] = Total(old.count + 1, old.sum + msgspec.json.decode(row.value)["amount"])
     assert after == wanted
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == seen + 500
+    assert Admin(stage.settings(), stage.names.group).lineages(stage.names.input, 2) == dict.fromkeys(
+        (0, 1), done.lineage
+    )
+    one_partition_alone(stage)
+    with Local(stage) as local:
+        assert f"its lineage is {done.lineage}, that of partition 0 is other" in local.await_failed(1, MixedLineages)
+        local.await_failed(0, MixedLineages)
+
+
+def one_partition_alone(stage: Stage) -> None:
+    """What no tool of holdfast does: partition 0 goes on from another adopt record than partition 1."""
+    with closing(Bench(stage.settings(), stage.names, tally(stage.output), "test")) as bench:
+        place = bench.place(0, 2, bench.facts())
+        bench.fence([0])
+        found = bench.find(place)
+        position = found.mark.positions[stage.names.input]
+        base = bench.write(place, "other", found.mark.n + 1, position, found.state, found.mark)
+        state = found.state
+        adoption = Adoption(
+            place=place,
+            old=found.mark,
+            lineage="other",
+            base=base,
+            digest=state.digest,
+            keys=state.keys,
+            position=position,
+        )
+        with GroupHold(stage.settings(), stage.names, bench.admin, 2) as hold:
+            bench.adopt([adoption], hold.membership(), REASON)
 
 
 def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped: Stage) -> None:
