@@ -22,15 +22,19 @@ class Ownership:
     def await_confirmation(self) -> None:
         """Before fencing again with a state in memory: a lost connection may be a zombie's first sign.
 
-        While a rebalance is under way the group names no owner, so it is asked for as long as a session.
+        While a rebalance is under way the group names no owner, so it is asked for as long as a session; while nobody
+        answers nothing is known, and it is asked on.
 
         :raises Fenced: the group names another owner. :raises Cancelled: the partition is taken from us meanwhile.
         """
-        until = self._tools.clock() + self._tools.settings.group.session_seconds
-        while not self._asked():
+        session = self._tools.settings.group.session_seconds
+        until = self._tools.clock() + session
+        while not (owner := self._asked()):
             if self._signals.leaving():
                 raise Cancelled
-            if self._tools.clock() >= until:
+            if owner is None:
+                until = self._tools.clock() + session
+            elif self._tools.clock() >= until:
                 place = self._tools.place
                 raise Fenced("the group names another owner", topic=place.input, partition=place.partition)
             self._signals.any.wait(_ASK_EVERY)
@@ -41,17 +45,18 @@ class Ownership:
         self._fences = [at for at in self._fences if now - at < settings.fence_window]
         if len(self._fences) >= settings.fence_limit:
             return False
-        if owner := self._asked():
+        if owner := bool(self._asked()):
             self._fences.append(now)
         return owner
 
-    def _asked(self) -> bool:
+    def _asked(self) -> bool | None:
+        """None: nobody answered."""
         place = self._tools.place
         try:
             return self._tools.offsets.is_member(self._tools.membership().member_id, place.input, place.partition)
         except KafkaTrouble as error:
             self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
-            return False
+            return None
 
 
 def await_newer_membership(tools: Tools, signals: Signals, refused: Membership) -> None:

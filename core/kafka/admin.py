@@ -1,4 +1,4 @@
-"""Questions to the cluster, each with a deadline; one AdminClient per process, kept referenced (pitfall P27)."""
+"""Questions to the cluster, each with a deadline; an AdminClient is kept referenced while it is asked (pitfall P27)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from holdfast.observe import Log
 from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
+_GROUP_ATTEMPT = 3.0
 _PAUSE = 0.2
 #: seconds that a question may take that need not be answered
 _PEEK = 2.0
@@ -63,9 +64,8 @@ class Admin:
         self._consumer: Consumer | None = None
         self._peeking: Consumer | None = None
         self._log = Log(service=group)
-        config: dict[str, Any] = dict(client.admin(settings))
-        config["logger"] = quiet_logger("admin")
-        self.client = AdminClient(config)
+        self.client = self._new_client("admin")
+        self._group_asker: AdminClient | None = None
 
     def describe(
         self, topics: list[str], cancelled: Callable[[], bool] = lambda: False
@@ -137,6 +137,11 @@ class Admin:
                 return "; ".join(dict.fromkeys(map(describe, refused)))
             time.sleep(_PAUSE)
 
+    def _new_client(self, name: str) -> AdminClient:
+        config: dict[str, Any] = dict(client.admin(self._settings))
+        config["logger"] = quiet_logger(name)
+        return AdminClient(config)
+
     def _asker(self) -> Consumer:
         with self._making:
             if self._consumer is None:
@@ -155,8 +160,18 @@ class Admin:
         return Consumer(config)
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
-        futures = self.client.describe_consumer_groups([self._group], request_timeout=_ATTEMPT)
-        group = result(futures[self._group])
+        """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
+        waiting for that broker (librdkafka issue 5511).
+        """
+        with self._making:
+            asker = self._group_asker = self._group_asker or self._new_client("groups")
+        try:
+            futures = asker.describe_consumer_groups([self._group], request_timeout=_GROUP_ATTEMPT)
+            group = result(futures[self._group])
+        except KafkaTrouble:
+            with self._making:
+                self._group_asker = None if self._group_asker is asker else self._group_asker
+            raise
         return any(
             (owned.topic, owned.partition) == (topic, partition)
             for member in group.members

@@ -1,0 +1,53 @@
+"""Who owns a partition is told by the group; that nobody answers tells nothing (rule T8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.driver.apps import Accounts
+
+from holdfast.errors import Fenced, KafkaTrouble
+from holdfast.testing import Driver
+from holdfast.testing.clients import MemoryOffsets
+from holdfast.worker.ownership import Ownership
+from holdfast.worker.signals import Signals
+
+
+class Answers(MemoryOffsets):
+    """Says what it is told to, each answer a session later than the one before."""
+
+    def __init__(self, driver: Driver, answers: list[bool | None]) -> None:
+        super().__init__(driver.broker)
+        self._clock, self._session = driver.clock, driver.settings.group.session_seconds
+        self.answers = answers
+
+    def is_member(self, member_id: str, topic: str, partition: int) -> bool:
+        self._clock.advance(self._session)
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise KafkaTrouble("nobody answers")
+        return answer
+
+
+def ownership(*answers: bool | None) -> tuple[Ownership, Answers]:
+    driver = Driver(Accounts)
+    offsets = Answers(driver, list(answers))
+    return Ownership(replace(driver._tools(0), offsets=offsets), Signals()), offsets
+
+
+def test_silence_is_no_other_owner() -> None:
+    asked, offsets = ownership(None, None, None, True)
+    asked.await_confirmation()
+    assert offsets.answers == []
+
+
+def test_a_group_that_names_another_for_a_session_ends_it() -> None:
+    asked, _ = ownership(None, False, False, True)
+    with pytest.raises(Fenced, match="names another owner"):
+        asked.await_confirmation()
+
+
+def test_silence_is_no_leave_to_fence_again() -> None:
+    asked, _ = ownership(None, False, True)
+    assert [asked.may_fence_again() for _ in range(3)] == [False, False, True]
