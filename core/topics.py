@@ -13,7 +13,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing, UsageError
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.stable import StableReader
 from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -202,7 +202,7 @@ class Topics:
             )
 
     def _has_mark(self, partition: int) -> bool:
-        reader = KafkaReader(self._settings, self._names.group, self._admin, lambda: False, time.monotonic)
+        reader = StableReader(self._settings, self._names.group, self._admin)
         try:
             if last_mark(reader, self._names.increment, partition) is not None:
                 return True

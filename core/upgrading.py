@@ -12,7 +12,7 @@ from holdfast.commanding import Commander
 from holdfast.config.settings import Settings
 from holdfast.errors import NoMark, TopicMissing, UpgradeUnfinished
 from holdfast.kafka.admin import Admin
-from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
 from holdfast.snapshot import frame
 from holdfast.snapshot.last import last_mark
@@ -85,9 +85,9 @@ class Upgrade:
         return after
 
     def _mark(self, partition: int) -> Mark:
-        reader = KafkaReader(self._settings, self._names.group, self._admin, lambda: False, time.monotonic)
+        reader = StableReader(self._settings, self._names.group, self._admin)
         try:
-            mark = last_mark(reader, self._names.increment, partition, fenced=False)
+            mark = last_mark(reader, self._names.increment, partition)
         finally:
             reader.close()
         if mark is None:

@@ -13,10 +13,10 @@ from holdfast.version import __version__
 _FIRST_STEP: Final = 64
 
 
-def last_mark(reader: Reader, topic: str, partition: int, *, fenced: bool = True) -> Mark | None:
+def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
     """The newest mark, found by walking back from the end; None when the partition holds none (requirement B6).
 
-    `fenced=False` is for whoever only looks on: the owner may be at work, so the log may end within a transaction.
+    Fence first, or read up to the last stable offset: else the log may end within a transaction of its owner.
 
     :raises frame.BadFrame: a record is not ours or damaged. :raises TornTransaction: a header follows the mark.
     :raises NewerFormat: a newer holdfast has written here.
@@ -40,7 +40,6 @@ def last_mark(reader: Reader, topic: str, partition: int, *, fenced: bool = True
                     follower = message.offset() or 0
         followed_by = follower if follower >= 0 else followed_by
         if found is not None:
-            followed_by = followed_by if fenced else -1
             return _unfollowed(records.unpack(found), followed_by, topic, partition)
         upper, step = lower, step * 8
     return None

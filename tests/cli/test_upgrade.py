@@ -1,0 +1,27 @@
+"""`holdfast finish-upgrade` on a real broker; beside an old release: tests/system/test_rolling_upgrade.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.commands import Commands
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_service_that_began_in_the_newest_format_has_nothing_to_finish(on_kafka: Commands) -> None:
+    on_kafka.create_topics(2)
+    done = on_kafka.run("finish-upgrade", "app:service", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [(each["partition"], each["format"], each["transaction"]) for each in json.loads(done.stdout)] == [
+        (0, 2, 0),
+        (1, 2, 0),
+    ]
+    looked = on_kafka.run("finish-upgrade", "app:service", "--dry-run")
+    assert looked.stdout.splitlines()[1] == "partition 1: format 2, transaction 0 by holdfast 0.1.0 (topics create)"
+    ours = on_kafka.run("command", "finish-upgrade", "app:service")
+    assert "'finish-upgrade' is holdfast's own command: `holdfast finish-upgrade`" in ours.stderr
+    absent = on_kafka.run("finish-upgrade", "--name", "nobody", "--input", "nothing")
+    assert absent.returncode == 1
+    assert absent.stderr.startswith("holdfast: missing on the cluster: nobody.nothing.increment")
