@@ -14,7 +14,7 @@ import msgspec
 from holdfast.ports import Clock, FullSink, OutOfRange, Reader
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
+from holdfast.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
 from holdfast.snapshot.state import State
 from holdfast.table import Changes, Table
 
@@ -195,6 +195,8 @@ def load(
         _load_chunks(frames, manifest, state, decoder, watch)
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
+    except UnknownTable:
+        raise  # an older full would not help
     except frame.UnknownFormat as error:
         raise FullUnusable(f"a newer release wrote it: {error}") from error
     except frame.BadFrame as error:

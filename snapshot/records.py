@@ -267,6 +267,10 @@ def _list_of(kind: Any) -> Any:
     return list[kind]
 
 
+class UnknownTable(frame.BadFrame):
+    """Nothing is damaged: other code of the service has written a table that this code does not have."""
+
+
 class EntryDecoder:
     """Decodes entries with each table's own key type; one per partition."""
 
@@ -276,12 +280,15 @@ class EntryDecoder:
         self._keys = {name: msgspec.msgpack.Decoder(_list_of(kind)).decode for name, kind in key_types.items()}
 
     def decode(self, raw: msgspec.Raw) -> Changes:
-        """:raises frame.BadFrame: for a table that this version does not declare, or keys of another type."""
+        """The changes of one table.
+
+        :raises UnknownTable: this code does not declare it. :raises frame.BadFrame: keys of another type, or damage.
+        """
         try:
             table, keys, values = self._name(raw)
             if table not in self._keys:
                 known = ", ".join(sorted(self._keys)) or "none"
-                raise frame.BadFrame(f"holds table {table!r}, this code declares: {known}")
+                raise UnknownTable(f"holds table {table!r}, this code declares: {known}")
             changes = Changes(table, self._keys[table](keys), self._values(values))
         except msgspec.DecodeError as error:
             raise frame.BadFrame(f"entry: {error}") from error

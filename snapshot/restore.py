@@ -27,7 +27,7 @@ from holdfast.snapshot.loading import Loading
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.progress import Progress, WatchedReader
-from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
+from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark, UnknownTable
 from holdfast.snapshot.state import State
 
 __all__ = ["Note", "Restored", "last_mark", "restore"]
@@ -170,6 +170,8 @@ class _Restore:
         for ref, replayed in self._bases(mark):
             try:
                 position, deltas = self._from(mark, ref, replayed)
+            except UnknownTable as error:
+                raise self._unknown_schema(mark, f"the state {error}: run the code that has it") from error
             except FullUnusable as finding:
                 self._step_down(ref, str(finding))
             except DigestMismatch as error:
@@ -249,13 +251,20 @@ class _Restore:
         for name, table in self.state.tables.items():
             if versions := table.unreadable():
                 shown = ", ".join(map(str, sorted(versions)))
-                raise UnknownSchema(
-                    f"table {name!r} holds values of version {shown}, this code reads others: give it their upcasters "
-                    f"again. Nothing was changed; see docs/upgrades.md",
-                    topic=self.names.input,
-                    partition=self.partition,
-                    position=mark.positions[self.names.input],
+                raise self._unknown_schema(
+                    mark,
+                    f"table {name!r} holds values of version {shown}, this code reads others: give it their upcasters",
                 )
+
+    def _unknown_schema(self, mark: Mark, finding: str) -> UnknownSchema:
+        code = f" with code {mark.writer.code}" if mark.writer.code else ""
+        return UnknownSchema(
+            f"{finding}. The last mark was written by {mark.writer.instance}{code}. Nothing was changed; see "
+            f"docs/upgrades.md",
+            topic=self.names.input,
+            partition=self.partition,
+            position=mark.positions[self.names.input],
+        )
 
     def _nothing_left(self, mark: Mark) -> NoUsableFull:
         return NoUsableFull(

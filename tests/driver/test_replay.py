@@ -15,6 +15,7 @@ from holdfast.errors import (
     NonDeterministicReplay,
     RetentionGap,
     TopicReplaced,
+    UnknownSchema,
 )
 from holdfast.snapshot import records
 from holdfast.snapshot.records import Part
@@ -248,5 +249,5 @@ def test_a_table_that_the_code_does_not_declare_any_more_is_not_dropped_in_silen
     driver.commit()
     driver.crash()
     driver._factory = Clock
-    with pytest.raises(DamagedIncrement, match="holds table 'balances', this code declares: seen"):
+    with pytest.raises(UnknownSchema, match="holds table 'balances', this code declares: seen"):
         driver.restore()
