@@ -121,10 +121,13 @@ class Manager:
         """What belongs to no live stream is dropped: it comes again after the seek (invariant 7)."""
         if not messages:
             return
-        for partition, group in groupby(messages, type(messages[0]).partition):
+        partition_of = type(messages[0]).partition
+        several = len(set(map(partition_of, messages))) > 1
+        groups = groupby(messages, partition_of) if several else ((messages[0].partition(), messages),)
+        for partition, group in groups:
             track = self._assignment.live(partition if partition is not None else -1)
             if track is not None:
-                track.hand_over(list(group))
+                track.hand_over(list(group) if several else messages)
 
     def _apply(self, pause: frozenset[int], resume: frozenset[int]) -> None:
         for partitions, paused in ((pause, True), (resume, False)):

@@ -35,11 +35,11 @@ class ReadBack:
         self.unsound: dict[FullRef, str] = {}
         #: why it could not be told now; a later try may
         self.trouble = ""
-        self._thread = tools.aside(self._run, f"readback-{tools.place.partition}")
+        self._reading = tools.aside(self._run, f"readback-{tools.place.partition}")
 
     def done(self, wait: float = 0.0) -> bool:
         """Whether it has ended; waits for that at most `wait` seconds."""
-        return self._thread(wait)
+        return self._reading.ended(wait)
 
     def close(self) -> None:
         """It ends by itself soon; nobody waits for it."""

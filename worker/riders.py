@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from holdfast.beside import Beside
 from holdfast.snapshot.records import Effect, Mark
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import Frozen
-from holdfast.worker.beside import Beside
 from holdfast.worker.committer import Closing
 from holdfast.worker.engine import Engine
 from holdfast.worker.fulls import Fulls

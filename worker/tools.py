@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from holdfast.beside import Background, BesideOf
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler
 from holdfast.observe import Event, Log, PartitionMetrics
@@ -14,8 +15,6 @@ from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transac
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
-from holdfast.worker.aside import Aside, on_a_thread
-from holdfast.worker.beside import Background, BesideOf
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
 
@@ -59,10 +58,9 @@ class Tools:
     effects: EffectsOf = EffectRunner
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
-    #: what fulls are read back on
-    aside: Aside = on_a_thread
-    #: what a commit runs on while the next records are handled
+    #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
+    aside: BesideOf = Background
 
     def local(self) -> LocalFulls | None:
         """The partition's file in `snapshot.local_dir`."""

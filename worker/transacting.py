@@ -79,7 +79,7 @@ class Transacting:
     @property
     def landed(self) -> bool:
         """The commit that was under way has ended: `settle` will not block."""
-        return self._flight is not None and self._flight.commit.done
+        return self._flight is not None and self._flight.commit.ended()
 
     # Handling
 

@@ -20,9 +20,6 @@ from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed
 from holdfast.worker.tools import Tools
 
-#: turns of the loop that a commit seems to take
-_PATIENCE = 3
-
 
 class EventLog:
     """Keeps the log events of the worker instead of writing them; what `holdfast.observe.Log` wants of a logger."""
@@ -80,36 +77,34 @@ class InlineEffects:
             self._calls.append(EffectCall(key, name, tuple(effects.arguments(effect))))
 
 
-def at_once(call: Callable[[], None], _name: str) -> Callable[[float], bool]:
-    """`worker.aside.Aside` in one thread: the call has ended before anybody asks."""
-    call()
-    return lambda _wait: True
-
-
 class Later:
-    """A commit beside the worker, in one thread: it happens when it is waited for, and seems done when asked thrice.
+    """A call beside the worker, in one thread: it happens when it is waited for, or when it was asked for so often.
 
-    So the records that come first are handled ahead of it.
+    So records are handled ahead of a commit.
     """
 
-    def __init__(self, call: Callable[[], None], name: str) -> None:
-        self._call, self._asked = call, 0
+    def __init__(self, call: Callable[[], None], name: str, patience: int = 3) -> None:
+        self._call, self._patience = call, patience
         self._ended: BaseException | bool = False
 
-    @property
-    def done(self) -> bool:
-        self._asked += 1
-        return self._asked >= _PATIENCE
+    def ended(self, within: float = 0.0) -> bool:
+        self._patience -= 1
+        if within > 0 or self._patience <= 0:
+            self._run()
+        return self._ended is not False
 
     def wait(self) -> None:
+        self._run()
+        if isinstance(self._ended, BaseException):
+            raise self._ended
+
+    def _run(self) -> None:
         if self._ended is False:
             try:
                 self._call()
                 self._ended = True
-            except Exception as error:  # noqa: BLE001  raised below, each time it is asked
+            except Exception as error:  # noqa: BLE001  raised where it is waited for
                 self._ended = error
-        if isinstance(self._ended, BaseException):
-            raise self._ended
 
 
 class _ClockEvent(threading.Event):

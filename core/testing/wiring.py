@@ -18,7 +18,7 @@ from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.clients import MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.lane import Lane
-from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later, at_once
+from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from holdfast.worker.tools import Report, Tools
 
 
@@ -96,9 +96,9 @@ class Wiring:
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
-            aside=at_once,
             effects=lambda handler, name, report: self._new_effects(partition, handler, report),
             beside=Later,
+            aside=lambda call, name: Later(call, name, patience=1),
         )
 
     def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:

@@ -28,6 +28,7 @@ LAYERS = {
     "holdfast.partitioner": 0,
     "holdfast.observe": 0,
     "holdfast.ports": 0,
+    "holdfast.beside": 0,
     "holdfast.command": 0,
     "holdfast.config": 1,
     "holdfast.snapshot": 2,

@@ -10,9 +10,8 @@ from typing import Protocol
 class Beside(Protocol):
     """A call that is under way; both belong to the thread that began it."""
 
-    @property
-    def done(self) -> bool:
-        """It has ended, well or badly."""
+    def ended(self, within: float = 0.0) -> bool:
+        """Whether it has ended, well or badly; waits for that at most `within` seconds."""
         ...
 
     def wait(self) -> None:
@@ -32,8 +31,8 @@ class Background:
         self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def done(self) -> bool:
+    def ended(self, within: float = 0.0) -> bool:
+        self._thread.join(max(0.0, within))
         return not self._thread.is_alive()
 
     def wait(self) -> None:
