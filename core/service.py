@@ -25,6 +25,7 @@ from holdfast.observe import Log, PartitionMetrics
 from holdfast.ports import Cancelled
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
+from holdfast.snapshot.garbage import collect_less_often
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
 from holdfast.topics import reaching, require
@@ -87,8 +88,10 @@ class Service:
     def run(self) -> None:
         """Start, and block until SIGTERM, SIGINT or a failure; then stop in good order.
 
-        For the main thread of a daemon. Raises what `start` and `wait` raise.
+        For the main thread of a daemon: signal handlers and the garbage collector's thresholds are set to suit it.
+        Raises what `start` and `wait` raise.
         """
+        collect_less_often()
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start()
