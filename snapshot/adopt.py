@@ -85,10 +85,10 @@ def new_lineage() -> str:
 def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> Mark:
     """What `FullWriter` takes for the commit boundary of a full that an adopt record `n` is going to name.
 
-    Format and versions of values are those of `like`.
+    The versions of values are those of `like`.
     """
     return Mark(
-        format=like.format,
+        format=frame.NEWEST,
         schemas=like.schemas,
         n=n,
         attempt="",
@@ -151,18 +151,12 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
         adopted=n,
         fulls=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
-        format=_format(adoption),
+        format=frame.NEWEST,  # releases of format 1 know no adopt records: they must not go on from here
         schemas=_schemas(adoption, old),
         writer=place.writer,
         time=adopt.time,
     )
     return Adopted(Header(n, attempt, adoption.lineage, adoption.position), adopt, mark)
-
-
-def _format(adoption: Adoption) -> int:
-    """It never falls."""
-    known = [mark.format for mark in (adoption.old, adoption.source) if mark is not None]
-    return max(known, default=frame.NEWEST)
 
 
 def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:

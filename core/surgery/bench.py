@@ -131,7 +131,7 @@ class Bench:
     def write(self, place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> FullRef | None:
         """Write the state as the full that adopt record `n` will name, read it back, compare; None where it is empty.
 
-        Its format and the versions of its values are those of `like`.
+        The versions of its values are those of `like`.
 
         :raises ToolRefused: what is on the topic is not what was written. No mark refers to it: it does no harm.
         """

@@ -11,6 +11,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +19,14 @@ import msgspec
 from tests.golden import bank_v1, bank_v2
 from tests.golden.bank_v1 import Move
 
+from holdfast.snapshot import adopt as adopting
+from holdfast.snapshot.full import FullWriter
+from holdfast.snapshot.last import last_mark
+from holdfast.snapshot.restore import restore
 from holdfast.testing import Driver
+from holdfast.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
 from holdfast.version import __version__
+from holdfast.worker.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "interval": 2.0, "off": "off"}
@@ -44,8 +51,35 @@ def run(driver: Driver, rounds: int, seed: int) -> None:
     driver.commit()
 
 
+def adopt(driver: Driver) -> None:
+    """A tool adopts the state as it is, under a new lineage, and a new owner goes on."""
+    driver.commit()
+    driver.crash()
+    place = driver._place(0)
+    producer = MemoryTransactions(driver.broker, driver.names, 0)
+    producer.fence(lambda: False)
+    reader = MemoryReader(driver.broker, lambda: False)
+    old = last_mark(reader, driver.names.increment, 0)
+    assert old is not None
+    new = partial(Engine, bank_v2.Bank, 0)
+    state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
+    position, end = old.positions[driver.names.input], reader.bounds(driver.names.increment, 0)[1]
+    boundary = adopting.boundary(place, "second", old.n + 1, position, state, old)
+    sink = MemoryFullSink(driver.broker, driver.names.full, 0)
+    base = FullWriter(place, state, boundary, end, -1, sink, 4096).advance(boundary.n, -1, driver.clock)
+    adoption = adopting.Adoption(
+        place=place, old=old, lineage="second", base=base, digest=state.digest, keys=state.keys, position=position
+    )
+    reason = adopting.Reason(tool="golden", who="nobody", why="to have one", notes={"count": "1"})
+    adopting.commit(producer, driver.broker.generation, [adoption], reason, 1_750_000_000.0)
+    driver.restore()
+
+
 def dump(driver: Driver, path: Path, written_by: str) -> None:
     """All three topics of partition 0, and beside them what must come out of them."""
+    if path.with_suffix(".jsonl").exists():
+        print(f"{path} is kept as it is")
+        return
     lines = []
     for topic in (driver.names.input, driver.names.increment, driver.names.full):
         for message in driver.broker.log(topic, 0).committed():
@@ -77,6 +111,14 @@ def main(number: int) -> None:
         driver = Driver(kind, delta_interval=interval)
         run(driver, 3, seed=100)
         dump(driver, HERE / f"format-{number}" / name, __version__)
+    if number > 1:
+        driver = Driver(bank_v2.Bank)
+        run(driver, 2, seed=200)
+        driver.command("close-day")
+        driver.command("take")
+        adopt(driver)
+        run(driver, 3, seed=300)
+        dump(driver, HERE / f"format-{number}" / "adopted", __version__)
 
 
 if __name__ == "__main__":
