@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.ops.cli import command, dev, retry, run, snapshot, state, status, topics, upgrade
+from holdfast.ops.cli import cat, command, dev, prove, retry, run, snapshot, state, status, topics, upgrade
 
 app = typer.Typer(
     name="holdfast",
@@ -23,6 +23,8 @@ app.command("retry")(retry.retry)
 app.command("finish-upgrade")(upgrade.finish_upgrade)
 app.command("command")(command.command)
 app.add_typer(snapshot.app, name="snapshot")
+app.command("cat")(cat.cat)
+app.command("prove")(prove.prove)
 app.add_typer(state.app, name="state")
 app.add_typer(dev.app, name="dev")
 

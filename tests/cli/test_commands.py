@@ -14,7 +14,7 @@ from holdfast.errors import StartError, UsageError
 from holdfast.ops.cli.main import app
 from holdfast.ops.cli.target import find_service, load_settings
 
-LOOKING = [("snapshot", each) for each in ("list", "show", "verify", "diff", "history")]
+LOOKING = [*(("snapshot", each) for each in ("list", "show", "verify", "diff", "history")), ("cat",), ("prove",)]
 
 
 def help_of(*command: str) -> str:

@@ -1,0 +1,158 @@
+"""`holdfast cat TOPIC`: records as JSON lines, ours and the service's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from holdfast import serde
+from holdfast.errors import KafkaTrouble, StartError, TopicMissing, UsageError
+from holdfast.handler import declared, input_type
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.stable import StableReader
+from holdfast.ops.cli import show
+from holdfast.ops.cli.subject import handler_of
+from holdfast.ops.cli.target import (
+    Config,
+    Overrides,
+    Profile,
+    SecretsDir,
+    find_service,
+    load_settings,
+    partitions_of,
+)
+from holdfast.ops.logs import configure_quietly
+from holdfast.ops.looking import unreachable
+from holdfast.ports import OutOfRange
+from holdfast.record import Message
+from holdfast.service import Service
+from holdfast.snapshot.look.lines import Lines
+from holdfast.snapshot.look.typed import Typed
+
+_PAUSE = 0.1
+
+
+def cat(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic.")],
+    service: Annotated[
+        str | None,
+        typer.Option("--service", metavar="MODULE:SERVICE", help="Decode keys and values with its types."),
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="WHERE",
+            help="beginning, end, an offset, or -N: the last N offsets. [default: beginning; with --follow: end]",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after so many. [0: no limit]")
+    ] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    _as_json: Annotated[bool, typer.Option("--json", help="JSON lines: what it prints anyway.")] = False,
+) -> None:
+    """Print committed records as JSON lines: marks, deltas, fulls, inputs, outputs.
+
+    holdfast cat fills --service examples.clearing.app:service -n 3
+
+    A record of an increment or full topic that cannot be read has kind "damaged".
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    found = find_service(service) if service is not None else None
+    if found is not None:
+        found.settings = settings
+    admin = Admin(settings, "holdfast-cat")
+    try:
+        fact = admin.describe([topic])[topic]
+    except KafkaTrouble as error:
+        raise unreachable(settings, error) from error
+    if fact is None:
+        raise TopicMissing(f"there is no topic {topic!r}; `holdfast topics check MODULE:SERVICE` names a service's")
+    wanted = partitions_of(partition) or list(range(fact.partitions))
+    if max(wanted) >= fact.partitions:
+        raise UsageError(f"{topic} has partitions 0 to {fact.partitions - 1}, not {max(wanted)}")
+    reader = StableReader(settings, "holdfast-cat", admin)
+    try:
+        _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most)
+    except BrokenPipeError:  # whoever read has enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        reader.close()
+
+
+def _lines(topic: str, service: Service | None) -> Lines:
+    """Without the service the names tell which topics are ours."""
+    if service is None:
+        return Lines(topic.endswith((".increment", ".full")), Typed(), {})
+    kind = handler_of(service)
+    tables, outputs = declared(kind)
+    codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
+    codecs[service.input] = serde.for_messages(input_type(kind))
+    return Lines(topic in (service.names.increment, service.names.full), Typed(tables), codecs)
+
+
+def _print(messages: Iterator[Message], lines: Lines, most: int) -> None:
+    for count, message in enumerate(messages, 1):
+        show.print_json(lines.line(message))
+        if count == most:
+            break
+    sys.stdout.flush()
+
+
+def _messages(
+    reader: StableReader, topic: str, partitions: Sequence[int], offset: str | None, *, follow: bool
+) -> Iterator[Message]:
+    """Partition after partition up to its end, again and again while following."""
+    where = offset or ("end" if follow else "beginning")
+    positions = {each: _start(reader, topic, each, where) for each in partitions}
+    while True:
+        came = False
+        for each in partitions:
+            for message in _new(reader, topic, each, positions):
+                came = True
+                yield message
+        if not follow:
+            return
+        sys.stdout.flush()
+        if not came:
+            time.sleep(_PAUSE)
+
+
+def _new(reader: StableReader, topic: str, partition: int, positions: dict[int, int]) -> Iterator[Message]:
+    end = reader.bounds(topic, partition)[1]
+    try:
+        for batch in reader.read(topic, partition, positions[partition], end):
+            for message in batch:
+                yield message
+                positions[partition] = (message.offset() or 0) + 1
+    except OutOfRange as error:
+        raise StartError(f"truncated while it was read: {error}; begin again with --offset beginning") from error
+    positions[partition] = max(positions[partition], end)
+
+
+def _start(reader: StableReader, topic: str, partition: int, where: str) -> int:
+    start, end = reader.bounds(topic, partition)
+    if where in ("beginning", "end"):
+        return start if where == "beginning" else end
+    if where.startswith("-") and where[1:].isdecimal():
+        return max(start, end - int(where[1:]))
+    if not where.isdecimal():
+        raise UsageError(f"--offset {where}: give beginning, end, an offset, or -N for the last N")
+    if not start <= int(where) <= end:
+        raise UsageError(f"{topic}[{partition}] holds offsets {start} to {end}, not {where}")
+    return int(where)

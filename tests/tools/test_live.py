@@ -1,0 +1,45 @@
+"""Looking while the service runs: it goes on, and nothing that is told is torn."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.tools.recorded import Ledger
+
+from holdfast.dev import Cluster
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_running_service_is_looked_at_and_never_disturbed(kafka: Cluster, tmp_path: Path) -> None:
+    """It commits all the time, takes a full a second and truncates behind it."""
+    ledger = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
+    done = threading.Event()
+
+    def feed() -> None:
+        while not done.wait(0.01):
+            ledger.feed(20)
+
+    with ledger.running(HOLDFAST_SNAPSHOT__FULL_INTERVAL="1", HOLDFAST_SNAPSHOT__KEEP="1") as service:
+        ledger.feed(100)
+        ledger.await_handled()
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        try:
+            for _ in range(4):
+                (listed,) = ledger.json("snapshot", "list", ledger.target)
+                (verified,) = ledger.json("snapshot", "verify", ledger.target)
+                (shown,) = ledger.json("snapshot", "show", ledger.target)
+                history = ledger.json("snapshot", "history", "a7", ledger.target)
+                assert listed["trouble"] == ""
+                assert (verified["good"], verified["findings"]) == (True, [])
+                assert listed["mark"]["n"] <= verified["n"] <= shown["n"]
+                assert history
+        finally:
+            done.set()
+            feeder.join()
+        assert service.status()["partitions"][0]["phase"] == "live"
+        assert len(ledger.group.members()) == 1
+    assert ledger.marks(0)[0]["n"] > 0, "nothing was truncated meanwhile"
