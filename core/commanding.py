@@ -29,6 +29,8 @@ class Sent(msgspec.Struct, frozen=True):
     id: str
     offset: int
     after: int
+    #: the topic that it was written to
+    topic: str
 
 
 class Answer(msgspec.Struct, kw_only=True):
@@ -55,13 +57,19 @@ class Commander:
         self._settings, self._names = settings, names
         self._admin = Admin(settings, names.group)
 
-    def send(self, name: str, partitions: Sequence[int] = (), value: bytes | None = None) -> list[Sent]:
+    def send(
+        self, name: str, partitions: Sequence[int] = (), value: bytes | None = None, *, control: bool = False
+    ) -> list[Sent]:
         """One record for each of the partitions, by default all of the input's.
+
+        With `control` it goes to the control topic: only for holdfast's own commands, which change no state and so need
+        no place in the order.
 
         :raises TopicMissing: there is no such service. :raises UsageError: no such partition.
         :raises KafkaTrouble: not every record is known to be written.
         """
         names = self._names
+        topic = names.control if control else names.input
         facts = self._admin.describe([names.input, names.increment])
         given = facts[names.input]
         missing = [topic for topic in (names.input, names.increment) if facts[topic] is None]
@@ -73,18 +81,30 @@ class Commander:
         wrong = [partition for partition in chosen if not 0 <= partition < given.partitions]
         if wrong:
             raise UsageError(f"{names.input} has partitions 0 to {given.partitions - 1}, not {wrong[0]}")
+        if control:
+            self._require_control(name, given.partitions)
         ends = [self._admin.bounds(names.increment, p, _ACKNOWLEDGE, lambda: False)[1] for p in chosen]
         chosen_id = command.new_id()
         header = command.header(name, chosen_id, command.issuer())
         try:
-            offsets = CommandSink(self._settings, names.input).send(chosen, header, value, _ACKNOWLEDGE)
+            offsets = CommandSink(self._settings, topic).send(chosen, header, value, _ACKNOWLEDGE)
         except Misconfigured as error:
-            raise Misconfigured(
-                f"a command is a record of {names.input}, which takes the right WRITE: {error}"
-            ) from error
+            raise Misconfigured(f"a command is a record of {topic}, which takes the right WRITE: {error}") from error
         except KafkaTrouble as error:
-            raise KafkaTrouble(f"{name!r} may have reached some partitions of {names.input} only: {error}") from error
-        return [Sent(p, chosen_id, offset, end) for p, offset, end in zip(chosen, offsets, ends, strict=True)]
+            raise KafkaTrouble(f"{name!r} may have reached some partitions of {topic} only: {error}") from error
+        return [Sent(p, chosen_id, offset, end, topic) for p, offset, end in zip(chosen, offsets, ends, strict=True)]
+
+    def _require_control(self, name: str, partitions: int) -> None:
+        names = self._names
+        if name not in command.OWN:
+            raise UsageError(f"{name!r} needs its place in the order of {names.input}: not by the control topic")
+        there = self._admin.describe([names.control])[names.control]
+        if there is None or there.partitions != partitions:
+            found = "does not exist" if there is None else f"has {there.partitions} partitions, not {partitions}"
+            raise TopicMissing(
+                f"{names.control} {found}: `holdfast topics create ... --control` creates it; a service reads it from "
+                f"its next start on"
+            )
 
     def await_answers(
         self, sent: Sequence[Sent], timeout: float, *, full: bool, tell: Callable[[Answer], None] = lambda _: None
@@ -110,7 +130,7 @@ class Commander:
 
     def _follow(self, reader: Reader, sent: Sent, answer: Answer, until: float, full: bool) -> None:
         for mark in _marks(reader, self._names.increment, sent, until):
-            if answer.transaction is None and mark.positions[self._names.input] > sent.offset:
+            if answer.transaction is None and mark.positions.get(sent.topic, 0) > sent.offset:
                 answer.transaction, answer.position = mark.n, mark.positions[self._names.input]
             if answer.transaction is None:
                 continue

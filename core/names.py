@@ -39,6 +39,11 @@ class Names:
     def full(self) -> str:
         return f"{self.group}.{self.input}.full"
 
+    @property
+    def control(self) -> str:
+        """Commands to holdfast itself, where the input's other readers would not bear them."""
+        return f"{self.group}.{self.input}.control"
+
     def transactional_id(self, partition: int) -> str:
         """Static per partition, so that a new owner fences the old one (requirement B2)."""
         return f"{self.group}.{self.input}.{partition}"

@@ -50,6 +50,7 @@ Event = Literal[
     "kafka_retry",
     "offset_behind",
     "effect_failed",
+    "command_refused",
     "producer_identity",
     "partition_closed",
     "paused",

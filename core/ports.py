@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.command import Command
 from holdfast.output import Sent
 from holdfast.record import Message
 
@@ -130,6 +131,29 @@ class FullSink(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Control(Protocol):
+    """Commands to holdfast itself that come beside the input; for one partition, used by its thread."""
+
+    def waiting(self, position: int) -> tuple[list[Command], int]:
+        """Those that have come at or after `position` of the control topic, and the position after them.
+
+        Does not block; the first call begins to read.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class NoControl:
+    """There is no control topic."""
+
+    def waiting(self, position: int) -> tuple[list[Command], int]:
+        return [], position
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class Offsets(Protocol):

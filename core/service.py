@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -18,11 +19,12 @@ from holdfast.errors import UsageError
 from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.consumer import KafkaGroupConsumer
+from holdfast.kafka.control import control_feed
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.names import Names
 from holdfast.observe import Log, PartitionMetrics
-from holdfast.ports import Cancelled
+from holdfast.ports import Cancelled, NoControl
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.garbage import collect_less_often
@@ -66,6 +68,7 @@ class Service:
         self._namespace = namespace
         self.settings = Settings() if settings is None else settings
         self._manager: Manager | None = None
+        self._wiring: _Wiring | None = None
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._stop_asked = False
@@ -118,7 +121,7 @@ class Service:
         admin = Admin(self._settings, self.names.group)
         with reaching(self._settings):
             facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked)
-        wiring = _Wiring(self, admin, facts, log)
+        wiring = self._wiring = _Wiring(self, admin, facts, log)
         consumer = KafkaGroupConsumer(self._settings, self.names, log)
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.names.group, log, time.monotonic
@@ -199,6 +202,8 @@ class Service:
             self._failure = error
         finally:
             log.info("stopped", cause=str(self._failure) if self._failure else None)
+            assert self._wiring is not None
+            self._wiring.close()
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -213,7 +218,12 @@ class _Wiring:
     def __init__(self, service: Service, admin: Admin, facts: dict[str, TopicFacts], log: Log) -> None:
         self._service, self._admin, self._facts, self._log = service, admin, facts, log
         self._schemas = schemas(service.handler_class)
+        self._feed = control_feed(service.settings, service.names, admin, log)
         self.manager: Manager
+
+    def close(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
         return PartitionWorker(self._tools(partition, report))
@@ -238,6 +248,7 @@ class _Wiring:
             wall=time.time,
             output_partitions=lambda topic: self._facts[topic].partitions,
             speeds=_SPEEDS,
+            control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:

@@ -120,9 +120,12 @@ class Topics:
             findings.append(Finding(topic, self._differs(fact, given) if fact else "missing"))
         return findings
 
-    def create(self, start_at: str, partitions: int = 0, replication: int = 0) -> list[Finding]:
+    def create(
+        self, start_at: str, partitions: int = 0, replication: int = 0, *, control: bool = False
+    ) -> list[Finding]:
         """Create what is missing, compare what is there, and write the genesis marks of partitions that have none.
 
+        With `control` the control topic, too (docs/cli.md, "holdfast command").
         `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` a missing
         input and missing outputs are created too.
 
@@ -145,6 +148,8 @@ class Topics:
         for topic in (names.increment, names.full):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
+        if control and self._topics.create(names.control, given.partitions, given.replication, {}):
+            created.add(names.control)
         self._await(created)
         self._begin(given.partitions, start_at)
         return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]

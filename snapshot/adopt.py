@@ -114,7 +114,7 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
     """
     adoption.check()
     place, n, old = adoption.place, adoption.n, adoption.old or adoption.source
-    positions, state = {place.input: adoption.position}, digest.to_bytes(adoption.digest)
+    positions, state = _positions(adoption), digest.to_bytes(adoption.digest)
     adopt = Adopt(
         n=n,
         attempt=attempt,
@@ -157,6 +157,13 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
         time=adopt.time,
     )
     return Adopted(Header(n, attempt, adoption.lineage, adoption.position), adopt, mark)
+
+
+def _positions(adoption: Adoption) -> dict[str, int]:
+    """The commands of the control topic that were obeyed already stay so."""
+    names = adoption.place.names
+    before = adoption.old.positions.get(names.control, 0) if adoption.old else 0
+    return {names.input: adoption.position} | ({names.control: before} if before > 0 else {})
 
 
 def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:

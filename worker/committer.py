@@ -38,6 +38,8 @@ class Closing(NamedTuple):
     commands: tuple[Command, ...] = ()
     #: see `Mark.reach`; None: as in the mark before
     reach: int | None = None
+    #: next offset of the control topic; 0: nothing was ever read there
+    control: int = 0
 
 
 class Committer:
@@ -126,7 +128,7 @@ class Committer:
             self.mark,
             n=n,
             attempt=self.producer.attempt,
-            positions={self._place.input: closing.position},
+            positions=self._positions(closing),
             start=self.position,
             topic_ids=self._place.topic_ids,
             digest=digest.to_bytes(closing.frozen.digest),
@@ -144,6 +146,10 @@ class Committer:
             writer=self._place.writer,
             time=int(self._wall() * 1000),
         )
+
+    def _positions(self, closing: Closing) -> dict[str, int]:
+        own = {self._place.input: closing.position}
+        return own | {self._place.names.control: closing.control} if closing.control > 0 else own
 
     def _increment(self, record: records.Record) -> None:
         self._send_increment(records.pack(record, self.mark.format))

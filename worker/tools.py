@@ -11,7 +11,7 @@ from holdfast.beside import Background, BesideOf
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler
 from holdfast.observe import Event, Log, PartitionMetrics
-from holdfast.ports import Clock, FullSink, Membership, Offsets, Reader, Transactions
+from holdfast.ports import Clock, Control, FullSink, Membership, NoControl, Offsets, Reader, Transactions
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
@@ -56,6 +56,8 @@ class Tools:
     wall: Callable[[], float]
     output_partitions: Callable[[str], int]
     effects: EffectsOf = EffectRunner
+    #: made anew for each live phase
+    control: Callable[[], Control] = NoControl
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
     #: what commits run on while the next records are handled, and what fulls are read back on

@@ -102,6 +102,7 @@ class _Repartition:
         new, moved = self._dealt(found)
         # Ours first and the input last, when all is written: while it grows, a producer may begin to place keys anew.
         facts = self._grow(self.names.increment, self.names.full)
+        self._grow_control()
         lineage = adopt.new_lineage()
         adoptions = [self._adoption(p, found, new[p], lineage, facts) for p in range(self.to)]
         self._require_quiet()
@@ -210,6 +211,11 @@ class _Repartition:
             seen = seen + 1 if all(facts[topic].partitions == self.to for topic in names) else 0
             time.sleep(0.05)
         return facts
+
+    def _grow_control(self) -> None:
+        there = self.bench.admin.describe([self.names.control])[self.names.control]
+        if there is not None and there.partitions < self.to:
+            TopicAdmin(self.bench.admin).grow(self.names.control, self.to)
 
     def _adoption(
         self, partition: int, found: Sequence[Found], state: State, lineage: str, facts: Mapping[str, TopicFacts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.command import OWN, Command, command_of
 from holdfast.errors import OutcomeUnknown
 from holdfast.names import Names
 from holdfast.output import Headers, Sent
@@ -135,6 +136,21 @@ class MemoryFullSink:
 
     def close(self) -> None:
         pass
+
+
+class MemoryControl:
+    """`ports.Control`: what stands on the control topic is there at once."""
+
+    def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
+        self._log = broker.log(names.control, partition)
+
+    def waiting(self, position: int) -> tuple[list[Command], int]:
+        messages = list(self._log.committed(position))
+        end = (messages[-1].offset() or 0) + 1 if messages else position
+        return [command for command in map(command_of, messages) if command and command.name in OWN], end
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class MemoryOffsets:

@@ -15,7 +15,7 @@ from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.clients import MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
+from holdfast.testing.clients import MemoryControl, MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.lane import Lane
 from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later
@@ -88,6 +88,7 @@ class Wiring:
             reader=lambda cancelled: MemoryReader(self.broker, cancelled),
             full_sink=lambda: MemoryFullSink(self.broker, self.names.full, partition),
             offsets=self.offsets,
+            control=lambda: MemoryControl(self.broker, self.names, partition),
             membership=lambda: self._membership,
             report=self._report,
             log=Log(self._log),

@@ -70,6 +70,10 @@ def take(
     service: ServiceName = None,
     input_topic: InputName = None,
     partitions: Partitions = None,
+    via_control_topic: Annotated[
+        bool,
+        typer.Option("--via-control-topic", help="Where other readers of the input would choke on a command."),
+    ] = False,
     wait: Wait = True,
     timeout: Timeout = 300.0,
     config: Config = None,
@@ -89,7 +93,7 @@ def take(
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
-    sent = commander.send(TAKE, partitions_of(partitions))
+    sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
     _follow(commander, TAKE, sent, timeout if wait else None, as_json)
 
 

@@ -63,6 +63,9 @@ def create(
     replication: Annotated[
         int, typer.Option(min=0, metavar="R", help="Their replication factor. [default: the broker's]")
     ] = 0,
+    control: Annotated[
+        bool, typer.Option("--control", help="Also create the control topic, for `snapshot take --via-control-topic`.")
+    ] = False,
     config: Config = None,
     overrides: Overrides = None,
     secrets_dir: SecretsDir = None,
@@ -81,7 +84,7 @@ def create(
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
     names, topics = _subject(settings, target, name, input_topic, outputs)
-    _show(names, topics.create(start_at, partitions, replication), as_json)
+    _show(names, topics.create(start_at, partitions, replication, control=control), as_json)
 
 
 @app.command()

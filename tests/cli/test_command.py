@@ -52,7 +52,17 @@ def test_a_command_is_acknowledged_and_a_full_is_taken_where_it_stands(on_kafka:
     assert (sent.returncode, sent.stderr) == (0, "")
     assert sent.stdout.startswith("open: sent with id ")
 
+    missing = on_kafka.run("snapshot", "take", "app:service", "--via-control-topic")
+    assert missing.returncode == 1
+    assert "`holdfast topics create ... --control` creates it" in missing.stderr
+    made = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--control")
+    assert made.returncode == 0, made.stderr
+
     again = on_kafka.start("--set", "snapshot.periodic_full=false")
     again.wait_for("full_written")
     assert [event["partition"] for event in again.events("full_written")] == [1]
+    beside = on_kafka.run("snapshot", "take", "app:service", "--via-control-topic", "--json")
+    assert beside.returncode == 0, beside.stderr
+    assert [each["offset"] for each in json.loads(beside.stdout)] == [0, 0]
+    assert [each["position"] for each in json.loads(beside.stdout)] == [4, 6]
     assert again.stop() == 0

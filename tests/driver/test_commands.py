@@ -6,7 +6,7 @@ import pytest
 from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
 from holdfast import Handler, Record, Table
-from holdfast.command import TAKE, Command
+from holdfast.command import TAKE, Command, header
 from holdfast.errors import KafkaTrouble, UndecodableRecord
 from holdfast.testing import Driver
 
@@ -130,3 +130,55 @@ def test_the_whole_input_handled_again_includes_its_commands() -> None:
     driver.feed(5)
     driver.replay()
     assert driver.table("sums") == {"now": 5, "cut": 6}
+
+
+def send_beside(driver: Driver, name: str) -> None:
+    """What `snapshot take --via-control-topic` does."""
+    driver.broker.log(driver.names.control, 0).append(None, headers=[header(name, f"id of {name}")])
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_take_may_come_beside_the_input_and_is_obeyed_once(interval: Interval) -> None:
+    driver = Driver(Accounts, delta_interval=interval)
+    snapshot(driver, periodic_full=False)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    send_beside(driver, TAKE)
+    driver.advance(30.0)
+    (acknowledging,) = [mark for mark in marks(driver) if mark.commands]
+    assert acknowledging.commands == (Command(TAKE, f"id of {TAKE}", "", 0),)
+    assert acknowledging.positions == {"input": 1, driver.names.control: 1}
+    assert driver.mark().fulls[0].first >= acknowledging.n
+    for _ in range(2):
+        driver.crash()
+        driver.restore()
+        driver.feed(Op("ann", 2))
+        driver.advance(30.0)
+    assert (len(driver.mark().fulls), driver.mark().positions[driver.names.control]) == (1, 1)
+    send_beside(driver, TAKE)
+    driver.advance(30.0)
+    assert len(driver.mark().fulls) == 2
+    assert agrees(driver, [Op("ann", 1), Op("ann", 2), Op("ann", 2)])
+
+
+def test_what_came_beside_the_input_is_acknowledged_by_the_commit_that_succeeds() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    send_beside(driver, TAKE)
+    driver.rebalance()
+    driver.feed(Op("ann", 2))
+    driver.commit()
+    assert len(events(driver, "rolled_back")) == 1
+    assert [len(mark.commands) for mark in marks(driver)][-1] == 1
+    assert sum(len(mark.commands) for mark in marks(driver)) == 1
+
+
+def test_a_command_of_the_user_does_not_come_beside_the_input() -> None:
+    driver = Driver(Register)
+    driver.feed(1)
+    send_beside(driver, "cut")
+    driver.feed(2)
+    driver.advance(30.0)
+    assert driver.table("sums") == {"now": 3}
+    assert all(mark.commands == () for mark in marks(driver))

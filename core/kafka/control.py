@@ -1,0 +1,140 @@
+"""Reads the control topic of a service: commands to holdfast itself, for inputs whose other readers bear none."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from holdfast.command import OWN, BadCommand, Command, command_of
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.taint import quiet_logger
+from holdfast.names import Names
+from holdfast.observe import Log
+
+_POLL = 0.1
+_BATCH = 100
+
+
+def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
+    """Where the service has a control topic; one that may not be looked at is none. Blocks."""
+    try:
+        there = admin.describe([names.control])[names.control] is not None
+    except KafkaTrouble as error:
+        log.warning("kafka_retry", doing=f"look for {names.control}", cause=str(error))
+        return None
+    return ControlFeed(settings, names, log) if there else None
+
+
+class ControlFeed:
+    """One consumer and one thread for all partitions of this process; both begin with the first partition."""
+
+    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+        self._settings, self._names, self._log = settings, names, log
+        self._lock = threading.Lock()
+        self._lanes: dict[int, ControlLane] = {}
+        self._changed: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def lane(self, partition: int) -> ControlLane:
+        return ControlLane(self, partition)
+
+    def close(self) -> None:
+        self._ending.set()
+
+    def change(self, lane: ControlLane, *, leave: bool = False) -> None:
+        """Any thread: begin to read for this lane where it says, or no longer."""
+        with self._lock:
+            if not leave:
+                self._lanes[lane.partition] = lane
+            elif self._lanes.get(lane.partition) is lane:
+                del self._lanes[lane.partition]
+            self._changed.put(lane.partition)
+            if self._thread is None and not leave:
+                self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        config: dict[str, Any] = dict(client.reader(self._settings, self._names.group))
+        config["logger"] = quiet_logger("control")
+        consumer = Consumer(config)
+        try:
+            while not self._ending.is_set():
+                self._assign(consumer)
+                for message in consumer.consume(_BATCH, _POLL):
+                    self._hand_over(message)
+        except KafkaException as error:  # a service does not fail because nobody can talk to it
+            self._log.warning("kafka_retry", doing="read the control topic", cause=str(error))
+        finally:
+            consumer.close()
+
+    def _assign(self, consumer: Consumer) -> None:
+        if self._changed.empty():
+            return
+        while not self._changed.empty():
+            self._changed.get()
+        with self._lock:
+            lanes = list(self._lanes.values())
+        consumer.assign([TopicPartition(self._names.control, lane.partition, lane.next) for lane in lanes])
+
+    def _hand_over(self, message: Message) -> None:
+        error = message.error()
+        with self._lock:
+            lane = self._lanes.get(message.partition() or 0)
+        if lane is None:
+            return
+        if error is None:
+            lane.put(message, self._log)
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            lane.next = OFFSET_BEGINNING  # what was not read in time is deleted: it was a request, not a record
+            self._changed.put(lane.partition)
+
+
+class ControlLane:
+    """`ports.Control` of one partition for one assignment."""
+
+    def __init__(self, feed: ControlFeed, partition: int) -> None:
+        self._feed, self.partition = feed, partition
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[int, Command | None]] = deque()
+        self._following = False
+        #: next offset of the control topic to take
+        self.next = 0
+
+    def waiting(self, position: int) -> tuple[list[Command], int]:
+        if not self._following:
+            self._following, self.next = True, position
+            self._feed.change(self)
+        with self._lock:
+            while self._waiting and self._waiting[0][0] < position:
+                self._waiting.popleft()
+            end = self._waiting[-1][0] + 1 if self._waiting else position
+            return [command for _, command in self._waiting if command is not None], end
+
+    def close(self) -> None:
+        if self._following:
+            self._feed.change(self, leave=True)
+
+    def put(self, message: Message, log: Log) -> None:
+        """The feed's thread. A new assignment makes the consumer begin anew: what has come before is passed over."""
+        offset = message.offset() or 0
+        if 0 <= self.next > offset:
+            return
+        try:
+            command = command_of(message)
+            refused = "" if command and command.name in OWN else "only holdfast's own commands come this way"
+        except BadCommand as error:
+            command, refused = None, str(error)
+        if refused:
+            log.warning("command_refused", partition=self.partition, offset=offset, cause=refused)
+            command = None
+        with self._lock:
+            self._waiting.append((offset, command))
+            self.next = offset + 1
