@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+import structlog
 from confluent_kafka import Producer
 from tests.system.processes import await_true
 from tests.system.verify import Group, Row, read_all
@@ -105,6 +108,7 @@ class Ledger:
     #: accounts' balances as this file computes them
     balances: dict[str, int] = field(default_factory=dict)
     fed: list[int] = field(default_factory=lambda: [0, 0])
+    live: bool = False
 
     def __post_init__(self) -> None:
         self.module = self.name.replace("-", "_")
@@ -170,8 +174,12 @@ class Ledger:
     def running(self, module: str = "", **more: str) -> Iterator[Service]:
         """Until the end of the block, when a clean stop takes a full."""
         with self.service(module, **more) as service:
-            yield service
-            self.await_handled()
+            self.live = True
+            try:
+                yield service
+                self.await_handled()
+            finally:
+                self.live = False
 
     def await_handled(self) -> None:
         def there() -> bool:
@@ -205,9 +213,23 @@ class Ledger:
         return bodies(self.servers, self.names.full, partition, b"F")
 
     def run(self, *arguments: str) -> Done:
-        """`holdfast ...` in the directory of the module, inside this process: a new one takes two seconds."""
+        """`holdfast ...` in the directory of the module: inside this process, since a new one takes two seconds, unless
+        the service runs in it and logs to the same streams.
+        """
+        if self.live:
+            done = subprocess.run(
+                self.command(*arguments),
+                cwd=self.directory,
+                env=self._shell(),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=90,
+            )
+            return Done(done.returncode, done.stdout, done.stderr)
         out, err = io.StringIO(), io.StringIO()
         with (
+            _logging_kept(),
             pytest.MonkeyPatch.context() as patch,
             contextlib.chdir(self.directory),
             contextlib.redirect_stdout(out),
@@ -237,6 +259,21 @@ class Ledger:
     def _shell(self) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
         return inherited | {"COLUMNS": "160"} | self.environment()
+
+
+@contextlib.contextmanager
+def _logging_kept() -> Iterator[None]:
+    """A command configures logging for its process: here that is everybody's."""
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level, hooks = root.handlers[:], root.level, (sys.excepthook, threading.excepthook)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+        root.handlers[:] = handlers
+        sys.excepthook, threading.excepthook = hooks
+        root.setLevel(level)
+        logging.captureWarnings(capture=False)
 
 
 def _code(main: Callable[[], None]) -> int | str:
