@@ -257,7 +257,7 @@ class Topics:
         )
         producer.fence(lambda: False)
         producer.begin()
-        for record in (Header(0, producer.attempt, lineage, position), mark):
+        for record in (Header(0, producer.attempt, lineage, position, mark.writer), mark):
             producer.send_increment(names.increment, partition, records.pack(record, mark.format))
         producer.commit()
         producer.drop()

@@ -156,7 +156,7 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
         writer=place.writer,
         time=adopt.time,
     )
-    return Adopted(Header(n, attempt, adoption.lineage, adoption.position), adopt, mark)
+    return Adopted(Header(n, attempt, adoption.lineage, adoption.position, place.writer), adopt, mark)
 
 
 def _positions(adoption: Adoption) -> dict[str, int]:

@@ -75,7 +75,7 @@ class Chain:
     def finish(self, offset: int) -> None:
         """The log ends here: a header that is still open is a torn commit."""
         if self._header is not None:
-            self._torn(offset, f"header {self._header[1].n} at offset {self._header[0]} has no mark: a torn commit")
+            self._torn(offset, _unmarked(*self._header))
 
     def _passed_over(self, record: Header | Adopt | Part | Mark) -> bool:
         """Only before the first record that counts: a number that comes back later is damage."""
@@ -86,7 +86,7 @@ class Chain:
 
     def _open(self, offset: int, header: Header) -> None:
         if self._header is not None:
-            self._torn(offset, f"header {self._header[1].n} at offset {self._header[0]} has no mark: a torn commit")
+            self._torn(offset, _unmarked(*self._header))
         if self.last is not None and header.n != self.last + 1:
             self._damaged(offset, f"transaction {header.n} follows {self.last}: a hole in the chain")
         if self.lineage is not None and header.lineage != self.lineage and not self.crossing:
@@ -151,3 +151,9 @@ class Chain:
             partition=self.partition,
             position=offset,
         )
+
+
+def _unmarked(offset: int, header: Header) -> str:
+    writer = header.writer
+    by = f" by {writer.instance} on {writer.host} (holdfast {writer.version})" if writer.version else ""
+    return f"header {header.n} at offset {offset}{by} has no mark: a torn commit"

@@ -62,6 +62,8 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
     attempt: str
     lineage: str
     position: int
+    #: so that a torn commit, which has no mark, names one; the first builds wrote none
+    writer: Writer = Writer()
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

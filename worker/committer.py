@@ -78,7 +78,8 @@ class Committer:
             return
         self.producer.begin()
         self.is_open, self._outputs, self.increment_bytes = True, 0, 0
-        self._increment(Header(self.mark.n + 1, self.producer.attempt, self.mark.lineage, self.position))
+        attempt, lineage = self.producer.attempt, self.mark.lineage
+        self._increment(Header(self.mark.n + 1, attempt, lineage, self.position, self._place.writer))
 
     def send(self, outputs: Sequence[Sent]) -> None:
         self.begin()

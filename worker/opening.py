@@ -128,7 +128,8 @@ class Opening:
                 f"mark says "
                 f"{digest.show(restored.mark.digest)}: the handler depends on more than its records and tables. It "
                 f"stays "
-                f'down; run the code that wrote the mark, or set snapshot.delta_interval = "commit" from then on, and '
+                f"down; run the code that wrote the mark{_named(restored.mark)}, or set snapshot.delta_interval = "
+                f'"commit" from then on, and '
                 f"`holdfast retry {self._partition}`",
                 topic=self._names.input,
                 partition=self._partition,
@@ -277,3 +278,7 @@ class Opening:
     def _tell(self, doing: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
+
+
+def _named(mark: Mark) -> str:
+    return f" ({mark.writer.code})" if mark.writer.code else ""

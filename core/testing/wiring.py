@@ -65,7 +65,7 @@ class Wiring:
         )
         producer.fence(lambda: False)
         producer.begin()
-        for record in (Header(0, producer.attempt, mark.lineage, 0), mark):
+        for record in (Header(0, producer.attempt, mark.lineage, 0, mark.writer), mark):
             producer.send_increment(self.names.increment, partition, records.pack(record, mark.format))
         producer.commit()
         self.broker.offsets[self.names.input, partition] = 0

@@ -12,7 +12,7 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.errors import DamagedIncrement
+from holdfast.errors import NoUsableFull
 from holdfast.snapshot import frame
 
 pytestmark = pytest.mark.kafka
@@ -87,7 +87,10 @@ def test_when_the_only_base_is_lost_it_is_never_live(one_partition: Stage) -> No
     assert local.events("truncated")
     stage.delete_records(stage.names.full, 0)
     with Local(stage) as local:
-        assert "the state is gone" in local.await_failed(0, DamagedIncrement)
+        said = local.await_failed(0, NoUsableFull)
+    assert "its records are gone: the topic holds offsets" in said
+    assert "no full at all: the deltas begin with transaction" in said
+    assert "`holdfast snapshot restore`" in said
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == 1000
 
 

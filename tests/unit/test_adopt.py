@@ -49,7 +49,7 @@ def feed(*found: Record, crossing: bool = True, last: int | None = None) -> list
 
 def test_the_record_tells_both_states_and_who_and_why() -> None:
     head, record, closing = written()
-    assert head == Header(7, "b", "m", 60)
+    assert head == Header(7, "b", "m", 60, PLACE.writer)
     assert (record.old_lineage, record.lineage, record.old_keys, record.keys) == ("l", "m", 2, 3)
     assert (record.old_digest, record.digest) == (digest.to_bytes(5), digest.to_bytes(9))
     assert (record.who, record.why, record.tool, record.notes) == ("ann", "split of a share", REASON.tool, REASON.notes)

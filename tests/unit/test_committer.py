@@ -50,7 +50,7 @@ def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
     done = commit(made, closing(Changes("t", ["a"], [b"1"])))
     header, part, last = increments(broker)
     attempt = made.producer.attempt
-    assert header == Header(5, attempt, "l", 40)
+    assert header == Header(5, attempt, "l", 40, PLACE.writer)
     assert (part.n, part.attempt, part.k) == (5, attempt, 0)
     assert last == done == made.mark == made.expected
     assert last == Mark(
