@@ -112,6 +112,14 @@ class SnapshotSettings:
         high=50_000_000,
     )
 
+    full_store: str = text(
+        "kafka",
+        "Where the chunks of fulls are: kafka, a directory that every machine sees (file:///srv/fulls), or "
+        "an object store (s3://bucket/prefix; needs the extra holdfast[s3], credentials from the environment). "
+        "The manifest is always in Kafka. Fulls written before a change are still found where they are.",
+        pattern=r"kafka|file:///.*[^/]|s3://[^/]+(/.*[^/])?",
+        form="kafka, file:///directory or s3://bucket/prefix, without '/' at the end",
+    )
     local_dir: str = text(
         "",
         "A directory on a local disk that keeps the newest full of each partition, so that a restart need not download "

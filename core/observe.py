@@ -32,6 +32,8 @@ Event = Literal[
     "full_started",
     "full_written",
     "full_given_up",
+    "orphans_removed",
+    "orphans_kept",
     "local_full_kept",
     "local_full_discarded",
     "local_full_failed",

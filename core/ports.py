@@ -117,7 +117,20 @@ class Transactions(Protocol):
 
 
 class FullSink(Protocol):
-    """An idempotent, non-transactional producer for the chunks of one full (rule S3)."""
+    """Takes one full (rule S3): `open`, its chunks, `seal`, its manifest. For Kafka an idempotent, plain producer."""
+
+    def open(self, full: str) -> str:
+        """The full with this id begins; returns where its chunks will be, '' for the full topic."""
+        ...
+
+    @property
+    def crowded(self) -> bool:
+        """Sending would block: better wait for the next slice."""
+        ...
+
+    def seal(self) -> int:
+        """There is no further chunk, only the manifest; in how many segments they are, 0 on the full topic."""
+        ...
 
     def send(self, payload: bytes) -> None:
         """Queue a record to the full topic. Blocks only while the queue is full."""
@@ -125,6 +138,8 @@ class FullSink(Protocol):
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:
         """Offsets of the acknowledged records so far, in the order they were sent; blocks `wait` seconds at most.
+
+        A chunk that is not in Kafka counts as -1.
 
         Raises KafkaTrouble when one was refused: the full is given up.
         """

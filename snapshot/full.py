@@ -11,11 +11,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.errors import RestoreTimeout
 from holdfast.ports import Clock, FullSink, OutOfRange, Reader
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
 from holdfast.snapshot.state import State
+from holdfast.snapshot.store.base import StoreTrouble
+from holdfast.snapshot.store.fetch import SegmentGone, stored_frames
 from holdfast.table import Changes, Table
 
 #: keys per chunk: small enough for a slice's budget, large enough to restore two million keys a second
@@ -47,6 +50,7 @@ class FullWriter:
         self._checksums: list[int] = []
         self._keys = self._bytes = 0
         self._all_sent = self._manifest_sent = False
+        self._segments = 0
         self._manifest = Manifest(
             full=self._id,
             service=mark.service,
@@ -60,6 +64,7 @@ class FullWriter:
             digest=mark.digest,
             increment=increment,
             low=-1,
+            store=sink.open(self._id),
             format=mark.format,
             schemas=place.merged_schemas(mark, place.schemas),
             writer=place.writer,
@@ -81,14 +86,14 @@ class FullWriter:
         :raises KafkaTrouble: the full is given up.
         """
         until = clock() + budget
-        while not self._all_sent and (budget < 0 or clock() < until):
+        while not self._all_sent and (budget < 0 or (clock() < until and not self._sink.crowded)):
             self._slice(n)
         return self._acknowledge(wait)
 
     def _slice(self, n: int) -> None:
         found = next(self._chunks, None)
         if found is None:
-            self._all_sent = True
+            self._all_sent, self._segments = True, self._sink.seal()
             return
         self._through = n
         raw = records.entry(found)
@@ -107,7 +112,8 @@ class FullWriter:
             offsets = self._sink.acknowledged(wait)
         if len(offsets) <= len(self._checksums):
             return None
-        return FullRef(offsets[0], offsets[-1], self._first, self._through, self._manifest.increment)
+        low = offsets[0] if offsets[0] >= 0 else offsets[-1]
+        return FullRef(low, offsets[-1], self._first, self._through, self._manifest.increment)
 
     def _complete(self, offsets: list[int]) -> Manifest:
         fuzzy = self._first != self._through
@@ -116,6 +122,7 @@ class FullWriter:
             through=self._through,
             digest=b"" if fuzzy else self._manifest.digest,
             low=min(offsets, default=-1),
+            segments=self._segments,
             checksums=tuple(self._checksums),
             keys=self._keys,
             size=self._bytes,
@@ -177,12 +184,15 @@ def load(
     replayed: bool = False,
     watch: Watch | None = None,
     elsewhere: Callable[[bytes], Iterator[bytes]] | None = None,
+    store: str = "",
 ) -> Manifest:
     """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
 
-    `elsewhere` gives the chunks of the full with a manifest of these bytes; without it they come from Kafka.
+    `elsewhere` gives the chunks of the full with a manifest of these bytes; without it they come from Kafka, or from
+    the store that the manifest names, or from `store` when they are not there.
 
     :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.
+    :raises RestoreTimeout: Kafka or the store did not deliver.
     """
     try:
         data, manifest = _manifest(reader, place, ref)
@@ -191,7 +201,7 @@ def load(
             raise FullUnusable(refusal)
         if watch is not None:
             watch.found(manifest, data)
-        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset)
+        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset, store)
         _load_chunks(frames, manifest, state, decoder, watch)
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
@@ -217,12 +227,20 @@ def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manife
     raise FullUnusable(f"there is no manifest at offset {ref.offset}")
 
 
-def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[bytes]:
+def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int, store: str = "") -> Iterator[bytes]:
     """What may be chunks of this full, in order, from wherever it is kept; `end` is the manifest's offset.
 
-    :raises FullUnusable: the store that holds it cannot be read.
+    :raises FullUnusable: a part of it is not in its store. :raises RestoreTimeout: that does not answer.
     """
     if not manifest.checksums:
+        return
+    if manifest.store:
+        try:
+            yield from stored_frames(manifest, store)
+        except SegmentGone as error:
+            raise FullUnusable(str(error)) from error
+        except StoreTrouble as error:
+            raise RestoreTimeout(str(error), topic=place.names.full, partition=place.partition) from error
         return
     for batch in reader.read(place.names.full, place.partition, manifest.low, end):
         for message in batch:

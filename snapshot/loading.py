@@ -16,11 +16,14 @@ from holdfast.snapshot.state import State
 class Loading:
     """Used for one full, once: `run`, then `proven` or `failed`. The `Watch` of `full.load`."""
 
-    def __init__(self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool) -> None:
+    def __init__(
+        self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool, store: str = ""
+    ) -> None:
+        self._store = store
         self._ref, self._progress, self._local = ref, progress, local
         self.from_disk = from_disk
         self._data, self._seen = b"", 0
-        self._in_kafka = not from_disk
+        self._in_kafka = True
         self._copy: LocalWriter | None = None
 
     def run(
@@ -29,13 +32,25 @@ class Loading:
         """See `full.load`."""
         self._progress.enter("local" if self.from_disk else "full", self._ref.low, self._ref.offset)
         elsewhere = self._from_disk if self.from_disk else None
-        return load(reader, place, self._ref, mark, state, decoder, replayed=replayed, watch=self, elsewhere=elsewhere)
+        return load(
+            reader,
+            place,
+            self._ref,
+            mark,
+            state,
+            decoder,
+            replayed=replayed,
+            watch=self,
+            elsewhere=elsewhere,
+            store=self._store,
+        )
 
     def found(self, manifest: Manifest, data: bytes) -> None:
         self._data = data
-        if self.from_disk:
-            self._progress.enter("local", 0, len(manifest.checksums))
-        elif self._local is not None:
+        self._in_kafka = not (self.from_disk or manifest.store)
+        if not self._in_kafka:
+            self._progress.enter("local" if self.from_disk else "full", 0, len(manifest.checksums))
+        if not self.from_disk and self._local is not None:
             self._copy = self._local.begin()
 
     def chunk(self, data: bytes) -> None:

@@ -190,8 +190,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: bytes = b""
     #: offset on the increment topic at or before the header of transaction `first`
     increment: int
-    #: offset of the first chunk
+    #: offset of the first chunk; -1 when they are not in Kafka
     low: int
+    #: where its chunks are, in so many segments; empty: on the full topic
+    store: str = ""
+    segments: int = 0
     #: checksum of each chunk's body, in order
     checksums: tuple[int, ...] = ()
     keys: int = 0

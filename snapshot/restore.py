@@ -67,11 +67,12 @@ def restore(
     attempts: int = 3,
     progress: Progress | None = None,
     local: LocalFulls | None = None,
+    store: str = "",
 ) -> Restored:
     """The newest committed state of a partition; started over `attempts` times when truncation overtakes it (rule C5).
 
     `progress` is moved while it goes on; its steps are those of the attempt that succeeded.
-    `local` may save the download of the full.
+    `local` may save the download of the full; `store` is where fulls are looked for that are not where they were.
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
@@ -82,7 +83,7 @@ def restore(
     for attempt in range(1, attempts + 1):
         try:
             with no_collection:
-                run = _Restore(reader, place, new_state, note, progress, local)
+                run = _Restore(reader, place, new_state, note, progress, local, store)
                 state, mark, position, full, deltas = run.run()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
@@ -121,9 +122,11 @@ class _Restore:
         note: Note,
         progress: Progress,
         local: LocalFulls | None,
+        store: str,
     ) -> None:
         self.reader, self.place, self.note = WatchedReader(reader, progress), place, note
         self.progress, self.local = progress, local
+        self.store = store
         progress.done.clear()
         self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
@@ -202,7 +205,9 @@ class _Restore:
                 return self._load(Loading(ref, self.progress, self.local, from_disk=True), mark, ref, replayed)
             except (FullUnusable, DigestMismatch):
                 self._empty()  # the disk was wrong, which says nothing of Kafka
-        return self._load(Loading(ref, self.progress, self.local, from_disk=False), mark, ref, replayed)
+        return self._load(
+            Loading(ref, self.progress, self.local, from_disk=False, store=self.store), mark, ref, replayed
+        )
 
     def _load(self, loading: Loading, mark: Mark, ref: FullRef, replayed: bool) -> tuple[int, int]:
         try:

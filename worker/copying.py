@@ -56,6 +56,16 @@ class _Tee:
     def __init__(self, sink: FullSink, copying: Copying) -> None:
         self._sink, self._copying = sink, copying
 
+    def open(self, full: str) -> str:
+        return self._sink.open(full)
+
+    @property
+    def crowded(self) -> bool:
+        return self._sink.crowded
+
+    def seal(self) -> int:
+        return self._sink.seal()
+
     def send(self, payload: bytes) -> None:
         self._copying.add(payload)
         self._sink.send(payload)

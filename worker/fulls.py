@@ -179,7 +179,7 @@ class Fulls:
 
     def _start(self, mark: Mark, bounds: Bounds) -> None:
         newest = self.refs[0].offset if self.refs else -1
-        self._sink = self._copying.through(self._tools.full_sink())
+        self._sink = self._copying.through(self._tools.new_sink())
         self._writer = FullWriter(
             self._tools.place,
             self._state,

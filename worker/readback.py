@@ -61,7 +61,15 @@ class ReadBack:
         try:
             for ref in self._refs:
                 try:
-                    load(slowly, self._tools.place, ref, self._mark, _Nowhere([]), _Unopened({}))
+                    load(
+                        slowly,
+                        self._tools.place,
+                        ref,
+                        self._mark,
+                        _Nowhere([]),
+                        _Unopened({}),
+                        store=self._tools.store_root,
+                    )
                     self.sound.append(ref)
                 except FullUnusable as finding:
                     self.unsound[ref] = str(finding)

@@ -15,6 +15,8 @@ from holdfast.ports import Clock, Control, FullSink, Membership, NoControl, Offs
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
+from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
+from holdfast.snapshot.store.sink import StoreSink
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
 
@@ -63,6 +65,19 @@ class Tools:
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background
+
+    @property
+    def store_root(self) -> str:
+        """Where the chunks of fulls go; '' for Kafka."""
+        root = self.settings.snapshot.full_store
+        return "" if root == KAFKA else root
+
+    def new_sink(self) -> FullSink:
+        """What takes the next full: Kafka, or a store with the manifest in Kafka."""
+        sink = self.full_sink()
+        if not self.store_root:
+            return sink
+        return StoreSink(open_store(self.store_root), self.store_root, folder_of(self.place), sink)
 
     def local(self) -> LocalFulls | None:
         """The partition's file in `snapshot.local_dir`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.snapshot.records import FullRef, Mark
+from holdfast.worker.orphans import Orphans
 from holdfast.worker.readback import ReadBack
 from holdfast.worker.tools import Tools
 
@@ -17,6 +18,7 @@ class Truncation:
         #: fulls that were read as a whole, by a restore or read back
         self.sound: set[FullRef] = set()
         self._reading: ReadBack | None = None
+        self._orphans = Orphans(tools)
 
     def step(self, refs: tuple[FullRef, ...], mark: Mark, wait: float = 0.0) -> tuple[FullRef, ...]:
         """What is left of the kept fulls, newest first; those that proved to be none do not count as kept."""
@@ -31,9 +33,11 @@ class Truncation:
             self.due = False
             if len(refs) >= self._keep:
                 self._delete_behind(refs[-1], len(refs))
+                self._orphans.collect()
         return refs
 
     def close(self) -> None:
+        self._orphans.close()
         if self._reading is not None:
             self._reading.close()
 

@@ -125,6 +125,16 @@ class MemoryFullSink:
         self._broker, self._log = broker, broker.log(topic, partition)
         self._offsets: list[int] = []
 
+    def open(self, full: str) -> str:
+        return ""
+
+    @property
+    def crowded(self) -> bool:
+        return False
+
+    def seal(self) -> int:
+        return 0
+
     def send(self, payload: bytes) -> None:
         with self._broker.call("full"):
             self._offsets.append(self._log.append(payload))

@@ -51,6 +51,7 @@ ONLY_IN = {
     "pydantic_settings": ("holdfast.config",),
     "prometheus_client": ("holdfast.observe", "holdfast.ops"),
     "pytest": ("holdfast.pytest_plugin",),
+    "obstore": ("holdfast.snapshot.store",),
     "psycopg": ("holdfast.worker",),
 }
 FOLDERS = {"core": "holdfast"} | {

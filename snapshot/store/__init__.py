@@ -1,0 +1,1 @@
+"""Where the chunks of fulls are kept, if not in Kafka: a directory that all machines see, or an object store."""

@@ -1,0 +1,80 @@
+"""A store in a directory: local, or better one that every machine of the service sees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.snapshot.store.base import Store, Stored, StoreTrouble
+
+
+class FileStore(Store):
+    """Objects are files, written beside their place, synced, and renamed into it."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._root / key
+        new = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
+        try:
+            _make(path.parent)
+            with new.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+            _sync(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise StoreTrouble(f"{path} cannot be written: {error}") from error
+
+    def get(self, key: str) -> bytes:
+        try:
+            return (self._root / key).read_bytes()
+        except FileNotFoundError:
+            if not self._root.is_dir():
+                raise StoreTrouble(f"{self._root} is not there; is it mounted?") from None
+            raise
+        except OSError as error:
+            raise StoreTrouble(f"{self._root / key} cannot be read: {error}") from error
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        try:
+            for folder, _, names in os.walk(self._root / prefix):
+                for name in names:
+                    path = Path(folder, name)
+                    with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+                        yield Stored(path.relative_to(self._root).as_posix(), path.stat().st_mtime)
+        except OSError as error:
+            raise StoreTrouble(f"{self._root / prefix} cannot be listed: {error}") from error
+
+    def delete(self, key: str) -> None:
+        path = self._root / key
+        try:
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # another object is in it
+                path.parent.rmdir()
+        except OSError as error:
+            raise StoreTrouble(f"{path} cannot be deleted: {error}") from error
+
+
+def _make(directory: Path) -> None:
+    """With its parents, each durable in its own parent."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync(directory.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

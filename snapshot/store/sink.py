@@ -1,0 +1,99 @@
+"""Writes the chunks of a full into a store, in segments, on a thread of its own; the manifest goes to Kafka."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Final
+
+from holdfast.ports import FullSink
+from holdfast.snapshot import frame
+from holdfast.snapshot.blocks import block
+from holdfast.snapshot.store.base import Store, StoreTrouble, segment_key
+
+#: bytes of one segment; what is read ahead, and kept in memory while the store is slow, are some of them
+SEGMENT_BYTES: Final = 8_000_000
+_WAITING: Final = 2
+
+#: a segment with its number of chunks, or None: there is nothing more to do
+_Job = tuple[str, bytes, int] | None
+
+
+class StoreSink:
+    """`ports.FullSink`, around the one for Kafka. `folder` is the partition's, `root` the store's address."""
+
+    def __init__(self, store: Store, root: str, folder: str, kafka: FullSink, segment: int = SEGMENT_BYTES) -> None:
+        self._store, self._root, self._folder, self._kafka = store, root, folder, kafka
+        self._segment_bytes = segment
+        self._full, self._segments = "", 0
+        self._blocks: list[bytes] = []
+        self._size = 0
+        self._jobs: queue.Queue[_Job] = queue.Queue(_WAITING)
+        self._stored = threading.Condition()
+        self._chunks = self._sent = 0
+        self._failure: str | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"store-{folder}", daemon=True)
+        self._thread.start()
+
+    def open(self, full: str) -> str:
+        self._full = full
+        return f"{self._root.rstrip('/')}/{self._folder}/{full}"
+
+    @property
+    def crowded(self) -> bool:
+        return self._jobs.full()
+
+    def send(self, payload: bytes) -> None:
+        if frame.kind_of(payload) == b"F":
+            self._kafka.send(payload)
+            return
+        self._blocks.append(block(payload))
+        self._size, self._sent = self._size + len(payload), self._sent + 1
+        if self._size >= self._segment_bytes:
+            self._ship()
+
+    def seal(self) -> int:
+        if self._blocks:
+            self._ship()
+        return self._segments
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        with self._stored:
+            self._stored.wait_for(lambda: self._failure is not None or self._chunks == self._sent, max(0.0, wait))
+            if self._failure is not None:
+                raise StoreTrouble(f"a chunk was not written: {self._failure}")
+            done = self._chunks
+        return [-1] * done + self._kafka.acknowledged(wait if done == self._sent else 0.0)
+
+    def close(self) -> None:
+        self._closed.set()
+        while not self._jobs.empty():
+            try:
+                self._jobs.get_nowait()
+            except queue.Empty:
+                break
+        self._jobs.put(None)
+        self._kafka.close()
+
+    def _ship(self) -> None:
+        key = f"{self._folder}/{segment_key(self._full, self._segments)}"
+        self._jobs.put((key, b"".join(self._blocks), len(self._blocks)))
+        self._segments += 1
+        self._blocks, self._size = [], 0
+
+    # The thread
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            key, data, chunks = job
+            failure = None
+            if self._failure is None and not self._closed.is_set():
+                try:
+                    self._store.put(key, data)
+                except Exception as error:  # noqa: BLE001 - told by `acknowledged`, which gives the full up
+                    failure = str(error)
+            with self._stored:
+                self._failure = self._failure or failure
+                self._chunks += chunks
+                self._stored.notify_all()

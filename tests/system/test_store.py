@@ -1,0 +1,47 @@
+"""Fulls in a directory and in S3, with a real broker: kills, restores and truncation as with fulls in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.s3 import S3, serving
+from tests.system.conftest import StageFactory
+from tests.system.verify import read_all
+
+from holdfast.snapshot import frame
+from holdfast.snapshot.store.base import open_store
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with serving() as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.long), "s3"])
+def test_killed_while_fulls_are_written_and_started_from_the_store(stages: StageFactory, s3: S3, kind: str) -> None:
+    stage = stages(1).create_topics()
+    root = f"file://{stage.directory}/fulls" if kind == "file" else s3.bucket()
+    settings = {
+        **s3.environment,
+        "HOLDFAST_SNAPSHOT__FULL_STORE": root,
+        "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1",
+        "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+        "HOLDFAST_SNAPSHOT__KEEP": "1",
+    }
+    process = stage.process("stored", **settings).await_live(0)
+    stage.feed(5000, keys=3000)
+    process.await_event("truncated")
+    process.kill()
+
+    process.start().await_live(0)
+    assert process.events("restored")[-1]["full"] is not None
+    stage.feed(500, keys=3000)
+    stage.await_all()
+    assert process.stop() == 0
+    stage.verify()
+    assert {frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.full)[0]} == {b"F"}
+    assert list(open_store(root).list(f"{stage.names.group}.{stage.names.input}/0"))
