@@ -9,6 +9,9 @@ from holdfast.snapshot.store.base import open_store
 from holdfast.snapshot.store.orphans import collect
 from holdfast.worker.tools import Tools
 
+#: seconds that the end of a partition waits for a collection that is under way
+_PATIENCE = 2.0
+
 
 class Orphans:
     """Belongs to the partition's thread; nothing here waits."""
@@ -24,7 +27,9 @@ class Orphans:
             self._running = self._tools.aside(self._run, f"orphans-{self._tools.place.partition}")
 
     def close(self) -> None:
-        """It ends by itself soon; nobody waits for it."""
+        """A service that takes fulls at its stops only would never get there: it has a moment."""
+        if self._running is not None:
+            self._running.ended(_PATIENCE)
         self._closed.set()
 
     def _run(self) -> None:
