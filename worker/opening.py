@@ -28,6 +28,7 @@ from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.lineages import require_one_lineage
+from holdfast.worker.second_look import surely
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_progress
 from holdfast.worker.tools import Tools
@@ -78,6 +79,9 @@ class Opening:
 
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
+        return surely(self._restore_once, self._tools, self._signals)
+
+    def _restore_once(self) -> Opened:
         engines: list[Engine] = []
 
         def new_state() -> State:
@@ -105,12 +109,21 @@ class Opening:
         return Opened(engines[0], restored, behind)
 
     def last_mark(self) -> Mark | None:
-        """After a fence: how the transaction before it ended (rule T4)."""
+        """After a fence: how the transaction before it ended (rule T4).
+
+        The group's offset was committed with it: a mark that is older than that is not the last one.
+        """
+        return surely(self._last_mark_once, self._tools, self._signals)
+
+    def _last_mark_once(self) -> Mark | None:
         reader = self._tools.reader(self._signals.leaving)
         try:
-            return last_mark(reader, self._names.increment, self._partition)
+            mark = last_mark(reader, self._names.increment, self._partition)
         finally:
             reader.close()
+        if mark is not None:
+            self._offset_behind(mark)
+        return mark
 
     def replay(self, opened: Opened) -> int:
         """Run the handler over the gap with every side effect suppressed; the number of records replayed.

@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result
+from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
 from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.topic_admin import TopicAdmin
 
@@ -51,5 +51,4 @@ class StableReader(KafkaReader):
         asked = self._admin.client.list_offsets(
             {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
         )
-        offset: int = result(asked[place]).offset
-        return offset
+        return told(result(asked[place]).offset)
