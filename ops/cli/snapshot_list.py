@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich import box
 from rich.console import Console
@@ -27,8 +28,10 @@ from holdfast.ops.cli.target import (
 )
 from holdfast.ops.looking import looking
 from holdfast.snapshot import digest
-from holdfast.snapshot.look.fulls import Full
-from holdfast.snapshot.look.survey import Survey, seconds, survey
+from holdfast.snapshot.budget import Workload
+from holdfast.snapshot.look import forecast
+from holdfast.snapshot.look.fulls import COMPACTION, Full
+from holdfast.snapshot.look.survey import Survey, survey
 from holdfast.snapshot.records import Mark
 
 
@@ -56,11 +59,13 @@ def list_(
     with looking(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         found = [survey(view.reader, place, everything=everything) for place in places]
+        works = [forecast.workload(view.reader, place, each) for place, each in zip(places, found, strict=True)]
         hidden = {place.partition: view.hidden_from(about.names.increment, place.partition) for place in places}
     if as_json:
-        show.print_json([_as_json(each, about.names.input) | {"open": hidden[each.partition] >= 0} for each in found])
+        told = [_as_json(each, about.names.input, work) for each, work in zip(found, works, strict=True)]
+        show.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in told])
     else:
-        _print(found, about.names.input)
+        _print(found, about.names.input, works)
         for partition, offset in hidden.items():
             if offset >= 0:
                 show.tell(
@@ -73,7 +78,7 @@ def list_(
     raise typer.Exit(1 if any(each.trouble for each in found) else 0)
 
 
-def _as_json(found: Survey, topic: str) -> dict[str, Any]:
+def _as_json(found: Survey, topic: str, work: Workload) -> dict[str, Any]:
     return {
         "partition": found.partition,
         "mark": _mark_json(found.mark, topic),
@@ -83,7 +88,8 @@ def _as_json(found: Survey, topic: str) -> dict[str, Any]:
         "restore": {
             "from": found.choice.offset if found.choice else None,
             "why": found.why,
-            "seconds": round(seconds(found), 3),
+            "seconds": round(forecast.seconds(work), 3),
+            "work": msgspec.to_builtins(work),
         },
         "trouble": found.trouble,
     }
@@ -132,7 +138,7 @@ def proof(full: Full, mark: Mark | None) -> str:
     """Whether somebody has proven it: its writer, whom the last mark trusts, or the compaction before it published."""
     if full.finding or full.manifest is None:
         return "no"
-    if full.referred or full.manifest.maker == "compaction":
+    if full.referred or full.maker == COMPACTION:
         return "yes"
     return "not yet: no mark refers to it" if mark is not None else "no"
 
@@ -142,7 +148,7 @@ def age(milliseconds: int) -> float:
     return round(max(0.0, time.time() - milliseconds / 1000), 1)
 
 
-def _print(found: list[Survey], topic: str) -> None:
+def _print(found: list[Survey], topic: str, works: list[Workload]) -> None:
     table = Table(
         "partition",
         "what",
@@ -162,9 +168,9 @@ def _print(found: list[Survey], topic: str) -> None:
         for i, row in enumerate(rows):
             table.add_row(str(each.partition) if i == 0 else "", *row, end_section=i == len(rows) - 1)
     Console(highlight=False).print(table)
-    for each in found:
+    for each, work in zip(found, works, strict=True):
         if not each.trouble:
-            show.tell(f"partition {each.partition}: a restore takes about {seconds(each):.1f} s: {each.why}")
+            show.tell(f"partition {each.partition}: a restore takes about {forecast.seconds(work):.1f} s: {each.why}")
 
 
 def _mark_row(found: Survey, topic: str) -> list[str | Text]:

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.ports import Reader
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.digest import MODULUS, table_digest
+from holdfast.snapshot.full import FullUnusable, chunk_frames
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Chunk, Manifest, Part
 from holdfast.table import Changes
@@ -88,15 +89,31 @@ def chunks(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterat
     seen, wanted = 0, len(manifest.checksums)
     if wanted == 0:
         return
-    for batch in reader.read(place.names.full, place.partition, manifest.low, end):
-        for message in batch:
-            piece = _piece(message.offset() or 0, message.value(), manifest, seen)
+    lost = "it is missing"
+    try:
+        for offset, data in _frames(reader, place, manifest, end):
+            piece = _piece(offset, data, manifest, seen)
             if piece is None:
                 continue
-            yield from (Piece(i, -1, None, "it is missing") for i in range(seen, piece.i))
+            yield from (Piece(i, -1, None, lost) for i in range(seen, piece.i))
             yield piece
             seen = piece.i + 1
-    yield from (Piece(i, -1, None, "it is missing") for i in range(seen, wanted))
+    except FullUnusable as error:
+        lost = str(error)
+    yield from (Piece(i, -1, None, lost) for i in range(seen, wanted))
+
+
+def _frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[tuple[int, Any]]:
+    """With their offsets; -1 for those that are kept elsewhere than in Kafka.
+
+    :raises FullUnusable: where that is, something is missing.
+    """
+    if manifest.low < 0:
+        yield from ((-1, data) for data in chunk_frames(reader, place, manifest, end))
+        return
+    for batch in reader.read(place.names.full, place.partition, manifest.low, end):
+        for message in batch:
+            yield message.offset() or 0, message.value()
 
 
 def _piece(offset: int, data: Any, manifest: Manifest, seen: int) -> Piece | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import FullRef, Manifest, Mark
+from holdfast.snapshot.records import Manifest, Mark
+
+#: who makes the fulls of `holdfast compact`: proven before they are published, so they count without a reference
+COMPACTION: Final = "compaction"
 
 
 class Full(msgspec.Struct, frozen=True):
@@ -23,13 +27,8 @@ class Full(msgspec.Struct, frozen=True):
     finding: str = ""
 
     @property
-    def ref(self) -> FullRef:
-        """:raises AttributeError: without a manifest."""
-        found = self.manifest
-        assert found is not None
-        return FullRef(
-            found.low if found.low >= 0 else self.offset, self.offset, found.first, found.through, found.increment
-        )
+    def maker(self) -> str:
+        return self.manifest.maker if self.manifest is not None else ""
 
 
 def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = False) -> list[Full]:

@@ -8,7 +8,7 @@ from holdfast.errors import PartitionError
 from holdfast.ports import Reader
 from holdfast.snapshot import frame
 from holdfast.snapshot.look import fulls
-from holdfast.snapshot.look.fulls import Full
+from holdfast.snapshot.look.fulls import COMPACTION, Full
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import last_mark
@@ -68,7 +68,7 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
     """What a restore would start from, why, and what is wrong if it could not start at all."""
     if mark is None:
         return None, "nothing to restore", ""
-    usable = [full for full in found if not full.finding and full.referred]
+    usable = [full for full in found if not full.finding and (full.referred or full.maker == COMPACTION)]
     usable = [full for full in usable if full.manifest is not None and full.manifest.increment >= increment[0]]
     refused = [f"full@{full.offset}: {full.finding}" for full in found if full.finding and full.referred]
     if usable and usable[0].manifest is not None:
@@ -87,18 +87,6 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
         f"'Damaged increment'"
     )
     return None, "nothing to restore from", fault
-
-
-def seconds(survey: Survey) -> float:
-    """How long a restore is expected to take, from the rates of docs/design.md: 2 million keys a second, 20,000
-    transactions a second, and a third of a second to fence and to begin.
-    """
-    if survey.mark is None:
-        return 0.0
-    chosen = survey.choice.manifest if survey.choice else None
-    behind = survey.mark.n - (chosen.first if chosen else survey.mark.adopted)
-    loaded = (chosen.keys / 2e6 + chosen.size / 300e6) if chosen else 0.0
-    return 0.3 + loaded + behind / 20_000
 
 
 def _no_mark(increment: tuple[int, int]) -> str:

@@ -1,0 +1,59 @@
+"""How long a restore would take, from what can be seen without doing it: manifest, mark, some of the increments."""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.ports import OutOfRange, Reader
+from holdfast.snapshot import frame, records
+from holdfast.snapshot.budget import Speed, Workload
+from holdfast.snapshot.look.contents import decoded
+from holdfast.snapshot.look.survey import Survey
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Part
+
+#: increment records that are looked at; the rest is taken to be like them
+_SAMPLE = 2000
+
+
+def seconds(work: Workload) -> float:
+    """Seconds of a restore at the default speeds (docs/restore.md), fencing and session timeout not counted."""
+    return Speed().predict(work).total
+
+
+def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
+    """What a restore would have to do; what the increments hold is estimated from the newest of them."""
+    mark, made = seen.mark, seen.choice.manifest if seen.choice else None
+    if mark is None:
+        return Workload()
+    start, end = seen.increment
+    start = max(start, made.increment) if made else start
+    size, entries, share = _sample(reader, place, start, end)
+    return Workload(
+        full_keys=made.keys if made else 0,
+        full_bytes=made.size if made else 0,
+        transactions=mark.n - (made.first if made else mark.adopted),
+        entries=math.ceil(entries * share),
+        increment_bytes=math.ceil(size * share),
+        keys=mark.keys,
+    )
+
+
+def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, int, float]:
+    """Bytes and keys in the newest records between two offsets, and how many times that the whole is."""
+    low = max(start, end - _SAMPLE)
+    size = entries = 0
+    try:
+        for batch in reader.read(place.names.increment, place.partition, low, end):
+            for message in batch:
+                data = message.value()
+                size += len(data)
+                try:
+                    record = records.unpack(data)
+                    if isinstance(record, Part):
+                        entries += sum(len(decoded(raw).keys) for raw in record.entries)
+                except frame.BadFrame:
+                    continue  # verify names it
+    except OutOfRange:
+        return 0, 0, 1.0  # truncated this moment: little is left
+    return size, entries, (end - start) / (end - low) if end > low else 1.0
