@@ -55,8 +55,10 @@ class Upgrade:
             raise TopicMissing(f"missing on the cluster: {topic}; is the service called {self._names.service!r}?")
         return [_written(partition, self._mark(partition)) for partition in range(facts.partitions)]
 
-    def finish(self, timeout: float) -> list[Written]:
+    def finish(self, timeout: float, *, control: bool = False) -> list[Written]:
         """Ask the owner of each partition for the newest format, and wait for the marks; every partition afterwards.
+
+        With `control` they are asked through the control topic, not the input.
 
         :raises UpgradeUnfinished: nothing was asked for, because a partition was last written by a release that would
             be shut out; or not every owner has done it in time. It may be asked for again at any time.
@@ -72,7 +74,9 @@ class Upgrade:
             )
         until = time.monotonic() + timeout
         commander = Commander(self._settings, self._names)
-        sent = commander.send(FINISH_UPGRADE, [each.partition for each in before if each.format < frame.NEWEST])
+        sent = commander.send(
+            FINISH_UPGRADE, [each.partition for each in before if each.format < frame.NEWEST], control=control
+        )
         commander.await_answers(sent, max(0.0, until - time.monotonic()), full=False)
         after = self.look()
         left = [each for each in after if each.format < frame.NEWEST]

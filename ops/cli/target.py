@@ -39,6 +39,9 @@ Target = Annotated[
 ]
 ServiceName = Annotated[str | None, typer.Option("--name", help="The service's name.")]
 InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
+ViaControlTopic = Annotated[
+    bool, typer.Option("--via-control-topic", help="Where other readers of the input would choke on a command.")
+]
 Partitions = Annotated[
     str | None, typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
 ]

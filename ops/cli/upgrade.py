@@ -17,6 +17,7 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
+    ViaControlTopic,
     load_settings,
     names_of,
 )
@@ -29,6 +30,7 @@ def finish_upgrade(
     service: ServiceName = None,
     input_topic: InputName = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show who wrote each partition, in what.")] = False,
+    via_control_topic: ViaControlTopic = False,
     timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait.")] = 60.0,
     config: Config = None,
     overrides: Overrides = None,
@@ -48,7 +50,7 @@ def finish_upgrade(
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
     upgrade = Upgrade(settings, names_of(settings, target, service, input_topic))
-    found = upgrade.look() if dry_run else upgrade.finish(timeout)
+    found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)
     if as_json:
         show.print_json([msgspec.to_builtins(each) for each in found])
         return
