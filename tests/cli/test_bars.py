@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -14,6 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.cli.commands import WAIT_SECONDS, Commands, wait_until
+
+from holdfast.ops import processes
 
 pytestmark = pytest.mark.kafka
 
@@ -104,7 +105,10 @@ def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Comma
 
 
 def status(commands: Commands) -> dict[str, Any]:
-    """The service's only partition, as `holdfast status` tells it."""
-    told = json.loads(commands.run("status", "--json", "--service", commands.name).stdout)
-    partition: dict[str, Any] = told[0]["partitions"][0]
+    """The service's only partition, as `holdfast status --json` tells it; asked without a process for each question."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", commands.environment["XDG_RUNTIME_DIR"])
+        (found,) = processes.of_service(commands.name)
+    assert found.status is not None, found.trouble
+    partition: dict[str, Any] = found.status["partitions"][0]
     return partition
