@@ -76,16 +76,19 @@ def replay(view: Looking, service: Service, partition: int, since: str | None, u
 
 
 def _points(view: Looking, place: Place, since: str | None, until: str | None) -> tuple[Point, Point]:
+    """What was asked for. By default the newest full and the one before it; where there is only one, the beginning and
+    that one, or that one and the end when the beginning is gone.
+    """
     mark = last_mark(view.reader, place.names.increment, place.partition)
     usable = [Point("full", full.offset) for full in fulls.find(view.reader, place, mark) if not full.finding]
-    if until is not None:
-        new = point_of(view, place.partition, until)
-    else:
-        new = usable[0] if len(usable) > 1 or (usable and since is not None) else past.LATEST
+    whole = view.reader.bounds(place.names.increment, place.partition)[0] == 0 and not (mark and mark.adopted)
+    states = [*usable, Point("n", 0)] if whole else usable
+    if len(states) < 2 or not usable:
+        states.insert(0, past.LATEST)
+    new = states[0] if until is None else point_of(view, place.partition, until)
     if since is not None:
         return point_of(view, place.partition, since), new
-    older = usable[-1:] if until is not None else usable[1:2] or usable
-    return older[0] if older else Point("n", 0), new
+    return states[1] if until is None else states[-1], new
 
 
 class _Replay:

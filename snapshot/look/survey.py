@@ -74,7 +74,7 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
     if usable and usable[0].manifest is not None:
         behind = mark.n - usable[0].manifest.first
         why = (
-            f"newest usable full, then {behind} transactions after it"
+            f"newest usable full, then {behind} transaction{'s' if behind > 1 else ''} after it"
             if behind
             else "newest usable full, nothing after it"
         )
