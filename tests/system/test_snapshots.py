@@ -94,6 +94,24 @@ def test_when_the_only_base_is_lost_it_is_never_live(one_partition: Stage) -> No
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == 1000
 
 
+def test_deltas_that_do_not_reach_back_are_left_aside_and_the_input_is_handled_again(one_partition: Stage) -> None:
+    """The fulls are lost, and the deltas began after some time without: folding them would give another state."""
+    stage = one_partition
+    for mode in ("off", "commit"):
+        with Local(stage, HOLDFAST_SNAPSHOT__DELTA_INTERVAL=mode):
+            stage.feed(1000)
+            stage.await_all()
+    stage.delete_records(stage.names.full, 0)
+    with Local(stage) as local:
+        local.await_live(0)
+        (told,) = local.events("replaying_far")
+        assert (told["full"], told["position"]) == (None, 0)
+        assert local.events("replayed")[0]["records"] == 2000
+        stage.feed(1000)
+        stage.await_all()
+    stage.verify()
+
+
 def restarted_without_it(stage: Stage, full: int | None) -> None:
     heir = stage.process("heir", **NEVER).await_live(0)
     assert heir.events("restored")[0]["full"] == full
