@@ -104,6 +104,18 @@ def offsets(settings: Settings, group_id: str, *, isolation: Isolation = "read_c
     return _common(settings) | {"group.id": group_id, "group.protocol": "classic", **_reading(isolation)}
 
 
+def lock(settings: Settings, group_id: str, session: float) -> ClientConfig:
+    """A member of a group that is a lock: it reads nothing, and is gone `session` seconds after it was killed."""
+    return _common(settings) | {
+        "group.id": group_id,
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "range",
+        "session.timeout.ms": _ms(session),
+        "heartbeat.interval.ms": _ms(session / 5),
+        **_reading("read_committed"),
+    }
+
+
 def admin(settings: Settings) -> ClientConfig:
     """An AdminClient; keep a reference to it until its futures are done."""
     return _common(settings)

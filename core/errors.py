@@ -32,6 +32,7 @@ HoldfastError
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
 │       └── Lost
+├── CompactionBusy             another compaction of this service has the lock: wait for its end
 └── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
     ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
     ├── OutcomeUnknown         make a new producer, fence, read the last mark
@@ -181,6 +182,10 @@ class Fenced(OwnershipError):
 
 class Lost(OwnershipError):
     """The group gave the partition away without asking; nothing may be committed for it."""
+
+
+class CompactionBusy(HoldfastError):
+    """Another compaction of this service is at work, or was killed moments ago."""
 
 
 class KafkaTrouble(HoldfastError):

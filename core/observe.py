@@ -37,6 +37,7 @@ Event = Literal[
     "local_full_kept",
     "local_full_discarded",
     "local_full_failed",
+    "full_noticed",
     "compaction_wanted",
     "restore_over_budget",
     "full_unusable",

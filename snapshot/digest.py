@@ -50,3 +50,23 @@ def show(digest: int | bytes) -> str:
     """The digest as people and logs see it: 32 hexadecimal digits."""
     number = from_bytes(digest) if isinstance(digest, bytes) else digest % MODULUS
     return f"{number:032x}"
+
+
+def packed_seeds(table: str, keys: list[bytes], *, text: bool) -> Iterable[int]:
+    """As `seeds`, for keys that are msgpack and whose type is not known.
+
+    `text`: keys that are msgpack strings or byte strings stand for str or bytes, whose hash leaves the length out. A
+    key type that only looks so when packed (Decimal, UUID, date, an Enum of strings) is hashed as it is.
+    """
+    blobs: Iterable[bytes] = keys
+    if text and keys and _is_text(keys[0][0]):
+        blobs = [key[1:] if 0xA0 <= key[0] <= 0xBF else key[_LENGTHS[key[0]] :] for key in keys]
+    return map(hash64, blobs, repeat(hash64(table.encode())))
+
+
+#: first byte of a msgpack string or byte string with a length of its own -> bytes before its content
+_LENGTHS = {0xD9: 2, 0xDA: 3, 0xDB: 5, 0xC4: 2, 0xC5: 3, 0xC6: 5}
+
+
+def _is_text(first: int) -> bool:
+    return 0xA0 <= first <= 0xBF or first in _LENGTHS

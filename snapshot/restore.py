@@ -19,6 +19,7 @@ from holdfast.errors import (
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Spent, Workload
+from holdfast.snapshot.discover import published
 from holdfast.snapshot.following import Following, damaged
 from holdfast.snapshot.full import FullUnusable
 from holdfast.snapshot.garbage import no_collection
@@ -187,9 +188,11 @@ class _Restore:
 
     def _bases(self, mark: Mark) -> Iterator[tuple[FullRef | None, bool]]:
         """Each full, newest first, then the empty state; first with the deltas after them, then with the input."""
-        fulls = sorted(mark.fulls, key=lambda ref: -ref.first)
+        others = published(self.reader, self.place, max((ref.offset for ref in mark.fulls), default=-1))
+        newest = next(others, None)
+        fulls = sorted([*mark.fulls, *([newest.ref] if newest else [])], key=lambda ref: -ref.first)
         far: list[FullRef | None] = []
-        for ref in (*fulls, None):
+        for ref in (*fulls, *(other.ref for other in others), None):
             if self.place.deltas_reach(ref.first if ref else mark.adopted, mark):
                 yield ref, False
             else:

@@ -12,6 +12,7 @@ from holdfast.snapshot.records import FullRef, Mark
 from holdfast.snapshot.state import State
 from holdfast.worker.copying import Copying
 from holdfast.worker.cost import RestoreBudget, RestoreCost
+from holdfast.worker.notice import Notice
 from holdfast.worker.policy import SnapshotPolicy
 from holdfast.worker.tools import Tools
 from holdfast.worker.truncation import Truncation
@@ -52,6 +53,7 @@ class Fulls:
         self._pending_since = 0.0
         self._began = self._next_slice = 0.0
         self.truncation = Truncation(tools)
+        self._notice = Notice(tools)
         #: not before this time is a full that was given up tried again for a command
         self._again = -math.inf
         #: a command waits for a full
@@ -60,7 +62,7 @@ class Fulls:
     @property
     def active(self) -> bool:
         """Something is under way that a commit boundary would move on."""
-        return bool(self._writer or self._written or self._asked or self._bounds)
+        return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)
 
     def next_refs(self) -> tuple[FullRef, ...]:
         """What the next mark refers to, newest first."""
@@ -83,10 +85,32 @@ class Fulls:
                 self._slice(self._writer, mark)
             elif self._written is not None:
                 self._verify_written(*self._written)
-            elif self._pending is None and self._due(mark):
+            elif self._pending is None and self._due(mark) and not self._noticed(mark):
                 self._prepare(mark)
         except KafkaTrouble as error:
             self._give_up(str(error))
+
+    def inherit(self, base: FullRef | None) -> None:
+        """What the restore began with; the last mark may not know it, if a compaction made it."""
+        if base is not None and base not in self.refs:
+            self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
+
+    def _noticed(self, mark: Mark) -> bool:
+        """Before a full of its own: has a compaction made one meanwhile? True while that is being looked for, too."""
+        if self._asked is not None or self._bounds is not None:
+            return False
+        if not self._notice.looking:
+            self._notice.look(self.refs)
+        found = self._notice.result(self.refs, mark)
+        if found is None:
+            return self._notice.looking
+        now = self._tools.clock()
+        self._size = found.manifest.keys, found.manifest.size
+        self._policy.full_started(now)
+        self.cost.full_started()
+        self._pending, self._pending_since, self._policy.force_delta = found.ref, now, True
+        self._tools.log.info("full_noticed", full=found.offset, first=found.manifest.first, maker=found.manifest.maker)
+        return True
 
     def _due(self, mark: Mark) -> bool:
         """By the settings, or because a command's mark asks for it, also of an earlier owner."""
@@ -153,6 +177,7 @@ class Fulls:
 
     def close(self) -> None:
         self._drop_writer()
+        self._notice.close()
         self.truncation.close()
         self._copying.close()
 

@@ -52,6 +52,7 @@ class Riders:
         self._snapshots.keys = restored.state.keys
         self.fulls.cost.inherit(restored.work, restored.unsaved_bytes)
         self.fulls.refs = tuple(ref for ref in self.fulls.refs if ref not in restored.unusable)
+        self.fulls.inherit(restored.full)
         # What the gap wrote is in the next delta, what came between the last delta and the full in none.
         if restored.full is not None and restored.mark.last_delta < restored.full.first:
             self._reach = restored.full.first

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.ops.cli import cat, command, dev, prove, retry, run, snapshot, state, status, topics, upgrade
+from holdfast.ops.cli import cat, command, compact, dev, prove, retry, run, snapshot, state, status, topics, upgrade
 
 app = typer.Typer(
     name="holdfast",
@@ -21,6 +21,7 @@ app.add_typer(topics.app, name="topics")
 app.command("status")(status.status)
 app.command("retry")(retry.retry)
 app.command("finish-upgrade")(upgrade.finish_upgrade)
+app.command("compact")(compact.compact)
 app.command("command")(command.command)
 app.add_typer(snapshot.app, name="snapshot")
 app.command("cat")(cat.cat)

@@ -1,0 +1,147 @@
+"""`holdfast compact`: new fulls from the old ones and the increments, by Spark, beside the running service."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.errors import CompactionBusy, StartError
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    load_settings,
+    names_of,
+    partitions_of,
+)
+from holdfast.ops.logs import configure_quietly
+
+if TYPE_CHECKING:
+    from holdfast.compaction import Outcome
+
+#: another run has the lock
+_BUSY: Final = 3
+
+
+def compact(
+    target: Target = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    spark_master: Annotated[
+        str,
+        typer.Option(
+            "--spark-master",
+            metavar="URL",
+            help="local[N], spark://HOST:PORT, ..., or 'submit' for what spark-submit has configured.",
+        ),
+    ] = "local[2]",
+    spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, metavar="N", help="Fulls to keep. [default: snapshot.keep]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fold and prove; write and delete nothing.")] = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a new full of each partition, prove it, and delete what no kept full needs.
+
+    holdfast compact examples.clearing.app:service -c examples/clearing/clearing.toml
+
+    Workers keep running. The digest of what Spark folds must be the one that the live worker wrote at that transaction,
+    or that partition's full is not published. May be interrupted and repeated at any time.
+
+    Exit code 0: every partition is proven; 1: one is not; 3: another run is at work.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    names = names_of(settings, target, name, input_topic)
+    chosen = partitions_of(partitions)
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError("compaction needs an extra: pip install 'holdfast[spark]', and Java 17")
+    from holdfast.compaction import Compaction
+    from holdfast.dev.jars import spark_connector
+    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+
+    console = Console(stderr=True, highlight=False)
+    run = Compaction(settings, names, keep=keep, dry_run=dry_run, tell=lambda line: console.print(Text(line, "dim")))
+    master = None if spark_master == "submit" else spark_master
+    jars = spark_connector() if spark_master.startswith("local") else []
+    try:
+        with spark_session(f"holdfast compact {names.group}", SparkOptions(master, jars, spark_memory)) as spark:
+            outcomes = run.run(spark, chosen)
+    except CompactionBusy as error:
+        show.complain(str(error))
+        raise typer.Exit(_BUSY) from error
+    _show(outcomes, as_json, dry_run)
+
+
+_COLOURS: Final = {"failed": "red", "compacted": "green", "proven": "green"}
+
+
+def _show(outcomes: Sequence[Outcome], as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        show.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
+    else:
+        Console(highlight=False).print(_table(outcomes))
+    failed = [outcome for outcome in outcomes if not outcome.good]
+    for outcome in failed:
+        show.complain(f"partition {outcome.partition}: {outcome.cause}")
+    if dry_run and not as_json:
+        show.tell("dry run: nothing was written or deleted")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table(
+        "partition",
+        "result",
+        "transaction",
+        "keys",
+        "before",
+        "after",
+        "seconds",
+        "digest",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for each in outcomes:
+        row = [_number(each.transaction), _number(each.keys), _bytes(each.bytes_before), _bytes(each.bytes_after)]
+        digest = Text("ok", "green") if each.proven else Text("-")
+        status = Text(each.status, _COLOURS.get(each.status, ""))
+        table.add_row(str(each.partition), status, *row, f"{each.seconds:.1f}", digest)
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _bytes(value: Any) -> str:
+    if value is None:
+        return "-"
+    size, unit = float(value), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

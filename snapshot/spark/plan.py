@@ -1,0 +1,113 @@
+"""What Spark is to read for one partition: which state, from which base, which offsets (rules C1, S1, S6). No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+import msgspec
+
+from holdfast.errors import DamagedIncrement, PartitionError
+from holdfast.ports import OutOfRange, Reader
+from holdfast.snapshot import discover, frame
+from holdfast.snapshot.discover import Found, Located
+from holdfast.snapshot.last import last_mark
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Mark
+
+#: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
+Upto = Callable[[Mark], bool]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How the state at `goal` is folded: one base at most, and the increments after it up to the goal."""
+
+    place: Place
+    #: the newest mark of all, whether or not it carries a delta
+    last: Mark
+    #: the delta whose state is folded (D of rule C1), and where its mark lies
+    goal: Located
+    base: Found | None
+    #: every full that may be a base for the goal, newest first; those before `base` were found damaged
+    fulls: tuple[Found, ...]
+    #: offsets of the increment topic to read
+    start: int
+    end: int
+
+    @property
+    def partition(self) -> int:
+        return self.place.partition
+
+    @property
+    def first(self) -> int:
+        """S: the transaction that the base stands for; the fold takes increments above it."""
+        return self.base.manifest.first if self.base else max(self.goal.mark.adopted - 1, -1)
+
+    @property
+    def up_to_date(self) -> bool:
+        """The base is the state at the goal already, so another full would not count (rule C4)."""
+        manifest = self.base.manifest if self.base else None
+        return manifest is not None and manifest.first == manifest.through == self.goal.mark.n
+
+
+def make(reader: Reader, place: Place, upto: Upto | None = None, damaged: Collection[int] = ()) -> Plan:
+    """Plan the newest state, or the newest one that is not after `upto`. `damaged` names manifests not to use.
+
+    `reader` ends at the last stable offset, so a worker may go on meanwhile.
+
+    :raises PartitionError: there is no such state; the message says which there are.
+    """
+    try:
+        last = last_mark(reader, place.names.increment, place.partition)
+        if last is None:
+            raise _lost(place, "holds no mark")
+        place.check(last)
+        end = None if upto is None else discover.end_of(reader, place, upto)
+        goal = discover.newest_mark(reader, place, lambda mark: mark.delta, end)
+        if goal is None:
+            raise _lost(place, _nothing_to_fold(reader, place, last, upto))
+        fulls = tuple(_candidates(reader, place, last, goal.mark))
+    except frame.BadFrame as error:
+        raise _lost(place, f"a record cannot be read: {error}") from error
+    except OutOfRange as error:
+        raise _lost(place, f"truncated while it was planned: {error}; try again") from error
+    base = next((found for found in fulls if found.offset not in damaged), None)
+    start = reader.bounds(place.names.increment, place.partition)[0]
+    if base is not None:
+        start = max(start, base.manifest.increment)
+    elif goal.mark.reach > goal.mark.adopted:
+        raise _lost(place, f"no usable full, and deltas lead on only from transaction {goal.mark.reach}")
+    return Plan(place, last, goal, base, fulls, start, goal.offset + 1)
+
+
+def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterator[Found]:
+    """Fulls that may be the base for the goal, the greatest S first (rule S6), whoever made them."""
+    low = reader.bounds(place.names.full, place.partition)[0]
+    known = {ref.offset for mark in (last, goal) for ref in mark.fulls}
+    found = {each.offset: each for offset in known if (each := discover.manifest_at(reader, place, offset))}
+    newest = max(found, default=-1)
+    found |= {each.offset: each for each in discover.compactions(reader, place, newest)}
+    for each in list(found.values()):
+        before = discover.predecessor(reader, place, each)
+        while before is not None and before.offset not in found:
+            # a worker's own full counts only where a mark refers to it
+            if before.manifest.maker == discover.COMPACTION:
+                found[before.offset] = before
+            before = discover.predecessor(reader, place, before)
+    usable = [each for each in found.values() if not place.refuses(each.manifest, goal) and each.ref.low >= low]
+    yield from sorted(usable, key=lambda each: (-each.manifest.first, -each.manifest.time))
+
+
+def _nothing_to_fold(reader: Reader, place: Place, last: Mark, upto: Upto | None) -> str:
+    oldest = discover.newest_mark(reader, place, lambda mark: mark.delta) if upto else None
+    if oldest is None:
+        return (
+            f"no mark up to transaction {last.n} carries a delta (snapshot.delta_interval is off): there is nothing "
+            f"to fold"
+        )
+    start = reader.bounds(place.names.increment, place.partition)[0]
+    first = discover.end_of(reader, place, lambda _: False)
+    return f"no kept state is that old: the increments begin at offset {max(start, first)}"
+
+
+def _lost(place: Place, finding: str) -> PartitionError:
+    return DamagedIncrement(f"{finding}. Nothing was changed", topic=place.names.increment, partition=place.partition)

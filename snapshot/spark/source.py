@@ -1,0 +1,171 @@
+"""Reads the topics with Spark's Kafka source: committed records only, between offsets that were fixed beforehand.
+
+`state_at` is the way in for whoever wants a state as a DataFrame; `Fold.check` tells whether it is the right one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble
+from holdfast.snapshot.spark import fold as folding
+from holdfast.snapshot.spark.kafka_options import kafka_options
+from holdfast.snapshot.spark.plan import Plan
+from holdfast.snapshot.spark.proof import Sums, proves
+from holdfast.snapshot.spark.unpack import REPORT, SCHEMA, Report, Scan, Unpacker, decode_report, judge_chunks
+
+#: for whoever must not import pyspark
+Session = SparkSession
+#: Kafka records in one Arrow batch: chunks are large
+_BATCH: Final = "500"
+#: (topic, partition) -> first offset, end offset
+Ranges = Mapping[tuple[str, int], tuple[int, int]]
+
+
+def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
+    """Kafka records as (topic, partition, offset, value); ranges must not be empty and have start < end.
+
+    One task reads each range, in order. Running it fails when records have been truncated meanwhile.
+    """
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _BATCH)
+    reader = spark.read.format("kafka")
+    for key, value in kafka_options(settings).items():
+        reader = reader.option(key, value)
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, partition), (start, end) in ranges.items():
+        starts.setdefault(topic, {})[str(partition)] = start
+        ends.setdefault(topic, {})[str(partition)] = end
+    assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
+    return (
+        reader.option("assign", json.dumps(assigned))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("failOnDataLoss", "true")
+        .load()
+        .select("topic", "partition", "offset", "value")
+    )
+
+
+class JobFailed(KafkaTrouble):
+    """A Spark job ended with an error; run it again."""
+
+
+def collect(frame: DataFrame) -> list[Any]:
+    """Run the job; its rows must be few.
+
+    :raises JobFailed: telling the innermost cause, which Spark hides behind its own frames.
+    """
+    try:
+        return list(frame.collect())
+    except PySparkException as error:
+        raise JobFailed(f"the Spark job failed: {_cause(str(error))}") from error
+
+
+def _cause(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("Caused by:", "holdfast.", "msgspec.", "ModuleNotFoundError"))]
+    return (told or lines or ["it told no cause"])[-1 if told else 0][:500]
+
+
+class Fold:
+    """The states of some partitions, each at its plan's goal, not computed before it is asked for."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int) -> None:
+        self._spark, self._settings, self.plans = spark, settings, {plan.partition: plan for plan in plans}
+        self._tasks = tasks
+
+    @property
+    def state(self) -> DataFrame:
+        """(partition, table, key, value): keys are msgpack, values as they are stored."""
+        return self._folded.where(F.col("table") != REPORT).select("partition", "table", "key", "value")
+
+    @property
+    def chunks(self) -> DataFrame:
+        """`fold.CHUNKS`, among them the reports."""
+        return folding.chunks(self._folded, self._settings.snapshot.chunk_bytes)
+
+    def check(self) -> dict[int, str]:
+        """Fold, and compare with the marks' digests: partition -> what differs, '' where the state is proven.
+
+        Reads everything once. Only sums and reports come to the driver.
+        """
+        return judge(self.plans.values(), collect(folding.sums_of(self.chunks)))
+
+    @cached_property
+    def _folded(self) -> DataFrame:
+        ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        for plan in self.plans.values():
+            names, base = plan.place.names, plan.base
+            if plan.start < plan.end:
+                ranges[names.increment, plan.partition] = plan.start, plan.end
+            if base is not None and base.manifest.checksums:
+                ranges[names.full, plan.partition] = base.manifest.low, base.offset
+        scans = {plan.partition: scan_of(plan) for plan in self.plans.values()}
+        rows = read(self._spark, self._settings, ranges).mapInArrow(Unpacker(scans), SCHEMA)
+        return folding.fold(rows, self._tasks)
+
+
+def state_at(spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int = 0) -> Fold:
+    """The states that `plan.make` has planned, one plan for each partition. Nothing runs before it is asked for.
+
+    `tasks` is how many share the fold, by default what the cluster runs at a time, twice.
+    """
+    return Fold(spark, settings, plans, tasks or 2 * spark.sparkContext.defaultParallelism)
+
+
+def scan_of(plan: Plan) -> Scan:
+    base = plan.base
+    return Scan(
+        partition=plan.partition,
+        full=base.manifest.full if base else "",
+        chunks=len(base.manifest.checksums) if base else 0,
+        first=plan.first,
+        lineage=plan.goal.mark.lineage,
+        topic=plan.place.names.increment,
+    )
+
+
+def judge(plans: Iterable[Plan], rows: Iterable[Any]) -> dict[int, str]:
+    """Partition -> why its state is not proven, or ''. Rows are those of `fold.sums_of` and the reports."""
+    sums: dict[int, dict[str, Sums]] = {}
+    reports: dict[int, dict[str, Report]] = {}
+    for row in rows:
+        if row["table"] == REPORT:
+            report = decode_report(row["report"])
+            reports.setdefault(report.partition, {})[report.kind] = report
+        else:
+            sums.setdefault(row["partition"], {})[row["table"]] = folding.sums_from(row)
+    return {
+        plan.partition: verdict(plan, reports.get(plan.partition, {}), sums.get(plan.partition, {})) for plan in plans
+    }
+
+
+def verdict(plan: Plan, reports: Mapping[str, Report], sums: Mapping[str, Sums]) -> str:
+    """Why this is not the state at the plan's goal, or ''."""
+    finding = base_finding(plan, reports)
+    if finding:
+        return finding
+    increments, goal = reports.get("increments"), plan.goal.mark
+    if increments is not None and increments.finding:
+        return increments.finding
+    last = increments.last if increments is not None else -1
+    if goal.n not in (last, plan.first):
+        return f"the increments end with transaction {last}, the state of {goal.n} is asked for"
+    return proves(sums, goal.digest, goal.keys)
+
+
+def base_finding(plan: Plan, reports: Mapping[str, Report]) -> str:
+    """What is wrong with the base, so that another one should be tried, or ''."""
+    if plan.base is None:
+        return ""
+    finding = judge_chunks(plan.base.manifest, reports.get("chunks"))
+    return f"full@{plan.base.offset}: {finding}" if finding else ""

@@ -1,0 +1,125 @@
+"""A full that a compaction made beside the service: restores find it, workers refer to it and skip their own (1.4)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+import pytest
+from tests.driver.apps import Accounts, agrees, events, many
+
+from holdfast.snapshot import frame, records
+from holdfast.snapshot.full import FullWriter
+from holdfast.snapshot.records import Chunk, FullRef, Manifest
+from holdfast.snapshot.restore import restore
+from holdfast.snapshot.state import State
+from holdfast.testing import Driver
+from holdfast.testing.clients import MemoryFullSink, MemoryReader
+
+OPS = many(24)
+
+
+class Sink(MemoryFullSink):
+    """Writes a full to a driver's full topic as a compaction does."""
+
+    def __init__(self, driver: Driver, maker: str) -> None:
+        super().__init__(driver.broker, driver.names.full, 0)
+        self._maker = maker
+
+    def send(self, payload: bytes) -> None:
+        if frame.kind_of(payload) == b"F":
+            manifest = records.unpack(payload)
+            assert isinstance(manifest, Manifest)
+            payload = records.pack(msgspec.structs.replace(manifest, maker=self._maker), manifest.format)
+        super().send(payload)
+
+
+def compacted(driver: Driver, maker: str = "compaction") -> FullRef:
+    """A full of the state that was committed last, made by somebody else."""
+    place = driver._place(0)
+    reader = MemoryReader(driver.broker, lambda: False)
+    found = restore(reader, place, lambda: State([Accounts.balances.bind()]), lambda *_: None, count().__next__)
+    begin = reader.bounds(driver.names.increment, 0)[0]
+    writer = FullWriter(place, found.state, found.mark, begin, -1, Sink(driver, maker), 400)
+    ref = writer.advance(found.mark.n, -1.0, driver.clock)
+    assert ref is not None
+    return ref
+
+
+def fed(driver: Driver, half: int) -> Driver:
+    for op in OPS[:12] if half == 0 else OPS[12:]:
+        driver.feed(op)
+    driver.commit()
+    return driver
+
+
+def test_a_restore_takes_the_newest_full_though_no_mark_refers_to_it() -> None:
+    driver = fed(Driver(Accounts), 0)
+    assert driver.take_full() is not None
+    ref = compacted(fed(driver, 1))
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == ref.offset
+    assert agrees(driver, OPS)
+
+
+def test_the_next_mark_of_whoever_restored_from_it_refers_to_it() -> None:
+    driver = fed(Driver(Accounts), 0)
+    ref = compacted(driver)
+    driver.crash()
+    driver.restore()
+    fed(driver, 1)
+    assert driver.mark().fulls == (ref,)
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 3])
+def test_it_is_found_behind_what_a_worker_has_begun_since(chunks: int) -> None:
+    driver = fed(Driver(Accounts), 0)
+    ref = compacted(driver)
+    log = driver.broker.log(driver.names.full, 0)
+    for i in range(chunks):
+        log.append(records.pack(Chunk("worker's", i, -1, msgspec.Raw(b"\x90"))))
+    fed(driver, 1)
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == ref.offset
+    assert agrees(driver, OPS)
+
+
+def test_a_workers_full_that_no_mark_refers_to_is_still_none() -> None:
+    driver = fed(Driver(Accounts), 0)
+    compacted(driver, "worker")
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] is None
+    assert agrees(driver, OPS[:12])
+
+
+def test_a_damaged_one_is_stepped_over() -> None:
+    driver = fed(Driver(Accounts), 0)
+    older = compacted(driver)
+    newer = compacted(fed(driver, 1))
+    driver.broker.log(driver.names.full, 0).replace(newer.low, b"damaged")
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == older.offset
+    assert agrees(driver, OPS)
+
+
+def test_a_worker_whose_full_is_due_refers_to_it_instead() -> None:
+    driver = fed(Driver(Accounts), 0)
+    ref = compacted(driver)
+    driver.advance(driver.settings.snapshot.full_interval + 1)
+    fed(driver, 1)
+    driver.advance(10)
+    assert events(driver, "full_noticed")[-1]["full"] == ref.offset
+    assert not events(driver, "full_started")
+    assert driver.mark().fulls == (ref,)
+    driver.advance(driver.settings.snapshot.full_interval + 1)
+    driver.feed(OPS[0])
+    driver.commit()
+    driver.advance(10)
+    assert events(driver, "full_started"), "the same one is not taken for a newer one again"
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, [*OPS, OPS[0]])
