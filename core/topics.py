@@ -89,9 +89,8 @@ def require(
         if facts[topic].partitions != facts[names.input].partitions:
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
-                f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: the state "
-                f"must "
-                f"be migrated"
+                f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: stop the "
+                f"producers, and `holdfast state repartition --to {facts[names.input].partitions}` (docs/surgery.md)"
             )
     return facts
 

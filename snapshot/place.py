@@ -48,8 +48,8 @@ class Place(msgspec.Struct, frozen=True):
         if mark.partitions != self.partitions:
             raise PartitionCountChanged(
                 f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
-                f"have "
-                f"moved. Migrate the state to a topic of {self.partitions} partitions; nothing was changed",
+                f"have moved. Stop service and producers, then `holdfast state repartition --to {self.partitions}` "
+                f"deals the state out (docs/surgery.md); nothing was changed",
                 topic=self.input,
                 partition=self.partition,
                 position=position,

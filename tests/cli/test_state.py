@@ -1,0 +1,32 @@
+"""`holdfast state`: what is wrong with a command is told in one line, before anything is touched."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.commands import APP, Commands
+
+KEEPING = APP.replace("Output, Record", "Output, Record, Table").replace(
+    "    echo = ", "    pairs = Table(key=tuple[str, int], value=int)\n    echo = "
+)
+FIXES = """
+def halve(key, old):
+    return old // 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["migrate", "--why", "x"], "nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE"),
+        (["migrate", "--why", "x", "--table", "pairs=fixes:double"], "fixes:double: there is no such function"),
+        (["migrate", "--why", "x", "--table", "pair=fixes:halve"], "no table 'pair'; there are: pairs"),
+        (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
+    ],
+)
+def test_a_wrong_command_is_refused_in_one_line(holdfast: Commands, options: list[str], told: str) -> None:
+    holdfast.write_app(KEEPING)
+    (holdfast.directory / "fixes.py").write_text(FIXES)
+    done = holdfast.run("state", options[0], "app:service", *options[1:])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
