@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -131,10 +131,23 @@ class Topics:
         :raises TopicMissing: the input is missing and `partitions` is 0.
         :raises StartError: a position cannot be told; nothing was written for any partition then.
         """
+        created, count = self._make_all(dict.fromkeys((self._names.input, *self._outputs), partitions), replication)
+        self._begin(count, start_at)
+        return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
+
+    def make(self, replication: int, partitions: Mapping[str, int]) -> None:
+        """Create what is missing and write no mark: for a tool that writes another beginning.
+
+        `partitions` names those of the input and the outputs.
+        """
+        self._make_all(partitions, replication)
+
+    def _make_all(self, partitions: Mapping[str, int], replication: int) -> tuple[set[str], int]:
+        """The topics that were created, and the partition count of the input."""
         names = self._names
         with reaching(self._settings):
             self._admin.describe([names.input])
-        created = {topic for topic in (names.input, *self._outputs) if self._make(topic, partitions, replication)}
+        created = {topic for topic, count in partitions.items() if self._make(topic, count, replication)}
         self._await(created)
         given = self._admin.describe([names.input])[names.input]
         if given is None:
@@ -150,8 +163,7 @@ class Topics:
         if control and self._topics.create(names.control, given.partitions, given.replication, {}):
             created.add(names.control)
         self._await(created)
-        self._begin(given.partitions, start_at)
-        return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
+        return created, given.partitions
 
     def _make(self, topic: str, partitions: int, replication: int) -> bool:
         if partitions <= 0:

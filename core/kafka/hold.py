@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -22,16 +23,32 @@ _POLL = 0.05
 _PATIENCE = 60.0
 
 
+#: nobody is the group's coordinator yet, or it is still reading: usual on a cluster that has just been made
+_UNSETTLED = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
 def members(admin: Admin, group: str) -> list[str]:
-    """Who is in the group now: client id and host of each. Blocks; raises KafkaTrouble."""
-    try:
-        found = result(admin.client.describe_consumer_groups([group])[group])
-    except KafkaTrouble as error:
-        inner = kafka_error(error.__cause__) if error.__cause__ else None
-        if inner is not None and inner.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return []
-        raise
-    return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
+    """Who is in the group now: client id and host of each. Blocks, until the group has a coordinator.
+
+    :raises KafkaTrouble:
+    """
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            found = result(admin.client.describe_consumer_groups([group])[group])
+        except KafkaTrouble as error:
+            inner = kafka_error(error.__cause__) if error.__cause__ else None
+            if inner is not None and inner.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return []
+            if inner is None or inner.code() not in _UNSETTLED or time.monotonic() > until:
+                raise
+            time.sleep(_POLL)
+        else:
+            return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
 
 
 class GroupHold:

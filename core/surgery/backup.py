@@ -1,0 +1,111 @@
+"""`holdfast snapshot backup`: the kept state of a service, and its input if wanted, into files. It may be running."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.config.settings import Settings
+from holdfast.errors import DamagedIncrement, NoMark, ToolRefused
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.stable import StableReader
+from holdfast.names import Names
+from holdfast.ports import OutOfRange
+from holdfast.snapshot import digest
+from holdfast.snapshot.backup import archive
+from holdfast.snapshot.backup.archive import File, Manifest, Role, Saved, Writing
+from holdfast.snapshot.backup.reading import ArchiveReader, place_of
+from holdfast.snapshot.last import last_mark
+from holdfast.snapshot.look import fulls, past
+from holdfast.snapshot.place import Place
+from holdfast.topics import require
+from holdfast.version import __version__
+
+
+def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False) -> Manifest:
+    """Write everything that is kept of the service's state into `to`, read it back, prove each partition's last state.
+
+    Ends are those of committed records: increments first, then fulls, so that every full that a mark refers to is in.
+
+    :raises UsageError: `to` is not empty. :raises NoMark: the service was never started.
+    :raises StateRefused: what is kept could not be restored either. :raises ToolRefused: truncated meanwhile.
+    """
+    admin = Admin(settings, names.group)
+    facts = require(admin, names, ())
+    archive.prepare(to)
+    found = admin.describe(list(outputs)) if outputs else {}
+    ids = {topic: facts[topic].id for topic in (names.input, names.increment, names.full)}
+    count = facts[names.input].partitions
+    manifest = Manifest(
+        backup=uuid.uuid4().hex[:16],
+        service=names.service,
+        namespace=names.namespace,
+        input=names.input,
+        partitions=[Saved(p, 0, 0, 0, 0, "", "") for p in range(count)],
+        topic_ids=ids,
+        outputs={topic: fact.partitions for topic, fact in found.items() if fact is not None},
+        files=[],
+        holdfast=__version__,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    with closing(StableReader(settings, names.group, admin)) as reader:
+        try:
+            for partition in range(count):
+                _partition(reader, manifest, to, place_of(manifest, partition), with_input=with_input)
+        except OutOfRange as error:
+            raise ToolRefused(
+                f"{error}: the service truncated behind a newer full while this was read; remove {to} and try again"
+            ) from error
+    archive.write_manifest(to, manifest)
+    return manifest
+
+
+def _partition(reader: StableReader, manifest: Manifest, to: Path, place: Place, *, with_input: bool) -> None:
+    names, partition = place.names, place.partition
+    manifest.files.append(_copy(reader, to, "increment", names.increment, partition))
+    manifest.files.append(_copy(reader, to, "full", names.full, partition))
+    kept = ArchiveReader(to, manifest)
+    mark = last_mark(kept, names.increment, partition)
+    if mark is None:
+        raise NoMark("there is no mark, so nothing to back up", topic=names.increment, partition=partition)
+    proven = past.at(kept, place, past.LATEST)  # from the files alone, digest compared
+    position, oldest = mark.positions[names.input], _oldest(kept, place)
+    manifest.partitions[partition] = Saved(
+        partition, mark.n, position, oldest, proven.contents.keys, digest.show(mark.digest), mark.lineage
+    )
+    if not with_input:
+        return
+    low = reader.bounds(names.input, partition)[0]
+    if low > position:
+        raise DamagedIncrement(
+            f"the input begins at {low}, the next record to handle is {position}: records are lost",
+            topic=names.input,
+            partition=partition,
+            position=position,
+        )
+    manifest.files.append(_copy(reader, to, "input", names.input, partition, max(low, oldest)))
+
+
+def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None) -> File:
+    low, end = reader.bounds(topic, partition)
+    start = low if start is None else start
+    writing = Writing(to, role, topic, partition)
+    for batch in reader.read(topic, partition, start, end):
+        writing.add(batch)
+    return writing.done(start, end)
+
+
+def _oldest(reader: ArchiveReader, place: Place) -> int:
+    """The oldest position whose state is kept: that of the oldest usable full, or where the deltas begin."""
+    mark = last_mark(reader, place.names.increment, place.partition)
+    known: Iterable[fulls.Full] = fulls.find(reader, place, mark)
+    positions = [
+        each.manifest.positions[place.input] for each in known if each.manifest is not None and not each.finding
+    ]
+    first = next(past.increments(reader, place), None)
+    if first is not None and (first.mark.n == 0 or first.adopt is not None):
+        positions.append(first.mark.positions[place.input])
+    return min(positions, default=0)

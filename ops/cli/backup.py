@@ -1,0 +1,140 @@
+"""`holdfast snapshot backup | restore`: a service's state, and its input, to files and back (docs/backup.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from holdfast.command import issuer
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.subject import subject
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    find_service,
+    load_settings,
+    outputs_of,
+)
+from holdfast.ops.logs import configure_quietly
+from holdfast.snapshot.adopt import Reason
+from holdfast.surgery import backup as saving
+from holdfast.surgery import restoration
+from holdfast.version import __version__
+
+
+def backup(
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
+    target: Target = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    with_input: Annotated[
+        bool, typer.Option("--with-input", help="Also the input, from the oldest kept position on.")
+    ] = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy all that is kept of a service's state into files, and prove it from them. The service may be running.
+
+    holdfast snapshot backup examples.clearing.app:service --with-input --to backups/today
+
+    Exit code 0: written, read back and proven; 1: not, and there is no manifest.json.
+    """
+    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
+    outputs = outputs_of(about.service) if about.service is not None else []
+    made = saving.backup(about.settings, about.names, outputs, to, with_input=with_input)
+    if as_json:
+        show.print_json(msgspec.to_builtins(made))
+        return
+    table = Table("partition", "position", "back to", "keys", "digest", "files", "bytes", box=box.SIMPLE_HEAD)
+    for each in made.partitions:
+        files = [file for file in made.files if file.partition == each.partition]
+        sizes = sum(file.bytes for file in files)
+        row = (each.partition, each.position, each.oldest, each.keys, each.digest[:12], len(files), sizes)
+        table.add_row(*map(str, row))
+    Console(highlight=False).print(table)
+    show.tell(f"backup {made.backup} in {to}: proven. Now copy it to another place")
+    if not with_input:
+        show.tell("without the input: a restore must be told where to go on in another one (--input-at)")
+
+
+def restore(
+    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service, with the code that is to run.")],
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="What `snapshot backup` wrote.")],
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")],
+    to_offset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OFFSET",
+            help="Go back to the newest state at or before this position of the old input: 1200, or 0=1200,1=900. "
+            "[default: the newest]",
+        ),
+    ] = None,
+    input_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="The input is there already: go on in it at an offset (1200, or 0=1200,1=900), a time, beginning, "
+            "or same, where a mirror kept the offsets.",
+        ),
+    ] = None,
+    accept_duplicates: Annotated[
+        bool, typer.Option("--accept-duplicates", help="The outputs hold records; those after the cut come again.")
+    ] = False,
+    replication: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Replicas of topics that are created. [default: the brokers']")
+    ] = 0,
+    who: Annotated[str | None, typer.Option(metavar="TEXT", help="Who does it. [default: user@host]")] = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Restore a stopped service onto a cluster where its topics are missing or never held a record.
+
+    holdfast snapshot restore examples.clearing.app:service --from backups/today --why "cluster lost"
+
+    Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    service = find_service(target)
+    service.settings = settings
+    done = restoration.restore(
+        settings,
+        service.names,
+        service.handler,
+        outputs_of(service),
+        source,
+        Reason(tool=f"{restoration.TOOL} {__version__}", who=who or issuer(), why=why),
+        cut=restoration.positions_of(to_offset) if to_offset else None,
+        input_at=input_at,
+        accept_duplicates=accept_duplicates,
+        replication=replication,
+    )
+    if as_json:
+        show.print_json(msgspec.to_builtins(done))
+        return
+    table = Table("partition", "position before", "now", "records", "keys", "digest", box=box.SIMPLE_HEAD)
+    for each in done.partitions:
+        row = (each.partition, each.old_position, each.position, each.records, each.keys, each.digest[:12])
+        table.add_row(*map(str, row))
+    Console(highlight=False).print(table)
+    show.tell(f"adopted; the lineage is {done.lineage}. Start the service: it goes on at these positions")
+    if done.offsets:
+        show.tell(f"old offset -> new offset: {done.offsets}")

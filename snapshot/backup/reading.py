@@ -1,0 +1,114 @@
+"""A `ports.Reader` over the files of a backup: whatever reads a state from Kafka reads it from here as well."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.names import Names
+from holdfast.ports import OutOfRange
+from holdfast.record import Message
+from holdfast.snapshot.backup import archive
+from holdfast.snapshot.backup.archive import File, Line, Manifest, Role
+from holdfast.snapshot.place import Place
+
+_decode = msgspec.json.Decoder(Line).decode
+
+
+class Stored:
+    """A record of a file, as Kafka's client would show it."""
+
+    def __init__(self, file: File, line: Line) -> None:
+        self._file, self._line = file, line
+
+    def topic(self) -> str:
+        return self._file.topic
+
+    def partition(self) -> int:
+        return self._file.partition
+
+    def offset(self) -> int:
+        return self._line.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._line.timestamp
+
+    def key(self) -> bytes | None:
+        return archive.bytes_of(self._line.key)
+
+    def value(self) -> bytes | None:
+        return archive.bytes_of(self._line.value)
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return [(name, archive.bytes_of(value)) for name, value in self._line.headers] or None
+
+
+class _Opened:
+    def __init__(self, directory: Path, file: File) -> None:
+        self.file = file
+        self.path = directory / file.name
+        self.starts = archive.check(directory, file)
+        with self.path.open("rb") as lines:
+            self.offsets = [_decode(line).offset for line in lines]
+
+
+class ArchiveReader:
+    """`ports.Reader`. A file is compared with its checksum when it is first asked for."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self._directory = directory
+        self._files = {(file.topic, file.partition): file for file in manifest.files}
+        self._open: dict[tuple[str, int], _Opened] = {}
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        file = self._opened(topic, partition).file
+        return file.start, file.end
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        opened = self._opened(topic, partition)
+        if start < end and not opened.file.start <= start <= opened.file.end:
+            raise OutOfRange(f"{opened.path} holds offsets {opened.file.start} to {opened.file.end}, not {start}")
+        low, high = (bisect_left(opened.offsets, offset) for offset in (start, end))
+        if low >= high:
+            return
+        with opened.path.open("rb") as lines:
+            lines.seek(opened.starts[low])
+            for first in range(low, high, most):
+                count = min(most, high - first)
+                yield [Stored(opened.file, _decode(next(lines))) for _ in range(count)]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _opened(self, topic: str, partition: int) -> _Opened:
+        known = self._open.get((topic, partition))
+        if known is None:
+            file = self._files.get((topic, partition))
+            if file is None:
+                raise UsageError(f"{self._directory} holds no {topic}[{partition}]")
+            known = self._open[topic, partition] = _Opened(self._directory, file)
+        return known
+
+
+def place_of(manifest: Manifest, partition: int) -> Place:
+    """The place that the partition had where the backup was made."""
+    names = Names(manifest.service, manifest.input, manifest.namespace)
+    return Place(names, partition, len(manifest.partitions), manifest.topic_ids)
+
+
+def check_all(directory: Path, manifest: Manifest) -> None:
+    """:raises UsageError: a file is missing or not as it was written."""
+    for file in manifest.files:
+        archive.check(directory, file)
+
+
+def file_of(directory: Path, manifest: Manifest, role: Role, partition: int) -> File:
+    """:raises UsageError: the backup has no such file."""
+    found = manifest.file(role, partition)
+    if found is None:
+        raise UsageError(f"{directory} holds no {role} of partition {partition}")
+    return found

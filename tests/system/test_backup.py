@@ -1,0 +1,171 @@
+"""Backup and restore on real brokers: a second, fresh cluster goes on as an unbroken run would have."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.system.apps.tally import Event, Line, Total, tally
+from tests.system.local import Local
+from tests.system.stage import Stage
+from tests.system.verify import Row, read_all
+
+from holdfast.dev import Cluster
+from holdfast.errors import ToolRefused, UsageError
+from holdfast.snapshot import records
+from holdfast.snapshot.adopt import Reason
+from holdfast.snapshot.backup import archive
+from holdfast.snapshot.backup.archive import Manifest
+from holdfast.snapshot.records import Adopt
+from holdfast.surgery.backup import backup
+from holdfast.surgery.restoration import Restoration, restore
+
+pytestmark = pytest.mark.kafka
+
+REASON = Reason(tool="test", who="ann", why="the cluster burnt down")
+#: records that are gone from the head of partition 0's input: its offsets move by so many
+GONE = 100
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[str]:
+    """Another cluster, which has seen nothing."""
+    with Cluster() as cluster:
+        yield cluster.bootstrap_servers
+
+
+Saved = tuple[Stage, dict[int, list[Row]], Manifest, Path]
+
+
+@pytest.fixture(scope="module")
+def saved(broker: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Saved]:
+    """A stopped service with 400 records that it has not handled; its input as it was; the backup."""
+    directory = tmp_path_factory.mktemp("backup")
+    (directory / "stage").mkdir()
+    stage = Stage(broker.bootstrap_servers, directory / "stage", 2).create_topics()
+    stage.feed(2000, keys=200)
+    with Local(stage, HOLDFAST_COMMIT__MAX_RECORDS="50"):
+        stage.await_all()
+    stage.feed(400, keys=200)
+    rows = read_all(stage.servers, stage.names.input)
+    stage.delete_records(stage.names.input, 0, GONE)
+    made = backup(stage.settings(), stage.names, [stage.output], directory / "files", with_input=True)
+    yield stage, rows, made, directory / "files"
+    stage.close()
+
+
+def put_back(stage: Stage, source: Path, **options: object) -> Restoration:
+    handler = tally(stage.output)
+    return restore(stage.settings(), stage.names, handler, [stage.output], source, REASON, **options)  # type: ignore[arg-type]
+
+
+def unbroken(rows: dict[int, list[Row]], cuts: dict[int, int], shift: dict[int, int]) -> dict[str, list[Line]]:
+    """What the handler answers from the cut on, recomputed from the first record of all."""
+    lines: dict[str, list[Line]] = defaultdict(list)
+    for partition, each in rows.items():
+        totals: dict[str, Total] = defaultdict(Total)
+        for row in each:
+            event = msgspec.json.decode(row.value, type=Event)
+            old = totals[row.key]
+            now = totals[row.key] = Total(old.count + 1, old.sum + event.amount)
+            if row.offset >= cuts[partition]:
+                lines[row.key].append(Line(partition, row.offset - shift[partition], event.id, now.count, now.sum))
+    return lines
+
+
+def said(stage: Stage) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = defaultdict(list)
+    for each in read_all(stage.servers, stage.output).values():
+        for row in each:
+            found[row.key].append(msgspec.json.decode(row.value, type=Line))
+    return found
+
+
+def test_a_fresh_cluster_goes_on_as_an_unbroken_run(saved: Saved, elsewhere: str, tmp_path: Path) -> None:
+    old, rows, made, source = saved
+    (tmp_path / "new").mkdir()
+    stage = Stage(elsewhere, tmp_path / "new", 2, of=old)
+
+    done = put_back(stage, source)
+
+    shift = {0: GONE, 1: 0}
+    cuts = {each.partition: each.old_position for each in done.partitions}
+    assert cuts == {each.partition: each.position for each in made.partitions}
+    assert all(cuts[p] < len(rows[p]) for p in rows), "the test is about a tail that was not handled"
+    assert {each.partition: each.position for each in done.partitions} == {p: cuts[p] - shift[p] for p in cuts}
+    restored = read_all(elsewhere, stage.names.input)
+    for p, each in rows.items():
+        kept = [row for row in each if row.offset >= shift[p]]
+        assert [(row.key, row.value) for row in restored[p]] == [(row.key, row.value) for row in kept]
+    (adopt,) = [
+        record
+        for row in read_all(elsewhere, stage.names.increment)[0]
+        if isinstance(record := records.unpack(row.value), Adopt)
+    ]
+    assert (adopt.n, adopt.lineage, adopt.who, adopt.why) == (0, done.lineage, REASON.who, REASON.why)
+    assert (adopt.old_positions[stage.names.input], adopt.positions[stage.names.input]) == (cuts[0], cuts[0] - GONE)
+    assert adopt.notes["backup"] == made.backup
+    offsets = msgspec.json.decode(Path(done.offsets).read_bytes())
+    assert offsets[0]["segments"] == [[GONE, 0, len(rows[0]) - GONE]]
+
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        with pytest.raises(ToolRefused, match=r"has 1 member\(s\)"):
+            put_back(stage, source, accept_duplicates=True)
+        for p, each in rows.items():
+            stage.await_partition(p, len(each) - shift[p])
+        assert not local.failures(0)
+        assert not local.failures(1)
+    assert said(stage) == unbroken(rows, cuts, shift)
+    with pytest.raises(ToolRefused, match=r"holds answers already.*--accept-duplicates"):
+        put_back(stage, source)
+    with pytest.raises(ToolRefused, match=r"not written over: .*increment\[0\] ends at"):
+        put_back(stage, source, accept_duplicates=True)
+
+
+def test_back_to_an_earlier_position_in_an_input_that_is_there(saved: Saved, tmp_path: Path) -> None:
+    old, rows, _, source = saved
+    (tmp_path / "beside").mkdir()
+    stage = Stage(old.servers, tmp_path / "beside", 2, namespace="rewound.", of=old)
+    wanted = {p: len(each) // 2 for p, each in rows.items()}
+
+    done = put_back(stage, source, cut=wanted, input_at="same")
+
+    cuts = {each.partition: each.position for each in done.partitions}
+    assert all(wanted[p] - 100 < cuts[p] <= wanted[p] for p in wanted), "rounded down to a mark"
+    assert done.offsets == ""
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        for p, each in rows.items():
+            stage.await_partition(p, len(each))
+    assert said(stage) == unbroken(rows, cuts, {0: 0, 1: 0})
+    state = {p: dict(stage.snapshots.restored(p).state.tables["totals"].items()) for p in rows}
+    assert sum(map(len, state.values())) == len({row.key for each in rows.values() for row in each})
+
+
+def test_what_cannot_be_restored_is_refused(saved: Saved, tmp_path: Path) -> None:
+    old, _, _, source = saved
+    (tmp_path / "none").mkdir()
+    stage = Stage(old.servers, tmp_path / "none", 2, namespace="refused.", of=old)
+    source = Path(shutil.copytree(source, tmp_path / "copy"))
+    with pytest.raises(UsageError, match="is not empty"):
+        backup(old.settings(), old.names, [], source)
+    without = tmp_path / "without"
+    backup(old.settings(), old.names, [], without)
+    with pytest.raises(UsageError, match="made without --with-input"):
+        put_back(stage, without)
+    with pytest.raises(ToolRefused, match="holds offsets 100 to"):
+        put_back(stage, without, input_at="7")
+    file = source / archive.read_manifest(source).files[0].name
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(UsageError, match=r"increment-0\.jsonl is not what the manifest says"):
+        put_back(stage, source)
+    (source / archive.MANIFEST).unlink()
+    with pytest.raises(UsageError, match="is no backup, or one that was not finished"):
+        put_back(stage, source)
