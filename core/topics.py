@@ -131,7 +131,8 @@ class Topics:
         :raises TopicMissing: the input is missing and `partitions` is 0.
         :raises StartError: a position cannot be told; nothing was written for any partition then.
         """
-        created, count = self._make_all(dict.fromkeys((self._names.input, *self._outputs), partitions), replication)
+        wanted = dict.fromkeys((self._names.input, *self._outputs), partitions)
+        created, count = self._make_all(wanted, replication, control)
         self._begin(count, start_at)
         return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
 
@@ -140,9 +141,9 @@ class Topics:
 
         `partitions` names those of the input and the outputs.
         """
-        self._make_all(partitions, replication)
+        self._make_all(partitions, replication, control=False)
 
-    def _make_all(self, partitions: Mapping[str, int], replication: int) -> tuple[set[str], int]:
+    def _make_all(self, partitions: Mapping[str, int], replication: int, control: bool) -> tuple[set[str], int]:
         """The topics that were created, and the partition count of the input."""
         names = self._names
         with reaching(self._settings):

@@ -33,6 +33,11 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
     :raises UsageError: `to` is not empty. :raises NoMark: the service was never started.
     :raises StateRefused: what is kept could not be restored either. :raises ToolRefused: truncated meanwhile.
     """
+    if settings.snapshot.full_store != "kafka":
+        raise ToolRefused(
+            f"snapshot.full_store is {settings.snapshot.full_store}: the files of a backup would hold no chunks. Copy "
+            f"that store by its own means, or set it to kafka and take a full first (`holdfast snapshot take`)"
+        )
     admin = Admin(settings, names.group)
     facts = require(admin, names, ())
     archive.prepare(to)
