@@ -66,6 +66,24 @@ class Ends:
         return False
 
 
+class Committed:
+    """Asks how far a group has come, and never joins it."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 2}
+        self._consumer = Consumer(settings)
+        self._places = [TopicPartition(topic, partition) for partition in range(partitions)]
+
+    def total(self) -> int:
+        """Return the sum of the committed positions."""
+        return sum(max(0, place.offset) for place in self._consumer.committed(self._places, LONG_WAIT))
+
+
+def size_of(bootstrap: str, topic: str, partitions: int = 1) -> int:
+    """Return the bytes of the values of all committed records."""
+    return sum(len(message.value() or b"") for message in records_of(bootstrap, topic, partitions))
+
+
 def records_of(bootstrap: str, topic: str, partitions: int = 1) -> Iterator[Message]:
     """Return all committed records of a topic, partition ends included as the end."""
     consumer = Consumer(

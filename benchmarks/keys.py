@@ -33,13 +33,16 @@ def key_of(index: int) -> str:
 
 
 class Writer:
-    """Produces puts and looks, and remembers the version that each key must have."""
+    """Produces puts and looks, and remembers the version that each key must have.
 
-    def __init__(self, bootstrap: str, topic: str, keys: int) -> None:
-        self._topic, self._keys, self._next = topic, keys, 0
+    `varied` texts repeat so late that a delta of them cannot be compressed to nothing.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, keys: int, partitions: int = 1, *, varied: bool = False) -> None:
+        self._topic, self._keys, self._partitions, self._next = topic, keys, partitions, 0
         self._numbers = random.Random(3)
         self._encode = msgspec.json.Encoder().encode
-        self._texts = ["".join(self._numbers.choices("abcdefgh", k=52)) for _ in range(1000)]
+        self._texts = ["".join(self._numbers.choices("abcdefgh", k=52)) for _ in range(100_003 if varied else 1000)]
         settings = {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 200_000}
         self._producer = Producer(settings)
 
@@ -52,7 +55,7 @@ class Writer:
         for _ in range(count):
             version, at = divmod(self._next, self._keys)
             key = key_of(at * 7919 % self._keys)
-            self._send(Put(key, version, self._texts[self._next % 1000]))
+            self._send(Put(key, version, self._texts[self._next % len(self._texts)]))
             self._next += 1
         assert self._producer.flush(LONG_WAIT) == 0
 
@@ -70,7 +73,9 @@ class Writer:
     def _send(self, one: Put) -> None:
         while True:
             try:
-                self._producer.produce(self._topic, self._encode(one), one.key.encode(), 0)
+                self._producer.produce(
+                    self._topic, self._encode(one), one.key.encode(), int(one.key[4:]) % self._partitions
+                )
                 return
             except BufferError:
                 self._producer.poll(0.1)

@@ -5,6 +5,7 @@ Either in a file that node_exporter's textfile collector reads, or with a Pushga
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,29 @@ class PartitionFigures(NamedTuple):
     proven: bool
 
 
+class JobMetrics:
+    """The figures of one run, from its beginning on.
+
+    :raises UsageError: the file's name does not end with .prom, told before hours of work.
+    """
+
+    def __init__(self, service: str, file: Path | None, gateway: str | None) -> None:
+        if file is not None and file.suffix != ".prom":
+            raise UsageError(f"{file}: the textfile collector only reads files whose names end with .prom")
+        self._service, self._file, self._gateway = service, file, gateway
+        self._began = time.monotonic()
+
+    def ended(self, partitions: Sequence[PartitionFigures], *, ok: bool) -> None:
+        """:raises MetricsNotDelivered:"""
+        registry = registry_of(self._service, partitions, time.monotonic() - self._began, ok=ok)
+        deliver(registry, self._service, self._file, self._gateway)
+
+    def failed(self) -> None:
+        """The run ends by an error, which must not be hidden by one of ours."""
+        with contextlib.suppress(MetricsNotDelivered):
+            self.ended([], ok=False)
+
+
 def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: float, *, ok: bool) -> CollectorRegistry:
     """The figures of one run that ends now, in a registry of their own: nothing of this process comes along."""
     registry = CollectorRegistry()
@@ -60,10 +84,8 @@ def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: f
 def deliver(registry: CollectorRegistry, service: str, file: Path | None, gateway: str | None) -> None:
     """Write the file, in one step, and push to the gateway (`host:port` or a URL); None leaves one out.
 
-    :raises UsageError: the file's name does not end with .prom. :raises MetricsNotDelivered: it cannot be done.
+    :raises MetricsNotDelivered: it cannot be done.
     """
-    if file is not None and file.suffix != ".prom":
-        raise UsageError(f"{file}: the textfile collector only reads files whose names end with .prom")
     try:
         if file is not None:
             write_to_textfile(str(file), registry)

@@ -1,10 +1,11 @@
-"""The demo: a broker, 200,000 trades, two processes, one of them killed and brought back, then verified.
+"""The demo: a broker, 200,000 trades, two processes, one killed, a compaction, the dead one back; then all is verified.
 
 `python -m examples.clearing.demo`; exit code 0 and the last line `demo ok` only if nothing was lost or
 doubled.
 """
 
 import argparse
+import json
 import signal
 import sys
 import tempfile
@@ -30,10 +31,12 @@ from holdfast.names import Names
 TARGET = "examples.clearing.app:service"
 CONFIG = "examples/clearing/clearing.toml"
 PARTITIONS = 4
-CALM, RUSH = 0.15, 0.60
-"""Shares of the trades that come in at PACE first, then flat out; the kill falls into the rush. The rest: at PACE."""
+CALM, RUSH, NIGHT = 0.15, 0.60, 0.10
+"""Shares of the trades that come in at PACE first, then flat out; the kill falls into the rush. While the snapshots are
+compacted and the dead process comes back they come in at NIGHT_PACE; the rest: at PACE."""
 PACE = 7_500
 """Trades a second when the market is calm."""
+NIGHT_PACE = 1_000
 PATIENCE = 60.0
 """Seconds that any one step may take."""
 
@@ -55,7 +58,8 @@ class Demo:
         self.start_workers()
         self.open_market()
         self.rush_and_kill()
-        self.bring_back()
+        self.compact_and_bring_back()
+        self.close_market()
         self.stop_workers()
         return self.verify().ok
 
@@ -98,15 +102,39 @@ class Demo:
         wait_until(lambda: self.progress.position() >= fed, "the rush cleared", PATIENCE, survivor)
         self.report.step("caught up", f"{fed:,} trades cleared")
         rows = [takeover(partition, survivor.events(), killed) for partition in sorted(moved)]
-        self.report.takeovers(survivor.name, rows)
+        self.report.takeovers(f"taken over by {survivor.name}, seconds after the kill", rows)
 
-    def bring_back(self) -> None:
-        """The killed process joins again while trades keep coming; then everything is cleared."""
-        survivor, victim = self.workers
-        with self._feeding(self.records, PACE):
+    def compact_and_bring_back(self) -> None:
+        """At night, while trades trickle in: a compaction, and the killed process joins again from its fulls."""
+        _, victim = self.workers
+        with self._feeding(int(self.records * NIGHT), NIGHT_PACE):
+            made = self._compact()
+            began = time()
             victim.start()
-            self._wait(lambda: len(victim.live()) == len(survivor.live()), f"{victim.name} live again")
-            self.report.step("back", f"{victim.name} is live on {sorted(victim.live())} while trades come in")
+            self._wait(lambda: len(victim.live()) == PARTITIONS // 2, f"{victim.name} live again")
+        moved = sorted(victim.live())
+        self.report.step("back", f"{victim.name} is live on {moved}, restored from the compaction's fulls")
+        rows = [takeover(partition, victim.events(), began) for partition in moved]
+        self.report.takeovers(f"taken over by {victim.name}, seconds after its start", rows)
+        for row in rows:
+            if row.full != f"@{made[row.partition]}":
+                raise RuntimeError(f"partition {row.partition} was restored from {row.full}, not from the compaction's")
+
+    def _compact(self) -> dict[int, int]:
+        """Spark folds fulls and increments into new fulls and proves them, beside the survivor; their offsets."""
+        survivor, _ = self.workers
+        self.report.step("compact", f"by Spark, while {NIGHT_PACE:,} trades a second come in")
+        before = self.progress.position()
+        told = json.loads(holdfast(self.servers, f"compact {TARGET} --config {CONFIG} --json"))
+        meanwhile = self.progress.position() - before
+        self.report.step("compacted", f"{len(told)} partitions; {survivor.name} cleared {meanwhile:,} trades meanwhile")
+        self.report.compaction(told)
+        return {each["partition"]: each["full"] for each in told}
+
+    def close_market(self) -> None:
+        """The rest of the trades, for two processes again; then everything is cleared."""
+        with self._feeding(self.records, PACE):
+            self.report.step("morning", f"the rest of {self.records:,} trades, at {PACE:,} a second")
         self._wait(lambda: self.progress.position() >= self.records, "all trades cleared")
         self.report.step("cleared", f"{self.progress.position():,} trades")
 

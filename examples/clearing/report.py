@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -78,15 +79,27 @@ class Report:
         elapsed = monotonic() - self._began
         self.console.print(f"[dim]{elapsed:5.1f} s[/]  [bold]{what:<10}[/] {detail}", soft_wrap=True)
 
-    def takeovers(self, survivor: str, rows: Sequence[Takeover]) -> None:
-        """The phases of every partition that moved; seconds are counted from the kill."""
-        table = Table(title=f"taken over by {survivor}, seconds after the kill", title_justify="left", box=None)
+    def takeovers(self, title: str, rows: Sequence[Takeover]) -> None:
+        """The phases of every partition that moved; `title` says from when on seconds are counted."""
+        table = Table(title=title, title_justify="left", box=None)
         for column in COLUMNS:
             table.add_column(column, justify="right")
         for row in rows:
             times = (f"{each:.2f}" for each in (row.assigned, row.fenced, row.restored, row.live))
             counts = (f"{each:,}" for each in (row.deltas, row.keys, row.bytes, row.replayed))
             table.add_row(str(row.partition), *times, row.full, *counts)
+        self.console.print(table)
+
+    def compaction(self, outcomes: Sequence[Mapping[str, Any]]) -> None:
+        """What `holdfast compact --json` told of each partition."""
+        title = "compacted: what a restore reads, before and after"
+        table = Table(title=title, title_justify="left", box=None)
+        for column in ("partition", "result", "full", "keys", "bytes before", "bytes after", "digest"):
+            table.add_column(column, justify="right")
+        for each in outcomes:
+            sizes = (f"{each[name] or 0:,}" for name in ("keys", "bytes_before", "bytes_after"))
+            proven = "[green]equal[/]" if each["proven"] else "[red]not equal[/]"
+            table.add_row(str(each["partition"]), each["status"], f"@{each['full']}", *sizes, proven)
         self.console.print(table)
 
     def verdict(self, verdict: Verdict) -> None:

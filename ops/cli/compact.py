@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from holdfast.ops.cli.target import (
     names_of,
     partitions_of,
 )
+from holdfast.ops.job_metrics import JobMetrics, PartitionFigures
 from holdfast.ops.logs import configure_quietly
 
 if TYPE_CHECKING:
@@ -56,6 +58,13 @@ def compact(
         int | None, typer.Option("--keep", min=1, metavar="N", help="Fulls to keep. [default: snapshot.keep]")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Fold and prove; write and delete nothing.")] = False,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option("--metrics-file", metavar="FILE.prom", help="Figures for node_exporter's textfile collector."),
+    ] = None,
+    pushgateway: Annotated[
+        str | None, typer.Option("--pushgateway", metavar="URL", help="Push the figures there, too.")
+    ] = None,
     config: Config = None,
     overrides: Overrides = None,
     secrets_dir: SecretsDir = None,
@@ -85,13 +94,29 @@ def compact(
     run = Compaction(settings, names, keep=keep, dry_run=dry_run, tell=lambda line: console.print(Text(line, "dim")))
     master = None if spark_master == "submit" else spark_master
     jars = spark_connector() if spark_master.startswith("local") else []
+    figures = JobMetrics(names.group, metrics_file, pushgateway)
     try:
         with spark_session(f"holdfast compact {names.group}", SparkOptions(master, jars, spark_memory)) as spark:
             outcomes = run.run(spark, chosen)
     except CompactionBusy as error:
         show.complain(str(error))
         raise typer.Exit(_BUSY) from error
+    except Exception:
+        figures.failed()
+        raise
+    figures.ended([_figures(outcome) for outcome in outcomes], ok=all(outcome.good for outcome in outcomes))
     _show(outcomes, as_json, dry_run)
+
+
+def _figures(outcome: Outcome) -> PartitionFigures:
+    return PartitionFigures(
+        outcome.partition,
+        outcome.keys or 0,
+        outcome.bytes_before or 0,
+        outcome.bytes_after or 0,
+        outcome.seconds,
+        outcome.proven,
+    )
 
 
 _COLOURS: Final = {"failed": "red", "compacted": "green", "proven": "green"}

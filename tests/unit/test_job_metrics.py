@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.errors import UsageError
-from holdfast.ops.job_metrics import MetricsNotDelivered, PartitionFigures, deliver, registry_of
+from holdfast.ops.job_metrics import JobMetrics, MetricsNotDelivered, PartitionFigures, deliver, registry_of
 
 ROWS = [PartitionFigures(0, 1000, 90_000, 30_000, 1.5, True), PartitionFigures(1, 0, 400, 0, 0.25, False)]
 
@@ -39,7 +39,13 @@ def test_the_file_holds_every_figure_and_is_written_whole(tmp_path: Path) -> Non
 
 def test_a_name_that_the_collector_would_pass_over_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.prom"):
-        deliver(registry_of("clearing", ROWS, 1.0, ok=True), "clearing", tmp_path / "metrics.txt", None)
+        JobMetrics("clearing", tmp_path / "metrics.txt", None)
+
+
+def test_a_run_that_ends_by_an_error_is_no_success(tmp_path: Path) -> None:
+    file = tmp_path / "compact.prom"
+    JobMetrics("clearing", file, "127.0.0.1:9").failed()
+    assert samples(file.read_text())["holdfast_compaction_success", ""] == 0
 
 
 class _Gateway(HTTPServer):

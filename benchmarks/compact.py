@@ -1,0 +1,152 @@
+"""`script/bench compact`: millions of delta entries folded into fulls by Spark, against the least that it must cost.
+
+A service with 4 partitions writes the topics, with a delta in every commit and no full ever, and stops. Then, one
+after the other, each in a process of its own: Spark reads the topics and does nothing else; one Python process folds
+them, as a restore does; `holdfast compact` reads, folds, proves, writes and reads back. Seconds are those of the work:
+the start of the interpreter and of the JVM is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import kafka
+from benchmarks.contender import HERE, Contender, Running, new_job, peak_mb
+from benchmarks.keys import Writer
+from benchmarks.report import Figures, console, show
+from holdfast.dev import Cluster
+
+PARTITIONS = 4
+#: of the time that Spark takes merely to read
+REACH = 2.5
+#: entries for each key
+UPDATES = 10
+_QUIET = {"snapshot": {"periodic_full": False, "on_stop": False, "full_growth": 0}}
+
+
+@dataclass
+class Took:
+    """One process: seconds of its work as it says itself, seconds in all, and the most memory that it and its
+    children held at once, in MB."""
+
+    work: float
+    whole: float
+    peak: float
+    said: Any
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `compact`."""
+    parser.add_argument("--millions", default="5,20", help="of delta entries, each in a run of its own")
+    parser.add_argument("--memory", default="2g", help="heap of Spark")
+    parser.add_argument("--only", default="read,python,compact")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run it; 1 when a fold was not proven."""
+    rows: dict[float, dict[str, Took]] = {}
+    sizes: dict[float, tuple[int, int]] = {}
+    for millions in map(float, options.millions.split(",")):
+        with Cluster() as cluster:
+            job, size = _fill(cluster.bootstrap_servers, int(millions * 1e6))
+            sizes[millions] = int(millions * 1e6), size
+            rows[millions] = {
+                name: _measure(name, {**job, "memory": options.memory}) for name in options.only.split(",")
+            }
+    _report(rows, sizes)
+    return 0 if all(_proven(each.get("compact")) for each in rows.values()) else 1
+
+
+def _fill(bootstrap: str, entries: int) -> tuple[dict[str, Any], int]:
+    """The topics of a service that has handled so many records; what the contenders are told, and bytes of them."""
+    source = kafka.create(bootstrap, "puts", PARTITIONS)
+    target = kafka.create(bootstrap, "seen", PARTITIONS)
+    writer = Writer(bootstrap, source, entries // UPDATES, PARTITIONS, varied=True)
+    job = new_job(bootstrap, entries, source, target, settings=_QUIET)
+    began = time.monotonic()
+    service = Running(Contender("h", "holdfast", lambda: [sys.executable, "-m", "benchmarks.keys_app"]), job)
+    for _ in range(UPDATES):
+        writer.pass_over()
+    committed = kafka.Committed(bootstrap, job["group"], source, PARTITIONS)
+    while committed.total() < entries:
+        if not service.alive() or time.monotonic() - began > 600 + entries / 10_000:
+            raise RuntimeError(f"the service did not get through:\n{service.said()}")
+        time.sleep(0.2)
+    service.stop(patience=60)
+    size = kafka.size_of(bootstrap, f"{job['group']}.{source}.increment", PARTITIONS)
+    console.print(f"{entries:,} entries, {size / 1e6:,.1f} MB, written in {time.monotonic() - began:.0f} s")
+    return job, size
+
+
+def _measure(name: str, job: dict[str, Any]) -> Took:
+    """Run one contender; `read` and `python` print {"seconds": ...}, compact its outcomes."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        file, out, err = (Path(folder) / each for each in ("job.json", "out", "err"))
+        file.write_text(json.dumps(job))
+        began = time.monotonic()
+        with out.open("w") as told, err.open("w") as complaints:
+            process = subprocess.Popen(_command(name, file), cwd=HERE.parent, stdout=told, stderr=complaints)
+            peak = 0.0
+            while process.poll() is None:
+                peak = max(peak, sum(map(peak_mb, _tree(process.pid))))
+                time.sleep(0.1)
+        whole = time.monotonic() - began
+        if process.returncode != 0:
+            raise RuntimeError(f"{name} ended with {process.returncode}:\n{err.read_text()[-2000:]}{out.read_text()}")
+        said = json.loads(out.read_text())
+    work = whole - said["started"] if "started" in said else whole
+    counted = ", ".join(f"{key} {value:,}" for key, value in said.items() if isinstance(value, int))
+    console.print(f"{name}: {work:.1f} s of work, {whole:.1f} s in all, at most {peak:,.0f} MB, {counted}")
+    return Took(work, whole, peak, said)
+
+
+def _command(name: str, file: Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.compact_run", name, str(file)]
+
+
+def _tree(pid: int) -> Sequence[int]:
+    """A process and all below it."""
+    found, rest = [], [pid]
+    while rest:
+        each = rest.pop()
+        found.append(each)
+        try:
+            for children in Path(f"/proc/{each}/task").glob("*/children"):
+                rest += map(int, children.read_text().split())
+        except OSError:  # gone meanwhile
+            continue
+    return found
+
+
+def _proven(took: Took | None) -> bool:
+    return took is None or all(each["proven"] for each in took.said["outcomes"])
+
+
+def _report(rows: dict[float, dict[str, Took]], sizes: dict[float, tuple[int, int]]) -> None:
+    figures, lines = Figures("compact"), []
+    titles = {"read": "Spark, merely reading", "python": "one Python process", "compact": "holdfast compact"}
+    for millions, each in rows.items():
+        entries, size = sizes[millions]
+        for name, took in each.items():
+            rate, flow = entries / took.work, size / 1e6 / took.work
+            numbers = [f"{rate:,.0f}", f"{flow:,.1f}", f"{took.work:.1f}", f"{took.whole:.1f}", f"{took.peak:,.0f}"]
+            lines.append([f"{titles[name]}, {millions:g} million", *numbers])
+            figures.add(f"{name}.{millions:g}m.entries", rate, "entries/s")
+            figures.add(f"{name}.{millions:g}m.bytes", flow, "MB/s")
+            figures.add(f"{name}.{millions:g}m.memory", took.peak, "MB")
+        if "read" in each and "compact" in each:
+            figures.add(f"{millions:g}m compact/read", each["compact"].work / each["read"].work, "ratio")
+    show("folding deltas", ["", "entries/s", "MB/s", "s of work", "s in all", "peak MB"], lines)
+    for figure in figures.values:
+        if figure["unit"] == "ratio":
+            console.print(f"{figure['name']} = {figure['value']} (at most {REACH})")
+    figures.write()

@@ -1,0 +1,104 @@
+"""One contender of `compact`: `python -m benchmarks.compact_run read|python|compact JOB.json`; prints JSON.
+
+`started` is how many seconds passed before the work began: interpreter, imports, JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.holdfast_app import settings_of
+from benchmarks.keys_app import Stored
+from holdfast import Table
+from holdfast.config import Settings
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.reader import KafkaReader
+from holdfast.names import Names
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.restore import restore
+from holdfast.snapshot.state import State
+
+
+def main() -> None:
+    """Run it."""
+    name, file = sys.argv[1:]
+    job: dict[str, Any] = json.loads(Path(file).read_text())
+    settings = settings_of({**job, "settings": {}})
+    names = Names(job["group"], job["input"], "")
+    said = {"read": _read, "python": _fold, "compact": _compact}[name](settings, names, job)
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _read(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:
+    """Spark reads every committed record, to its last byte, and keeps nothing."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from holdfast.dev.jars import spark_connector
+    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+    from holdfast.snapshot.spark.source import read
+
+    admin = Admin(settings, names.group)
+    ranges = {
+        (names.increment, partition): admin.bounds(names.increment, partition, 60, lambda: False)
+        for partition in range(_facts(admin, names)[names.increment].partitions)
+    }
+    options = SparkOptions(jars=spark_connector(), memory=job["memory"])
+    with spark_session("reading", options) as spark:
+        started = _since_start()
+        rows = read(spark, settings, ranges)
+        found = rows.agg(F.count("*").alias("records"), F.sum(F.length("value")).alias("bytes")).collect()[0]
+        return {"started": started, "records": found["records"], "bytes": found["bytes"]}
+
+
+def _fold(settings: Settings, names: Names, _job: dict[str, Any]) -> dict[str, Any]:
+    """One process brings back every partition's state, one after the other, and checks its digest."""
+    admin = Admin(settings, names.group)
+    facts = _facts(admin, names)
+    started, keys = _since_start(), 0
+    for partition in range(facts[names.increment].partitions):
+        place = Place(names, partition, facts[names.input].partitions, {name: f.id for name, f in facts.items()})
+        reader = KafkaReader(settings, names.group, admin, lambda: False, time.monotonic)
+        restored = restore(reader, place, _new_state, lambda _event, _fields: None, time.monotonic)
+        reader.close()
+        keys += restored.state.keys
+    return {"started": started, "keys": keys}
+
+
+def _new_state() -> State:
+    table: Table[str, Stored] = Table(key=str, value=Stored)
+    table.__set_name__(object, "stored")
+    return State([table.bind()])
+
+
+def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:
+    """What `holdfast compact` does, in this process."""
+    from holdfast.compaction import Compaction
+    from holdfast.dev.jars import spark_connector
+    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+
+    options = SparkOptions(jars=spark_connector(), memory=job["memory"])
+    with spark_session("compact", options) as spark:
+        started = _since_start()
+        outcomes = Compaction(settings, names).run(spark)
+    told = [{"partition": each.partition, "proven": each.proven, "keys": each.keys} for each in outcomes]
+    return {"started": started, "outcomes": told}
+
+
+def _facts(admin: Admin, names: Names) -> dict[str, Any]:
+    return {name: facts for name, facts in admin.describe([names.input, names.increment, names.full]).items() if facts}
+
+
+def _since_start() -> float:
+    """Seconds since this process began, by the kernel's clock."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    return up - ticks / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()
