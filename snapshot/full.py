@@ -239,6 +239,8 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int, sto
             yield from stored_frames(manifest, store)
         except SegmentGone as error:
             raise FullUnusable(str(error)) from error
+        except frame.BadFrame as error:
+            raise FullUnusable(f"a segment in its store is damaged: {error}") from error
         except StoreTrouble as error:
             raise RestoreTimeout(str(error), topic=place.names.full, partition=place.partition) from error
         return

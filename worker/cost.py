@@ -15,6 +15,8 @@ from holdfast.worker.policy import SnapshotPolicy
 
 #: bytes of a key and its value in a full, where neither a full nor a delta tells better
 _ENTRY_BYTES = 64
+#: seconds between two looks for a compaction that was asked for
+_LOOK_EVERY = 10.0
 #: seconds between two warnings
 _TELL_EVERY = 600.0
 
@@ -93,11 +95,14 @@ class RestoreBudget:
     def __init__(self, settings: SnapshotSettings, cost: RestoreCost, log: Log) -> None:
         self._seconds = 0.0 if settings.restore_budget == "off" else settings.restore_budget
         self._fulls, self._cost, self._log = settings.periodic_full, cost, log
-        self._told = -math.inf
+        self._told = self._looked = -math.inf
+        #: a compaction is wanted, and none was noticed yet
+        self._wanting = False
 
     def asks(self, now: float) -> bool:
         """The budget would soon be exceeded, and a full by this worker helps."""
         budget, cost = self._seconds, self._cost
+        self._wanting = False
         if budget <= 0:
             return False
         if not full_wanted(budget, cost.with_a_full(), cost.seconds):
@@ -105,8 +110,16 @@ class RestoreBudget:
                 self._tell(now, "restore_over_budget", "a full would not help: more partitions, or more budget")
             return False
         if not self._fulls:
+            self._wanting = True
             self._tell(now, "compaction_wanted", "snapshot.periodic_full is off: run `holdfast compact`")
         return self._fulls
+
+    def looks(self, now: float) -> bool:
+        """Whether to look for the full of the compaction that was asked for."""
+        if not self._wanting or now - self._looked < _LOOK_EVERY:
+            return False
+        self._looked = now
+        return True
 
     def _tell(self, now: float, event: Event, cause: str) -> None:
         if now - self._told >= _TELL_EVERY:

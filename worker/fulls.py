@@ -85,8 +85,11 @@ class Fulls:
                 self._slice(self._writer, mark)
             elif self._written is not None:
                 self._verify_written(*self._written)
-            elif self._pending is None and self._due(mark) and not self._noticed(mark):
-                self._prepare(mark)
+            elif self._pending is None and self._due(mark):
+                if not self._noticed(mark):
+                    self._prepare(mark)
+            elif self._pending is None and (self._notice.looking or self._budget.looks(self._tools.clock())):
+                self._noticed(mark)
         except KafkaTrouble as error:
             self._give_up(str(error))
 

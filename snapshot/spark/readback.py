@@ -15,7 +15,7 @@ from holdfast.snapshot.discover import Found
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Chunk
 from holdfast.snapshot.spark.proof import Sums, proves
-from holdfast.snapshot.spark.source import collect, read
+from holdfast.snapshot.spark.source import collect, with_stored
 
 _READ: Final = "partition int, full string, payload binary"
 
@@ -44,14 +44,15 @@ def read_back(
     wanted = list(fulls)
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for place, found in wanted:
-        if found.manifest.checksums:
+        if found.manifest.checksums and not found.manifest.store:
             key, low, end = (place.names.full, place.partition), found.manifest.low, found.offset
             known = ranges.get(key, (low, end))
             ranges[key] = min(low, known[0]), max(end, known[1])
     backs: dict[tuple[int, str], Back] = {}
-    if ranges:
+    if any(found.manifest.checksums for _, found in wanted):
         ids = {(place.partition, found.manifest.full) for place, found in wanted}
-        frames = read(spark, settings, ranges).mapInArrow(ReadBack(ids), _READ)
+        manifests = [(place, found.manifest) for place, found in wanted]
+        frames = with_stored(spark, settings, ranges, manifests).mapInArrow(ReadBack(ids), _READ)
         backs = {(row["partition"], row["full"]): _decode(row["payload"]) for row in collect(frames)}
     return {
         (place.partition, found.offset): _judge(found, backs.get((place.partition, found.manifest.full)))

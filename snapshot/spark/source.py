@@ -16,10 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Manifest
 from holdfast.snapshot.spark import fold as folding
 from holdfast.snapshot.spark.kafka_options import kafka_options
 from holdfast.snapshot.spark.plan import Plan
 from holdfast.snapshot.spark.proof import Sums, proves
+from holdfast.snapshot.spark.stored import stored
 from holdfast.snapshot.spark.unpack import REPORT, SCHEMA, Report, Scan, Unpacker, decode_report, judge_chunks
 
 #: for whoever must not import pyspark
@@ -53,6 +56,16 @@ def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
         .load()
         .select("topic", "partition", "offset", "value")
     )
+
+
+def with_stored(
+    spark: SparkSession, settings: Settings, ranges: Ranges, fulls: Iterable[tuple[Place, Manifest]]
+) -> DataFrame:
+    """`read`, and the chunks of those fulls that are kept elsewhere than in Kafka; one of the two must be something."""
+    elsewhere = stored(spark, fulls)
+    if elsewhere is None:
+        return read(spark, settings, ranges)
+    return read(spark, settings, ranges).union(elsewhere) if ranges else elsewhere
 
 
 class JobFailed(KafkaTrouble):
@@ -107,10 +120,12 @@ class Fold:
             names, base = plan.place.names, plan.base
             if plan.start < plan.end:
                 ranges[names.increment, plan.partition] = plan.start, plan.end
-            if base is not None and base.manifest.checksums:
+            if base is not None and base.manifest.checksums and not base.manifest.store:
                 ranges[names.full, plan.partition] = base.manifest.low, base.offset
         scans = {plan.partition: scan_of(plan) for plan in self.plans.values()}
-        rows = read(self._spark, self._settings, ranges).mapInArrow(Unpacker(scans), SCHEMA)
+        bases = [(plan.place, plan.base.manifest) for plan in self.plans.values() if plan.base]
+        frames = with_stored(self._spark, self._settings, ranges, bases)
+        rows = frames.mapInArrow(Unpacker(scans), SCHEMA)
         return folding.fold(rows, self._tasks)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from tests.driver.apps import Accounts, Op, agrees, events, many
 
 from holdfast.config.settings import Settings
 from holdfast.snapshot.budget import Speed
+from holdfast.snapshot.discover import COMPACTION
+from holdfast.snapshot.full import FullWriter
 from holdfast.testing import Driver
+from holdfast.testing.clients import MemoryFullSink
 
 #: a machine on which a delta of one key takes about a quarter of a second
 SLOW = Speed(fixed=0.0, full=1.0, increments=10_000.0, digest=1.0)
@@ -60,6 +64,22 @@ def test_where_fulls_are_left_to_a_compaction_it_is_asked_for() -> None:
     assert "holdfast compact" in warning["cause"]
 
 
+def test_the_full_of_a_compaction_ends_the_warning() -> None:
+    driver, ops = budgeted(periodic_full=False), many(200)
+    feed_singly(driver, ops[:26])
+    assert events(driver, "compaction_wanted")
+    publish_full(driver)
+    driver.advance(15.0)
+    after = feed_singly(driver, ops[26:31])
+    assert [event["first"] for event in events(driver, "full_noticed")] == [26]
+    assert after[-1] < 2.5, "what the compaction folded is not to be read any more"
+    assert not events(driver, "full_written")
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["deltas"] < 10
+    assert agrees(driver, ops[:31])
+
+
 def test_a_state_that_is_too_large_for_the_budget_is_told_and_not_written_again_and_again() -> None:
     driver = budgeted()
     feed_singly(driver, many(1))  # its restore taught the driver that nothing takes any time
@@ -88,3 +108,13 @@ def replace_speed(**changes: float) -> Speed:
 def predicted_now(driver: Driver) -> float:
     predicted: float = driver._lane(0).worker.status()["restore_predicted"]
     return predicted
+
+
+def publish_full(driver: Driver) -> None:
+    """What a compaction leaves behind: a full of the newest mark, which no mark refers to."""
+    worker = driver._lane(0).worker
+    assert worker.engine is not None
+    sink = MemoryFullSink(driver.broker, driver.names.full, 0)
+    writer = FullWriter(driver._place(0), worker.engine.state, driver.mark(), 0, -1, sink, 4096)
+    writer._manifest = msgspec.structs.replace(writer._manifest, maker=COMPACTION)
+    assert writer.advance(driver.mark().n, -1.0, driver.clock) is not None

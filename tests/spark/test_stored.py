@@ -1,0 +1,38 @@
+"""`holdfast compact` where the worker's fulls are in a directory: the base is read from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.spark.looking import Looking
+from tests.system.local import Local
+from tests.system.stage import Stage
+
+from holdfast.snapshot.spark.source import Session
+
+
+@pytest.mark.long
+def test_a_base_in_a_directory_is_folded_and_a_damaged_one_is_told(
+    spark: Session, staged: Stage, tmp_path: Path
+) -> None:
+    """What was before the full is truncated: without the chunks from the directory there is no state to compact."""
+    look, fulls = Looking(spark, staged), tmp_path / "fulls"
+    stored = {"HOLDFAST_SNAPSHOT__FULL_STORE": f"file://{fulls}", "HOLDFAST_SNAPSHOT__KEEP": "1"}
+    bare = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_STOP": "off"}
+    for settings, keys in ((stored, 3000), (bare, 300)):
+        with Local(staged, **settings) as local:
+            staged.feed(3000, keys=keys)
+            staged.await_all()
+    assert len(local.events("restored")) == 2
+    damaged = next(fulls.glob("*/0/*/000000"))
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: len(whole) // 2])
+
+    outcomes = look.compact()
+
+    assert [each.status for each in outcomes] == ["failed", "compacted"], outcomes
+    assert [each.proven for each in outcomes] == [False, True], outcomes
+    damaged.write_bytes(whole)
+    assert [each.status for each in look.compact()] == ["compacted", "up to date"]
+    look.check_restores_from_compaction()
