@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import Reader
+from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot.look import fulls, past
 from holdfast.snapshot.look.contents import Contents, chunks, decoded, hashable
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Part
+from holdfast.snapshot.records import Manifest, Part
 from holdfast.snapshot.restore import last_mark
+from holdfast.table import Changes
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -66,7 +67,10 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
         mark = increment.mark
         genesis |= mark.n == 0
         if increment.adopt is not None:  # a tool wrote another state: what was before says nothing of it
-            known, base, genesis = {}, None, increment.adopt.base is None
+            adopted = increment.adopt.base
+            known, base, genesis = {}, None, adopted is None
+            if adopted is not None:
+                base = _adopted(reader, place, adopted.offset, keys, table)
         if base is not None and mark.n > base[0]:
             known |= {at: value for at, value in base[1].items() if at not in known}
         for name, key, value in _written(increment.parts, keys, table):
@@ -87,39 +91,56 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
 
 def _written(parts: tuple[Part, ...], keys: list[Any], table: str | None) -> Iterator[tuple[str, Any, bytes | None]]:
     for part in parts:
-        for raw in part.entries:
-            changes = decoded(raw)
-            if table not in (None, changes.table):
-                continue
-            for key, value in zip(changes.keys, changes.values, strict=True):
-                if any(type(key) is type(wanted) and key == wanted for wanted in keys):
-                    yield changes.table, key, value
+        for changes in map(decoded, part.entries):
+            yield from ((changes.table, key, value) for key, value in _wanted(changes, keys, table))
 
 
-def _base(
-    reader: Reader, place: Place, keys: list[Any], table: str | None
-) -> tuple[int, dict[tuple[str, Any], bytes | None]] | None:
-    """What the oldest full of a single transaction says of the keys, and that transaction: the old value of what comes
-    after it. A fuzzy one may hold a value that was written after it began.
+#: a transaction, and what a full of it says of the keys
+_Held = tuple[int, dict[tuple[str, Any], bytes | None]]
+
+
+def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _Held | None:
+    """What the oldest full of a single transaction says of the keys: the old value of what comes after it. A fuzzy one
+    may hold a value that was written after it began.
     """
     mark = last_mark(reader, place.names.increment, place.partition)
     for full in reversed(fulls.find(reader, place, mark)):
         made = full.manifest
-        if made is None or full.finding or made.first != made.through:
-            continue
-        found: dict[tuple[str, Any], bytes | None] = {}
-        for piece in chunks(reader, place, made, full.offset):
+        if made is not None and not full.finding and made.first == made.through:
+            return _held(reader, place, made, full.offset, keys, table)
+    return None
+
+
+def _adopted(reader: Reader, place: Place, offset: int, keys: list[Any], table: str | None) -> _Held | None:
+    start, end = reader.bounds(place.names.full, place.partition)
+    if not start <= offset < end:
+        return None
+    for at, made in fulls.manifests(reader, place, offset, offset + 1):
+        if at == offset and not isinstance(made, str):
+            return _held(reader, place, made, offset, keys, table)
+    return None
+
+
+def _held(
+    reader: Reader, place: Place, made: Manifest, offset: int, keys: list[Any], table: str | None
+) -> _Held | None:
+    found: dict[tuple[str, Any], bytes | None] = {}
+    try:
+        for piece in chunks(reader, place, made, offset):
             if piece.changes is None:
                 return None
-            held = zip(piece.changes.keys, piece.changes.values, strict=True)
-            found |= {
-                (piece.changes.table, key): value
-                for key, value in held
-                if table in (None, piece.changes.table)
-                and any(type(key) is type(wanted) and key == wanted for wanted in keys)
-            }
-        return made.first, found
-    return None
+            found |= {(piece.changes.table, key): value for key, value in _wanted(piece.changes, keys, table)}
+    except OutOfRange:
+        return None  # truncated: the old value is not kept
+    return made.first, found
+
+
+def _wanted(changes: Changes, keys: list[Any], table: str | None) -> Iterator[tuple[Any, bytes | None]]:
+    if table not in (None, changes.table):
+        return
+    for key, value in zip(changes.keys, changes.values, strict=True):
+        if any(type(key) is type(each) and key == each for each in keys):
+            yield key, value
 
 
 def readings(text: str) -> list[Any]:

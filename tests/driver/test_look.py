@@ -1,0 +1,146 @@
+"""The state at a point, verify and history, against a recomputation: fuzzy fulls, few or no deltas, other lineages."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.driver.apps import Accounts, Balance, Interval, Op, events, fold, marks, sliced, snapshot
+from tests.driver.test_adopt import Tool, double
+
+from holdfast.errors import UsageError
+from holdfast.snapshot import records
+from holdfast.snapshot.look import past
+from holdfast.snapshot.look.compare import history
+from holdfast.snapshot.look.past import At, Point
+from holdfast.snapshot.look.survey import survey
+from holdfast.snapshot.look.verify import Verdict, verify
+from holdfast.snapshot.records import Mark, Part
+from holdfast.table import Changes
+from holdfast.testing import Driver
+from holdfast.testing.clients import MemoryReader
+
+MODES: list[Interval] = ["commit", 0.5, "off"]
+
+
+def at(driver: Driver, point: Point = past.LATEST) -> At:
+    return past.at(MemoryReader(driver.broker, lambda: False), driver._place(0), point)
+
+
+def verified(driver: Driver) -> Verdict:
+    return verify(MemoryReader(driver.broker, lambda: False), driver._place(0))
+
+
+def held(found: At) -> dict[str, Balance]:
+    table = found.contents.tables.get("balances", {})
+    return {key: msgspec.msgpack.decode(value, type=Balance) for key, value in table.items()}
+
+
+def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
+    """Fulls that are written while the service goes on; accounts that are closed and opened again."""
+    driver, ops = Driver(Accounts, delta_interval=interval), list[Op]()
+    sliced(driver)
+    for i in range(count):
+        ops.append(Op(f"k{i % 11}", i, close=i % 7 == 6, size=1500))
+        driver.feed(ops[-1])
+        driver.advance(0.15)
+        if i in (20, 40):
+            live = driver._lanes[0].live()
+            live.ask_full()
+    driver.commit()
+    return driver, ops
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(interval: Interval) -> None:
+    driver, ops = fed(interval)
+    mark = driver.mark()
+    assert any(ref.first < ref.through for ref in mark.fulls) == (interval != "off")
+    seen = set()
+    for position in range(len(ops) + 1):
+        try:
+            found = at(driver, Point("position", position))
+        except UsageError as error:
+            assert "not kept any more" in str(error) or "cannot be reached" in str(error)  # noqa: PT017
+            continue
+        assert found.position <= position
+        assert held(found) == fold(ops[: found.position])[0], position
+        seen.add(found.position)
+    assert len(seen) >= {"commit": 40, "off": 2}.get(str(interval), 10)
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_a_full_is_shown_as_the_first_state_that_it_leads_to(interval: Interval) -> None:
+    driver, ops = fed(interval)
+    for ref in driver.mark().fulls:
+        found = at(driver, Point("full", ref.offset))
+        assert found.n >= ref.through
+        assert held(found) == fold(ops[: found.position])[0]
+
+
+@pytest.mark.parametrize("interval", MODES)
+def test_all_is_good_in_every_mode(interval: Interval) -> None:
+    driver, _ = fed(interval)
+    found = verified(driver)
+    assert (found.good, found.findings) == (True, [])
+    assert len(found.fulls) == len(driver.mark().fulls) >= 2
+    assert all(full.good and full.proven_at >= full.through for full in found.fulls)
+
+
+def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
+    """Its frame and its chain are whole: only the digest tells."""
+    driver, _ = fed("commit")
+    log = driver.broker.log(driver.names.increment, 0)
+    parts = [(m.offset(), records.unpack(m.value())) for m in log.committed()]
+    offset, part = [(o, r) for o, r in parts if isinstance(r, Part)][-3]
+    other = records.entry(Changes("balances", ["k1"], [b"\x93\x01\x01\xa0"]))
+    log.replace(offset, records.pack(Part(part.n, part.attempt, part.k, [other]), driver.mark().format))
+
+    found = verified(driver)
+
+    (fault,) = [each for each in found.findings if each.fault]
+    mark = next(o for o, r in parts if isinstance(r, Mark) and r.n == part.n)
+    assert (fault.topic, fault.offset) == (driver.names.increment, mark)
+    assert f"at mark {part.n} " in fault.text
+
+
+def test_history_and_points_stay_on_their_side_of_an_adopt_record() -> None:
+    driver = Driver(Accounts)
+    for op in (Op("ann", 1), Op("bob", 2), Op("ann", 3)):
+        driver.feed(op)
+        driver.commit()
+    driver.take_full()
+    before = driver.mark()
+    driver.crash()
+    mark = Tool(driver).adopt(double)
+    driver.restore()
+    driver.feed(Op("ann", 1))
+    driver.commit()
+
+    assert held(at(driver, Point("n", before.n))) == {"ann": Balance(4, 2), "bob": Balance(2, 1)}
+    assert held(at(driver, Point("n", mark.n))) == {"ann": Balance(8, 2), "bob": Balance(4, 1)}
+    assert held(at(driver)) == {"ann": Balance(9, 3), "bob": Balance(4, 1)}
+    assert verified(driver).findings == []
+    changes = list(history(MemoryReader(driver.broker, lambda: False), driver._place(0), ["ann"]))
+    totals = [(msgspec.msgpack.decode(each.new, type=Balance).total if each.new else None) for each in changes]
+    assert totals == [1, 4, 9]
+    old = changes[-1].old
+    assert old is not None
+    assert msgspec.msgpack.decode(old, type=Balance).total == 8  # the adopted one, not the 4 before it
+
+
+def test_a_restore_chooses_what_the_survey_says() -> None:
+    for interval in MODES:
+        driver, _ = fed(interval)
+        seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
+        driver.crash()
+        driver.restore()
+        assert seen.choice is not None
+        assert events(driver, "restored")[-1]["full"] == seen.choice.offset
+        assert [mark.n for mark in marks(driver)][-1] >= (seen.mark.n if seen.mark else 0)
+
+
+def test_without_deltas_there_are_only_fulls() -> None:
+    driver, _ = fed("off")
+    snapshot(driver)
+    fulls = [ref.first for ref in driver.mark().fulls]
+    assert at(driver).n == max(fulls)
