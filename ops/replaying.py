@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.errors import RetentionGap, UsageError
 from holdfast.handler import declared
+from holdfast.ops.deviations import Deviation, Replayed
 from holdfast.ops.looking import Looking, point_of
 from holdfast.ops.written import Answer, Records, Written
 from holdfast.ports import OutOfRange
@@ -36,32 +37,6 @@ _SHOWN = 5
 
 #: table and key
 At_ = tuple[str, Any]
-
-
-class Deviation(msgspec.Struct, frozen=True):
-    """Something that the handler does otherwise than it did: at this record of the input, in this transaction."""
-
-    #: key, output or state
-    what: str
-    offset: int
-    n: int
-    text: str
-    table: str = ""
-    key: Any = None
-
-
-class Replayed(msgspec.Struct):
-    """Positions of the input, and what was compared; `differences` are those of the first transaction that differs."""
-
-    partition: int
-    start: int
-    end: int
-    records: int = 0
-    transactions: int = 0
-    outputs: int = 0
-    #: outputs that cannot be compared: retention has taken them, or they do not say where they come from
-    not_kept: int = 0
-    differences: list[Deviation] = []
 
 
 def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
@@ -233,7 +208,21 @@ class _Replay:
         for offset, at in sorted(found, key=lambda each: each[0]):
             was = self._shown(at, expected[at]) if at in expected else "the delta does not have it"
             self._key_differs(offset, mark.n, at, was)
+        if not found:
+            self._tell_suspect()
         self.wrote, self.suspect = {}, None
+
+    def _tell_suspect(self) -> None:
+        """The state was another one for a while; what was written after it has covered the key."""
+        if self.suspect is not None:
+            mark = self.suspect[0]
+            self._differs(
+                "state",
+                mark.start,
+                mark.n,
+                f"up to position {mark.positions[self.place.input]} the handler's state is not the one that mark "
+                f"{mark.n} recorded; later records have covered the key",
+            )
 
     def _compare_end(self) -> None:
         """What no delta has shown: the states themselves."""
@@ -243,6 +232,7 @@ class _Replay:
                 held.apply(Changes(name, list(table.stored), list(table.stored.values())))
         wrong = {(each.table, each.key): each.new for each in differences(held, self.new.contents)}
         if not wrong:
+            self._tell_suspect()
             return
         mark, suspects = self.suspect or (None, self.wrote)
         n = mark.n if mark else self.new.n

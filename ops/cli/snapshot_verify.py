@@ -26,8 +26,9 @@ from holdfast.ops.cli.target import (
     Target,
     partitions_of,
 )
+from holdfast.ops.deviations import Replayed
 from holdfast.ops.looking import Looking, looking
-from holdfast.ops.replaying import Replayed, replay
+from holdfast.ops.replaying import replay
 from holdfast.snapshot.look.verify import Verdict, verify
 
 

@@ -55,7 +55,7 @@ def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(in
     driver, ops = fed(interval)
     mark = driver.mark()
     assert any(ref.first < ref.through for ref in mark.fulls) == (interval != "off")
-    seen = set()
+    seen, ends = set(), [each.positions["input"] for each in marks(driver)]
     for position in range(len(ops) + 1):
         try:
             found = at(driver, Point("position", position))
@@ -63,6 +63,8 @@ def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(in
             assert "not kept any more" in str(error) or "cannot be reached" in str(error)  # noqa: PT017
             continue
         assert found.position <= position
+        if interval == "commit" and found.base is not None:
+            assert found.position == max(each for each in ends if each <= position)
         assert held(found) == fold(ops[: found.position])[0], position
         seen.add(found.position)
     assert len(seen) >= {"commit": 40, "off": 2}.get(str(interval), 10)

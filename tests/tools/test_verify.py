@@ -67,6 +67,36 @@ def test_a_planted_random_is_named_with_the_first_key_and_offset(ledger: Ledger)
     assert mark["start"] <= 650 < mark["positions"][ledger.names.input]
 
 
+@pytest.mark.parametrize("interval", ["off", "0.5"])
+def test_where_there_are_few_deltas_or_none_digests_and_fulls_tell(
+    kafka: Cluster, tmp_path: Any, interval: str
+) -> None:
+    """A table of which no output speaks: nothing but the state shows it."""
+    ledger = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
+    for _ in range(2):
+        with ledger.running(HOLDFAST_SNAPSHOT__DELTA_INTERVAL=interval):
+            ledger.feed_in_turns(100, 100)
+    good = ledger.json("snapshot", "verify", ledger.target, "--replay")[0]
+    assert (good["good"], good["replay"]["differences"], good["replay"]["records"]) == (True, [], 200)
+
+    last = ledger.json("snapshot", "verify", silent(ledger, 396), "--replay", code=1)[0]["replay"]["differences"][0]
+    assert (last["what"], last["table"], last["key"]) == ("key", "pairs", ["a", 396 % 7])
+    assert last["offset"] == 396
+
+    covered = ledger.json("snapshot", "verify", silent(ledger, 296), "--replay", code=1)[0]["replay"]["differences"][0]
+    mark = next(mark for mark in ledger.marks(0) if mark["n"] == covered["n"])
+    assert mark["start"] <= 296 < mark["positions"][ledger.names.input]
+
+
+def silent(ledger: Ledger, offset: int) -> str:
+    """The service with a random number in the table `pairs` at one record, which the next one but six covers."""
+    target = ledger.write(f"silent{offset}")
+    module = ledger.directory / f"silent{offset}.py"
+    fault = f"= record.offset + (record.offset == {offset}) * random.randint(1, 9)\n"
+    module.write_text(module.read_text().replace("= record.offset\n", fault))
+    return target
+
+
 def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
     rows = read_all(alone.servers, alone.names.full)[0]
     manifests = alone.manifests(0)
