@@ -98,8 +98,8 @@ def chunks(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterat
             yield from (Piece(i, -1, None, lost) for i in range(seen, piece.i))
             yield piece
             seen = piece.i + 1
-    except FullUnusable as error:
-        lost = str(error)
+    except (FullUnusable, frame.BadFrame) as error:
+        lost = str(error)  # in a store outside Kafka
     yield from (Piece(i, -1, None, lost) for i in range(seen, wanted))
 
 

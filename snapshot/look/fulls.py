@@ -86,7 +86,8 @@ def _judge(place: Place, mark: Mark | None, offset: int, found: Manifest | str, 
     return Full(offset, found, referred, finding)
 
 
-def _newest_first(full: Full) -> tuple[int, int, int]:
-    """Newest is the greatest S, then the greatest maker's time; never the log's offset (rule S6)."""
+def _newest_first(full: Full) -> tuple[int, bool, int, int]:
+    """Newest is the greatest S (rule S6); of two, as a restore does, the one that the mark refers to."""
     found = full.manifest
-    return (-found.first, -found.time, -full.offset) if found is not None else (1, 0, -full.offset)
+    first, time = (found.first, found.time) if found is not None else (-1, 0)
+    return -first, not full.referred, -time, -full.offset

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Balance, Interval, Op, events, fold, marks, sliced, snapshot
+from tests.driver.apps import Accounts, Balance, Interval, Op, events, fold, many, marks, sliced, snapshot
 from tests.driver.test_adopt import Tool, double
+from tests.driver.test_compaction import compacted
 
 from holdfast.errors import UsageError
 from holdfast.snapshot import records
@@ -146,3 +149,42 @@ def test_without_deltas_there_are_only_fulls() -> None:
     snapshot(driver)
     fulls = [ref.first for ref in driver.mark().fulls]
     assert at(driver).n == max(fulls)
+
+
+@pytest.mark.parametrize("later", [0, 5])
+def test_the_full_of_a_compaction_is_chosen_as_a_restore_does(later: int) -> None:
+    driver, _ = fed("commit")
+    driver.take_full()
+    for i in range(later):
+        driver.feed(Op("later", i))
+    driver.commit()
+    ref = compacted(driver)
+    seen = survey(MemoryReader(driver.broker, lambda: False), driver._place(0))
+    found = verified(driver)
+    driver.crash()
+    driver.restore()
+    assert seen.choice is not None
+    assert events(driver, "restored")[-1]["full"] == seen.choice.offset
+    assert seen.choice.offset == ref.offset
+    assert found.good
+    assert ("compaction", True) in [(full.maker, full.good) for full in found.fulls]
+
+
+def test_fulls_in_a_directory_are_read_from_there_and_what_is_lost_is_told(tmp_path: Path) -> None:
+    driver, ops = Driver(Accounts), many(24)
+    snapshot(driver, full_store=f"file://{tmp_path}", chunk_bytes=4096)
+    for op in ops:
+        driver.feed(op)
+    ref = driver.take_full()
+    assert ref is not None
+    assert held(at(driver, Point("full", ref.offset))) == fold(ops)[0]
+    assert verified(driver).findings == []
+
+    segment = next(path for path in sorted(tmp_path.rglob("*")) if path.is_file())
+    segment.write_bytes(segment.read_bytes()[:-9])
+    assert [each.fault for each in verified(driver).findings] != []
+    segment.unlink()
+    (first, *_) = verified(driver).findings
+    assert first.fault
+    assert "is not in the store" in first.text
+    assert held(at(driver)) == fold(ops)[0], "the deltas from the beginning lead there too"
