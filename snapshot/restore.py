@@ -85,6 +85,7 @@ def restore(
         try:
             with no_collection:
                 run = _Restore(reader, place, new_state, note, progress, local, store)
+                run.may_begin_again = attempt < attempts
                 state, mark, position, full, deltas = run.run()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
@@ -134,6 +135,7 @@ class _Restore:
         progress.watch(self.state)
         self.unusable: list[FullRef] = []
         self.findings: list[str] = []
+        self.may_begin_again = False
         self.manifest: Manifest | None = None
         self.following: Following
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
@@ -177,6 +179,8 @@ class _Restore:
             except UnknownTable as error:
                 raise self._unknown_schema(mark, f"the state {error}: run the code that has it") from error
             except FullUnusable as finding:
+                if self.may_begin_again and isinstance(finding.__cause__, OutOfRange):
+                    raise finding.__cause__ from finding  # truncated just now: there is a newer full (rule C5)
                 self._step_down(ref, str(finding))
             except DigestMismatch as error:
                 mismatch = mismatch or error

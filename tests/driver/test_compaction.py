@@ -123,3 +123,28 @@ def test_a_worker_whose_full_is_due_refers_to_it_instead() -> None:
     driver.crash()
     driver.restore()
     assert agrees(driver, [*OPS, OPS[0]])
+
+
+def test_a_base_that_is_truncated_while_it_is_read_makes_the_restore_begin_again() -> None:
+    driver = fed(Driver(Accounts), 0)
+    older = compacted(driver)
+    fed(driver, 1)
+    driver.crash()
+    newer: list[FullRef] = []
+    reads: list[str] = []
+
+    def truncate(topic: str, partition: int) -> None:
+        """The end is looked at, the manifest is read, and then the chunks: those are gone by then."""
+        reads.append(topic)
+        if reads.count(driver.names.full) == 3:
+            driver.broker.on_read = None
+            newer.append(compacted(driver))
+            driver.broker.log(topic, 0).truncate(newer[0].low)
+
+    driver.broker.on_read = truncate
+    driver.restore()
+    assert newer
+    assert newer[0].low > older.offset
+    assert events(driver, "restore_overtaken")
+    assert events(driver, "restored")[-1]["full"] == newer[0].offset
+    assert agrees(driver, OPS)

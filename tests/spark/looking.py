@@ -1,14 +1,22 @@
-"""A stage with compactions: run one, and see what a restore makes of it."""
+"""A stage with compactions: run one, make trouble for it, and see what a restore makes of the result."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+from confluent_kafka import Producer
 from tests.system.local import Local
 from tests.system.stage import Stage
+from tests.system.verify import read_all
 
 from holdfast.compaction import Compaction, Outcome
+from holdfast.kafka.producer import KafkaTransactions
+from holdfast.observe import Log
+from holdfast.snapshot import frame, records
+from holdfast.snapshot.records import Chunk, Header, Manifest, Mark
 from holdfast.snapshot.spark.source import Session
 
 NO_FULLS = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_STOP": "off"}
@@ -17,7 +25,7 @@ NO_FULLS = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_ST
 class Looking:
     """Feeds the service of a stage, compacts, restores."""
 
-    def __init__(self, spark: Session, stage: Stage) -> None:
+    def __init__(self, spark: Session | None, stage: Stage) -> None:
         self.spark, self.stage = spark, stage
 
     def feed(self, count: int, keys: int = 500) -> None:
@@ -27,12 +35,97 @@ class Looking:
             self.stage.await_all()
 
     def compact(self, kind: type[Compaction] = Compaction, partitions: Sequence[int] = (), **how: Any) -> list[Outcome]:
+        assert self.spark is not None
         run = kind(self.stage.settings(), self.stage.names, tell=print, **how)
         return run.run(self.spark, partitions)
 
-    def check_restores_from_compaction(self) -> None:
-        """Every partition restores, as the fold of the input says, from the newest full of a compaction."""
+    def statuses(self, **how: Any) -> list[str]:
+        return [outcome.status for outcome in self.compact(**how)]
+
+    def check_restores_from(self, *manifests: int | None) -> None:
+        """Every partition restores, as the fold of the input says, from the full with this manifest."""
         self.stage.verify()
-        for partition in range(self.stage.partitions):
+        for partition, offset in enumerate(manifests):
             restored = self.stage.snapshots.restored(partition)
-            assert restored.full is not None
+            assert (restored.full.offset if restored.full else None) == offset, f"partition {partition}"
+
+    def check_restores_from_compaction(self) -> None:
+        """As `check_restores_from`, whichever full it was."""
+        self.stage.verify()
+        assert all(self.stage.snapshots.restored(partition).full for partition in range(self.stage.partitions))
+
+    # What is on the topics
+
+    def fulls(self, partition: int) -> list[tuple[int, Manifest | Chunk]]:
+        """The records of the full topic with their offsets."""
+        found = []
+        for row in read_all(self.stage.servers, self.stage.names.full)[partition]:
+            record = records.unpack(row.value)
+            assert isinstance(record, (Manifest, Chunk))
+            found.append((row.offset, record))
+        return found
+
+    def mark(self, partition: int) -> Mark:
+        return self.stage.snapshots.restored(partition).mark
+
+    def start(self, topic: str, partition: int) -> int:
+        return read_all(self.stage.servers, topic)[partition][0].offset
+
+    # Trouble
+
+    def forge(self, partition: int, damage: str) -> int:
+        """A full of the last mark as a compaction would have published it, with something wrong; its offset."""
+        mark, of = self.mark(partition), self.fulls(partition)
+        (_, model), chunks = of[-1], [(offset, one) for offset, one in of if isinstance(one, Chunk)]
+        assert isinstance(model, Manifest)
+        chunks = [(offset, chunk) for offset, chunk in chunks if chunk.full == model.full]
+        payloads = [records.pack(Chunk("forged", c.i, -1, c.entry), model.format) for _, c in chunks]
+        sums = tuple(frame.body_checksum(payload) for payload in payloads)
+        if damage == "corrupted":
+            payloads[1] = payloads[1][:-1] + bytes([payloads[1][-1] ^ 1])
+        elif damage == "missing":
+            del payloads[1]
+        low = self._produce(partition, payloads)
+        manifest = msgspec.structs.replace(
+            model,
+            full="forged",
+            first=mark.n,
+            through=mark.n,
+            positions=mark.positions,
+            digest=mark.digest,
+            checksums=sums,
+            low=low,
+        )
+        return self._produce(partition, [records.pack(manifest, model.format)])
+
+    def _produce(self, partition: int, payloads: Sequence[bytes]) -> int:
+        """The offset of the first."""
+        offsets: list[int] = []
+        producer = Producer({"bootstrap.servers": self.stage.servers, "enable.idempotence": True})
+        for payload in payloads:
+            producer.produce(
+                self.stage.names.full,
+                payload,
+                partition=partition,
+                on_delivery=lambda _, message: offsets.append(message.offset() or 0),
+            )
+        assert producer.flush(30) == 0
+        return offsets[0]
+
+    def transact(self, partition: int, *, commit: bool, **wrong: Any) -> None:
+        """A transaction of nothing after the last mark, with what is `wrong` in its mark; committed or aborted."""
+        mark, names = self.mark(partition), self.stage.names
+        settings = self.stage.settings()
+        producer = KafkaTransactions(settings, names, partition, Log(), time.monotonic)
+        producer.fence(lambda: False)
+        producer.begin()
+        n, position = mark.n + 1, mark.positions[names.input]
+        header = Header(n, producer.attempt, mark.lineage, position)
+        fields = {"n": n, "attempt": producer.attempt, "start": position, "parts": 0, "last_delta": n, **wrong}
+        for record in (header, msgspec.structs.replace(mark, **fields)):
+            producer.send_increment(names.increment, partition, records.pack(record, mark.format))
+        if commit:
+            producer.commit()
+        else:
+            producer.abort()
+        producer.drop()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any, Never
+
 import pytest
 from tests.spark.looking import Looking
+from tests.system.apps.tally import CLEAR
 from tests.system.stage import Stage
 
+from holdfast.compaction import Compaction
+from holdfast.errors import CompactionBusy
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.compacting import RunLock
+from holdfast.kafka.reader import KafkaReader
+from holdfast.snapshot.records import Chunk, Manifest
 from holdfast.snapshot.spark.source import Session
 
 
@@ -14,10 +24,113 @@ def look(spark: Session, staged: Stage) -> Looking:
     return Looking(spark, staged)
 
 
-def test_increments_only_then_up_to_date_then_a_restore_takes_it(look: Looking) -> None:
-    look.feed(3000)
+class CutOffError(Exception):
+    """Stands for a kill: nothing that comes after it in a run happens."""
+
+
+class KilledBeforeManifest(Compaction):
+    def publish(self, written: Sequence[Any]) -> Never:
+        raise CutOffError
+
+
+class KilledBeforeTruncation(Compaction):
+    def truncate(self, place: Any, found: Any) -> Never:
+        raise CutOffError
+
+
+def test_a_life_of_compactions(look: Looking) -> None:
+    """Increments only; up to date; killed between chunks and manifest, and between manifest and truncation."""
+    look.feed(2000)
+    assert [each.status for each in look.compact(dry_run=True)] == ["proven", "proven"]
+    assert look.fulls(0) == []
+    first = look.compact()
+    assert [(each.status, each.proven) for each in first] == [("compacted", True)] * 2, first
+    look.check_restores_from(*(each.full for each in first))
+    assert look.statuses() == ["up to date", "up to date"]
+
+    look.feed(500, keys=50)
+    with pytest.raises(CutOffError):
+        look.compact(KilledBeforeManifest)
+    assert isinstance(look.fulls(0)[-1][1], Chunk), "chunks without a manifest"
+    look.check_restores_from(*(each.full for each in first))
+
+    with pytest.raises(CutOffError):
+        look.compact(KilledBeforeTruncation, keep=1)
+    assert look.start(look.stage.names.increment, 0) == 0
+    done = look.compact(keep=1)
+    assert [each.status for each in done] == ["up to date", "up to date"]
+    assert all(each.truncated for each in done)
+    for partition in range(2):
+        kept = [record for _, record in look.fulls(partition) if isinstance(record, Manifest)]
+        assert [manifest.maker for manifest in kept] == ["compaction"]
+        assert look.start(look.stage.names.increment, partition) > 0
+    look.feed(500)
+    look.stage.verify()
+
+
+@pytest.mark.parametrize("damage", ["corrupted", pytest.param("missing", marks=pytest.mark.long)])
+def test_a_damaged_base_is_stepped_over(look: Looking, damage: str) -> None:
+    look.feed(2000)
+    good = look.compact(partitions=[0])[0]
+    look.feed(300, keys=30)
+    forged = look.forge(0, damage)
+    look.feed(300, keys=30)
+    look.check_restores_from(good.full)
+    made = look.compact(partitions=[0])[0]
+    assert (made.status, made.proven) == ("compacted", True), made
+    assert forged < (made.full or 0)
+    look.check_restores_from(made.full)
+
+
+def test_what_cannot_be_proven_is_not_published_and_spoils_no_other_partition(look: Looking) -> None:
+    """A mark with another digest; beside it deleted keys, an aborted tail, and then a partition without input."""
+    stage = look.stage
+    for number in range(20):
+        stage.send(b'{"id":%d,"amount":%d}' % (number, CLEAR if number % 5 == 4 else 7), 1, key=f"k{number % 3}")
+    stage.count(20)
+    look.feed(0)
     outcomes = look.compact()
-    assert [each.status for each in outcomes] == ["compacted", "compacted"], outcomes
-    assert all(each.proven and each.bytes_after for each in outcomes)
-    assert [each.status for each in look.compact()] == ["up to date", "up to date"]
-    look.check_restores_from_compaction()
+    assert [each.status for each in outcomes] == ["nothing to fold", "compacted"], outcomes
+    look.feed(1000)
+    mark = look.mark(0)
+    look.transact(1, commit=False)
+    look.transact(0, commit=True, digest=b"\x01" * 16)
+    outcomes = look.compact()
+    assert [each.status for each in outcomes] == ["failed", "compacted"], outcomes
+    assert "digest" in outcomes[0].cause
+    assert mark.n + 1 == outcomes[0].transaction
+    assert not [record for _, record in look.fulls(0) if isinstance(record, Manifest)]
+
+
+def test_only_one_at_a_time(look: Looking) -> None:
+    settings, names = look.stage.settings(), look.stage.names
+    with RunLock(settings, names, Admin(settings, names.group)) as lock:
+        with pytest.raises(CompactionBusy, match="another compaction of this service is at work"):
+            look.compact()
+        lock.check()
+
+
+def test_a_restore_that_is_overtaken_by_a_truncation_plans_again(
+    look: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look.feed(1000)
+    look.compact(partitions=[0])
+    look.feed(1000)
+    names = look.stage.names
+    overtaken: list[object] = []
+    read = KafkaReader.read
+
+    def overtaking(
+        self: KafkaReader, topic: str, partition: int, start: int, end: int, most: int = 2000
+    ) -> Iterator[Any]:
+        full = look.stage.snapshots
+        if topic == names.full and end - start > 1 and not overtaken:
+            overtaken.append(full)
+            assert look.compact(partitions=[0], keep=1)[0].truncated
+        return read(self, topic, partition, start, end, most)
+
+    monkeypatch.setattr(KafkaReader, "read", overtaking)
+    look.stage.snapshots.notes.clear()
+    look.stage.verify()
+    assert overtaken
+    assert "restore_overtaken" in [event for event, _ in look.stage.snapshots.notes]

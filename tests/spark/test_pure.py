@@ -1,0 +1,171 @@
+"""The parts of a compaction that need no Spark: unpacking, packing, digests, what may be deleted."""
+
+from __future__ import annotations
+
+import decimal
+import uuid
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.making import header, mark, part
+
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.digest import packed_seeds, seeds
+from holdfast.snapshot.discover import Found
+from holdfast.snapshot.records import Chunk, Manifest, Record
+from holdfast.snapshot.spark.fold import Packer
+from holdfast.snapshot.spark.proof import Sums, from_limbs, limbs, proves
+from holdfast.snapshot.spark.unpack import REPORT, Report, Scan, Unpacker, decode_report
+from holdfast.snapshot.truncate import cut
+from holdfast.table import Changes
+
+pack = msgspec.msgpack.encode
+KEYS: list[st.SearchStrategy[Any]] = [
+    st.text(max_size=300),
+    st.binary(max_size=300),
+    st.integers(-(2**60), 2**60),
+    st.tuples(st.integers(0, 9), st.text(max_size=5)),
+]
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_a_packed_key_has_the_seed_of_the_key(keys: st.SearchStrategy[Any]) -> None:
+    @given(st.lists(keys, max_size=5))
+    def check(found: list[Any]) -> None:
+        packed = [pack(key) for key in found]
+        assert list(packed_seeds("t", packed, text=True)) == list(seeds("t", found))
+
+    check()
+
+
+@pytest.mark.parametrize("key", [decimal.Decimal("1.5"), uuid.UUID(int=5)])
+def test_a_key_type_that_is_text_only_when_packed_is_proven_too(key: Any) -> None:
+    wanted = digest.table_digest("t", [key], [b"v"]) + digest.table_digest("u", ["a"], [b"w"])
+    sums = {"t": Sums(), "u": Sums()}
+    sums["t"].add("t", [pack(key)], [b"v"])
+    sums["u"].add("u", [pack("a")], [b"w"])
+    assert proves(sums, digest.to_bytes(wanted), 2) == ""
+    assert "digest" in proves(sums, digest.to_bytes(wanted + 1), 2)
+    assert "keys" in proves(sums, digest.to_bytes(wanted), 3)
+
+
+@given(st.lists(st.integers(0, 2**128 - 1), max_size=20))
+def test_limbs_add_up(numbers: list[int]) -> None:
+    columns = zip(*map(limbs, numbers), strict=True) if numbers else [[0]] * 4
+    assert from_limbs(map(sum, columns)) == sum(numbers) % 2**128
+
+
+SCAN = Scan(partition=0, full="f", chunks=2, first=5, lineage="l", topic="increment")
+
+
+def unpacked(*found: tuple[str, Record | bytes], scan: Scan = SCAN) -> tuple[list[tuple[Any, ...]], list[Report]]:
+    """Rows without their partition, and reports."""
+    payloads = [data if isinstance(data, bytes) else records.pack(data) for _, data in found]
+    batch = pa.record_batch(
+        [
+            pa.array([topic for topic, _ in found]),
+            pa.array([0] * len(found), pa.int32()),
+            pa.array(range(len(found)), pa.int64()),
+            pa.array(payloads, pa.binary()),
+        ],
+        names=["topic", "partition", "offset", "value"],
+    )
+    rows = [tuple(row.values())[1:] for out in Unpacker({0: scan})(iter([batch])) for row in out.to_pylist()]
+    reports = [decode_report(row[2]) for row in rows if row[0] == REPORT]
+    return [row for row in rows if row[0] != REPORT], reports
+
+
+CHANGES = Changes("t", ["a", "b"], [b"1", None])
+
+
+def test_only_whole_transactions_above_the_base_become_rows() -> None:
+    whole: list[Record] = [
+        header(5),
+        part(5, changes=[CHANGES]),
+        mark(5, parts=1),
+        header(6),
+        part(6, changes=[CHANGES]),
+    ]
+    rows, (report,) = unpacked(*(("increment", record) for record in [*whole, mark(6, parts=1)]))
+    assert rows == [("t", pack("a"), b"1", 6), ("t", pack("b"), None, 6)]
+    assert (report.last, report.finding, report.entries) == (6, "", 2)
+    rows, (report,) = unpacked(*(("increment", record) for record in whole))
+    assert rows == []
+    assert "torn commit" in report.finding
+
+
+@pytest.mark.parametrize(
+    ("records_", "finding"),
+    [
+        ([header(6), part(6, changes=[CHANGES]), mark(6, parts=2)], "counts 2 parts, 1 are there"),
+        ([header(6), part(6, attempt="b", changes=[CHANGES]), mark(6, parts=1)], "of attempt b"),
+        ([header(7), mark(7)], "a hole"),
+        ([header(6, lineage="other"), mark(6, lineage="other")], "lineage"),
+    ],
+)
+def test_damage_becomes_a_finding_and_no_row(records_: list[Record], finding: str) -> None:
+    rows, (report,) = unpacked(*(("increment", record) for record in records_))
+    assert rows == []
+    assert finding in report.finding
+
+
+def chunk(i: int, full: str = "f") -> Chunk:
+    return Chunk(full, i, -1, records.entry(Changes("t", [f"k{i}"], [b"v"])))
+
+
+def test_chunks_of_others_and_doubles_are_passed_over_a_missing_one_is_told() -> None:
+    rows, (report,) = unpacked(("full", chunk(0)), ("full", chunk(0, "x")), ("full", chunk(0)), ("full", chunk(1)))
+    assert [row[1] for row in rows] == [pack("k0"), pack("k1")]
+    assert (len(report.checksums), report.finding) == (2, "")
+    _, (report,) = unpacked(("full", chunk(0)), ("full", chunk(2)))
+    assert report.finding == "chunk 1 of 2 is missing"
+    _, (report,) = unpacked(("full", records.pack(chunk(0))[:-1] + b"?"))
+    assert "offset 0" in report.finding
+
+
+@given(st.integers(0, 1500), st.integers(1, 700))
+def test_packing_loses_nothing_wherever_the_batches_end(count: int, batch: int) -> None:
+    where = [(0, bucket, table) for bucket in (0, 1) for table in ("t", "u")]
+    rows = [(*where[i * 4 // max(count, 1)], pack(i), b"v%d" % i) for i in range(count)]
+    names = ["partition", "bucket", "table", "key", "value"]
+    types = [pa.int32(), pa.int32(), pa.string(), pa.binary(), pa.binary()]
+    batches = [
+        pa.record_batch([pa.array(c, t) for c, t in zip(zip(*part_, strict=True), types, strict=True)], names=names)
+        for low in range(0, count, batch)
+        if (part_ := rows[low : low + batch])
+    ]
+    out = [row for made in Packer(10_000)(batches) for row in made.to_pylist()]
+    back = []
+    for row in out:
+        table, keys, values = msgspec.msgpack.decode(row["entry"])
+        assert (table, len(keys)) == (row["table"], row["keys"])
+        back += [(row["partition"], row["bucket"], table, pack(k), v) for k, v in zip(keys, values, strict=True)]
+    assert back == rows
+    assert len({(row["bucket"], row["seq"]) for row in out}) == len(out)
+
+
+def full(first: int, low: int, increment: int, offset: int = 99) -> Found:
+    manifest = Manifest(
+        full=f"{first}-{low}",
+        service="s",
+        partition=0,
+        partitions=1,
+        lineage="l",
+        first=first,
+        through=first,
+        positions={},
+        increment=increment,
+        low=low,
+        checksums=(1,),
+    )
+    return Found(offset, manifest)
+
+
+def test_truncation_keeps_the_newest_by_s_and_every_chunk_of_them() -> None:
+    assert cut([full(9, 50, 90), full(5, 10, 40)], 3) is None
+    assert cut([full(5, 80, 40), full(9, 50, 90), full(2, 10, 5)], 2) == (50, 40)
+    assert cut([full(9, 50, 90), full(9, 60, 90)], 2) is None, "a second one at the same S does not count"

@@ -1,0 +1,133 @@
+"""Through spark-submit: a standalone master, two workers as processes, an interpreter that lacks our libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.spark.looking import Looking
+from tests.system.stage import Stage
+
+from holdfast.dev.jars import spark_connector
+from holdfast.dev.java import find_java
+from holdfast.dev.ports import free_ports
+
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """The URL of a standalone master with two workers of one core and 700 MB each."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    port, *uis = free_ports(4)
+    bare = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL", "PYSPARK"))}
+    bare |= {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(tmp_path), "SPARK_DAEMON_MEMORY": "256m"}
+    bare["JAVA_HOME"] = str(Path(find_java()).resolve().parents[1])
+    url = f"spark://127.0.0.1:{port}"
+    deploy = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    commands = [
+        [deploy[0], f"{deploy[1]}.master.Master", "-h", "127.0.0.1", "-p", str(port), "--webui-port", str(uis[0])]
+    ]
+    for number in (1, 2):
+        options = ["-c", "1", "-m", "700m", "-h", "127.0.0.1", "--webui-port", str(uis[number])]
+        work = ["-d", str(tmp_path / f"worker{number}")]
+        commands.append([deploy[0], f"{deploy[1]}.worker.Worker", *options, *work, url])
+    with (tmp_path / "cluster.log").open("wb") as log:
+        processes = [
+            subprocess.Popen(command, env=bare, stdout=log, stderr=log, start_new_session=True) for command in commands
+        ]
+    deadline = time.monotonic() + 90
+    while (tmp_path / "cluster.log").read_text(errors="replace").count("Successfully registered with master") < 2:
+        assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text(errors="replace")[-3000:]
+        time.sleep(0.2)
+    yield url
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait(30)
+
+
+def packed_environment(directory: Path) -> Path:
+    """What `python -m venv env; pip install holdfast; tar` makes, from the packages that are installed here."""
+    import pyspark
+
+    site = Path(pyspark.__file__).parents[1]
+    archive = directory / "env.tar.gz"
+    home = base_python()
+    lib = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+    left_out = ("pyspark", "__editable__", "mypy", "ruff", "hypothesis", "moto", "boto", "holdfast.pth", "__pycache__")
+
+    def wanted(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        inside = info.name.removeprefix(f"{lib}/").split("/")
+        return None if inside[0].startswith(left_out) or "__pycache__" in inside else info
+
+    with (
+        tempfile.TemporaryDirectory() as made,
+        tarfile.open(archive, "w:gz", compresslevel=1, dereference=False) as tar,
+    ):
+        tree = Path(made)
+        (tree / "bin").mkdir()
+        (tree / "bin" / "python").symlink_to(home)
+        (tree / "pyvenv.cfg").write_text(f"home = {home.parent}\ninclude-system-site-packages = false\n")
+        tar.add(tree / "bin", "bin")
+        tar.add(tree / "pyvenv.cfg", "pyvenv.cfg")
+        tar.add(site, lib, filter=wanted)
+    with tarfile.open(directory / "ours.tar", "w", dereference=True) as tar:
+        links = next((ROOT / "build").glob("__editable__*"))
+        tar.add(links / "holdfast", f"{lib}/holdfast", filter=lambda i: None if "__pycache__" in i.name else i)
+    return merged(archive, directory / "ours.tar")
+
+
+def base_python() -> Path:
+    """The interpreter that the executors have: it lacks our libraries."""
+    return Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def merged(archive: Path, more: Path) -> Path:
+    """One archive of both."""
+    whole = archive.with_name("environment.tar.gz")
+    with tarfile.open(whole, "w:gz", compresslevel=1) as out:
+        for part in (archive, more):
+            with tarfile.open(part) as tar:
+                for member in tar:
+                    out.addfile(member, tar.extractfile(member) if member.isfile() else None)
+    return whole
+
+
+def test_the_documented_command(spark_broker: object, staged: Stage, master: str, tmp_path: Path) -> None:
+    from pyspark.find_spark_home import _find_spark_home
+
+    look = Looking(None, staged)
+    look.feed(3000)
+    archive = packed_environment(tmp_path)
+    bare = subprocess.run([base_python(), "-c", "import holdfast, pyarrow"], env={}, capture_output=True, check=False)
+    assert b"ModuleNotFoundError" in bare.stderr
+    environment = {
+        **os.environ,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": "./env/bin/python",
+        "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": staged.servers,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    home: str = _find_spark_home()  # type: ignore[no-untyped-call]
+    command = [f"{home}/bin/spark-submit", "--master", master]
+    command += ["--driver-memory", "512m", "--executor-memory", "512m", "--total-executor-cores", "2"]
+    # `--packages` would look for them in a repository; these are the same jars, from the cache.
+    command += ["--jars", ",".join(map(str, spark_connector())), "--archives", f"{archive}#env"]
+    command += [str(ROOT / "ops" / "spark_job.py"), "--name", staged.names.service, "--input", staged.names.input]
+    ran = subprocess.run([*command, "--json"], env=environment, capture_output=True, timeout=400, check=False)
+    assert ran.returncode == 0, ran.stderr.decode()[-4000:]
+    outcomes = json.loads(ran.stdout.splitlines()[-1])
+    assert [each["status"] for each in outcomes] == ["compacted", "compacted"]
+    look.check_restores_from(*(each["full"] for each in outcomes))
