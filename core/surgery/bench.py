@@ -90,14 +90,18 @@ class Bench:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
         finally:
             reader.close()
-        position = found.mark.positions[place.input]
-        if found.position != position:
-            raise ToolRefused(
-                f"{place.input}[{place.partition}]: the last mark is at {position}, the newest state at "
-                f"{found.position}; start the service and stop it in good order with snapshot.on_stop, so that a full "
-                f"says what the last mark means. Nothing was changed"
-            )
+        self.require_complete(place, found.mark, found.position)
         return Found(found.mark, found.state)
+
+    def require_complete(self, place: Place, last: Mark, newest: int) -> None:
+        """:raises ToolRefused: the newest state that is kept is not that of the last mark."""
+        position = last.positions[place.input]
+        if newest != position:
+            raise ToolRefused(
+                f"{place.input}[{place.partition}]: the last mark is at {position}, the newest state at {newest}; "
+                f"start the service and stop it in good order with snapshot.on_stop, so that a full says what the "
+                f"last mark means. Nothing was changed"
+            )
 
     def mark(self, partition: int) -> Mark | None:
         """The last mark, whatever it says."""

@@ -8,14 +8,13 @@ from contextlib import closing
 import msgspec
 
 from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
 from holdfast.kafka.admin import TopicFacts
 from holdfast.kafka.hold import GroupHold
 from holdfast.names import Names
 from holdfast.snapshot import adopt, digest
 from holdfast.snapshot.adopt import Adoption, Reason
+from holdfast.snapshot.edits import Counts, Edit, Edits, Patch
 from holdfast.surgery.bench import Bench, HandlerOf
-from holdfast.surgery.edits import Counts, Edit, Edits, Patch
 
 TOOL = "state migrate"
 
@@ -107,15 +106,5 @@ def _each(
                 )
             )
         done.append(each)
-    _require_used(edits)
+    edits.require_used()
     return done, adoptions
-
-
-def _require_used(edits: Edits) -> None:
-    unused = edits.unused()
-    if unused:
-        keys = ", ".join(f"{patch.table}[{patch.key!r}]" for patch in unused[:5])
-        raise UsageError(
-            f"{len(unused)} patched key(s) are in no partition: {keys}. A new key needs its partition in the patch; "
-            f"nothing was changed"
-        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.command import issuer
-from holdfast.errors import UsageError
+from holdfast.errors import StartError, UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
 from holdfast.ops.logs import configure_quietly
 from holdfast.snapshot.adopt import Reason
+from holdfast.snapshot.edits import read_patches
 from holdfast.surgery import migrate as migration
 from holdfast.surgery import repartition as repartitioning
-from holdfast.surgery.edits import read_patches
 from holdfast.surgery.layout import PARTITIONERS
 from holdfast.version import __version__
 
@@ -51,6 +53,16 @@ def migrate(
         Path | None,
         typer.Option(metavar="FILE", help='JSON lines: {"table": "positions", "key": "ann", "value": {...}}.'),
     ] = None,
+    spark_master: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-master",
+            metavar="URL",
+            help="By Spark: local[N], spark://HOST:PORT, ..., or 'submit' for what spark-submit has configured. "
+            "[default: in this process, a partition at a time]",
+        ),
+    ] = None,
+    spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
     who: Who = None,
     dry_run: DryRun = False,
     config: Config = None,
@@ -74,15 +86,13 @@ def migrate(
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
     if not functions and not patches:
         raise UsageError("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
-    done = migration.migrate(
-        settings,
-        service.names,
-        service.handler,
-        functions,
-        patches,
-        _reason(migration.TOOL, who, why),
-        dry_run=dry_run,
-    )
+    reason = _reason(migration.TOOL, who, why)
+    what = settings, service.names, service.handler, functions, patches, reason
+    if spark_master is None:
+        done = migration.migrate(*what, dry_run=dry_run)
+    else:
+        with _spark(spark_master, spark_memory) as (by_spark, spark):
+            done = by_spark.migrate(spark, *what, dry_run=dry_run)
     if as_json:
         show.print_json(msgspec.to_builtins(done))
         return
@@ -163,6 +173,23 @@ def repartition(
 
 def _reason(tool: str, who: str | None, why: str) -> Reason:
     return Reason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
+
+
+@contextmanager
+def _spark(master: str, memory: str) -> Iterator[tuple[Any, Any]]:
+    """The module that works by Spark, and a session whose Python workers find what is in the current directory."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError("--spark-master needs an extra: pip install 'holdfast[spark]', and Java 17")
+    from holdfast.dev.jars import spark_connector
+    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+    from holdfast.surgery import by_spark
+
+    local = master.startswith("local")
+    if local:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
+    options = SparkOptions(None if master == "submit" else master, spark_connector() if local else [], memory)
+    with spark_session("holdfast state migrate", options) as spark:
+        yield by_spark, spark
 
 
 def _pair(text: str) -> tuple[str, str]:

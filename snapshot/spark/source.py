@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -29,6 +29,9 @@ from holdfast.snapshot.spark.unpack import REPORT, SCHEMA, Report, Scan, Unpacke
 Session = SparkSession
 #: Kafka records in one Arrow batch: chunks are large
 _BATCH: Final = "500"
+#: the columns of a folded state
+FOLDED: Final = "partition int, bucket int, table string, key binary, value binary"
+Edit = Callable[[Iterable[Any]], Iterable[Any]]
 #: (topic, partition) -> first offset, end offset
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 
@@ -105,6 +108,22 @@ class Fold:
     def chunks(self) -> DataFrame:
         """`fold.CHUNKS`, among them the reports."""
         return folding.chunks(self._folded, self._settings.snapshot.chunk_bytes)
+
+    def having(self, table: str, keys: Sequence[bytes]) -> DataFrame:
+        """(partition, key) of those of the given keys, msgpack, that the state holds."""
+        mine = (F.col("table") == table) & F.col("key").isin(*map(bytearray, keys))
+        return self.state.where(mine).select("partition", "key")
+
+    def edited(self, edit: Edit, born: Sequence[Any] = ()) -> DataFrame:
+        """As `chunks`, of the state that `edit` makes of this one: `mapInArrow` over `FOLDED`, reports included.
+
+        `born` are further rows, of a bucket of their own: keys that were not there.
+        """
+        rows = self._folded.mapInArrow(edit, FOLDED)
+        if born:
+            added = self._spark.createDataFrame([*born], FOLDED).coalesce(1)
+            rows = rows.union(added.sortWithinPartitions("partition", "bucket", "table", "key"))
+        return folding.chunks(rows, self._settings.snapshot.chunk_bytes)
 
     def check(self) -> dict[int, str]:
         """Fold, and compare with the marks' digests: partition -> what differs, '' where the state is proven.

@@ -17,9 +17,9 @@ from holdfast.kafka.admin import Admin
 from holdfast.kafka.hold import GroupHold
 from holdfast.snapshot import digest, records
 from holdfast.snapshot.adopt import Adoption, Reason
+from holdfast.snapshot.edits import Edit, Patch
 from holdfast.snapshot.records import Adopt
 from holdfast.surgery.bench import Bench
-from holdfast.surgery.edits import Edit, Patch
 from holdfast.surgery.migrate import Migration, migrate
 
 pytestmark = pytest.mark.kafka

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from holdfast import Table
 from holdfast.errors import ToolRefused, UsageError
 from holdfast.partitioner import murmur2
+from holdfast.snapshot.edits import Counts, Edits, Patch, read_patches
 from holdfast.snapshot.state import State
-from holdfast.surgery.edits import Counts, Edits, Patch, read_patches
 from holdfast.surgery.layout import Layout, crc32
 from holdfast.table import Changes
 

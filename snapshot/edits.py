@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -35,6 +35,11 @@ class Counts(msgspec.Struct):
     changed: int = 0
     added: int = 0
     deleted: int = 0
+
+    def join(self, other: Counts) -> None:
+        self.before, self.after = self.before + other.before, self.after + other.after
+        self.changed, self.added = self.changed + other.changed, self.added + other.added
+        self.deleted += other.deleted
 
 
 def read_patches(lines: Iterable[str], name: str) -> list[Patch]:
@@ -80,12 +85,10 @@ class Edits:
         for name, table in old.tables.items():
             values: dict[Any, bytes] = {}
             for key, data in table.stored.items():
-                after = self._edited(name, key, data)
-                counts.changed += after is not None and after != data
-                counts.deleted += after is None
+                after = self.edited(name, key, data, counts)
                 if after is not None:
                     values[key] = after
-            for key, data in self._born(name, partition, table):
+            for key, data in self.born(name, partition, table.stored):
                 values[key] = data
                 counts.added += 1
             new.load(Changes(name, list(values), list(values.values())))
@@ -96,6 +99,23 @@ class Edits:
     def unused(self) -> list[Patch]:
         """Patches whose key no partition has, and that do not say where to put it."""
         return [patch for at, patch in self._patches.items() if at not in self._used]
+
+    def require_used(self) -> None:
+        """:raises UsageError: a patch has found no key."""
+        unused = self.unused()
+        if unused:
+            keys = ", ".join(f"{patch.table}[{patch.key!r}]" for patch in unused[:5])
+            raise UsageError(
+                f"{len(unused)} patched key(s) are in no partition: {keys}. A new key needs its partition in the "
+                f"patch; nothing was changed"
+            )
+
+    def edited(self, name: str, key: Any, data: bytes, counts: Counts) -> bytes | None:
+        """The value after the edit, None where the key goes."""
+        after = self._edited(name, key, data)
+        counts.changed += after is not None and after != data
+        counts.deleted += after is None
+        return after
 
     def _edited(self, name: str, key: Any, data: bytes) -> bytes | None:
         if (name, key) in self._patches:
@@ -113,10 +133,19 @@ class Edits:
                 f"changed"
             ) from error
 
-    def _born(self, name: str, partition: int, table: Table[Any, Any]) -> Iterable[tuple[Any, bytes]]:
+    def patched(self, name: str) -> list[Any]:
+        """The keys of a table that a patch names."""
+        return [key for table, key in self._patches if table == name]
+
+    def found(self, name: str, key: Any) -> None:
+        """A partition has this patched key."""
+        self._used.add((name, key))
+
+    def born(self, name: str, partition: int, stored: Container[Any]) -> Iterable[tuple[Any, bytes]]:
+        """New keys that a patch puts into this partition, which has those in `stored`."""
         for at, patch in self._patches.items():
             data = self._values[at]
-            if at[0] == name and patch.partition == partition and at[1] not in table.stored:
+            if at[0] == name and patch.partition == partition and at[1] not in stored:
                 self._used.add(at)
                 if data is not None:
                     yield at[1], data
