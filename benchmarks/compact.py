@@ -102,7 +102,7 @@ def _measure(name: str, job: dict[str, Any]) -> Took:
         whole = time.monotonic() - began
         if process.returncode != 0:
             raise RuntimeError(f"{name} ended with {process.returncode}:\n{err.read_text()[-2000:]}{out.read_text()}")
-        said = json.loads(out.read_text())
+        said = json.loads(out.read_text().splitlines()[-1])  # Spark may talk, too
     work = whole - said["started"] if "started" in said else whole
     counted = ", ".join(f"{key} {value:,}" for key, value in said.items() if isinstance(value, int))
     console.print(f"{name}: {work:.1f} s of work, {whole:.1f} s in all, at most {peak:,.0f} MB, {counted}")
