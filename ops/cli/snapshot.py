@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import backup, command, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
+from holdfast.ops.cli import backup, command, export, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
 
 app = typer.Typer(help="Look at the snapshots of a service, and have it take one.", no_args_is_help=True)
 app.command("list")(snapshot_list.list_)
@@ -15,3 +15,4 @@ app.command("history")(snapshot_diff.history)
 app.command("take")(command.take)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+app.command("export")(export.export)

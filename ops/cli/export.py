@@ -1,0 +1,116 @@
+"""`holdfast snapshot export`: the state at a position as Parquet or JSON lines, by Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+
+from holdfast.errors import StartError, UsageError
+from holdfast.handler import declared
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.subject import handler_of, subject
+from holdfast.ops.cli.target import Config, Overrides, Partitions, Profile, SecretsDir, partitions_of
+from holdfast.ops.looking import Looking, looking, point_of
+from holdfast.surgery.restoration import positions_of
+from holdfast.table import Table
+
+
+def export(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:SERVICE", help="The service; its tables say what the columns are.")
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
+    at_offset: Annotated[
+        str | None,
+        typer.Option(metavar="OFFSET", help="Of the input: 1200 for every partition, or 0=1200,1=900."),
+    ] = None,
+    at_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of the input's records, such as 2026-11-21T17:30:00Z.")
+    ] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="The newest state.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="parquet or jsonl.")] = "parquet",
+    partitions: Partitions = None,
+    spark_master: Annotated[
+        str, typer.Option(metavar="URL", help="local[N], or 'submit' for what spark-submit has configured.")
+    ] = "local[2]",
+    spark_memory: Annotated[str, typer.Option(metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the state at a position as typed columns, one directory for each table. The service may be running.
+
+    holdfast snapshot export examples.clearing.app:service --latest --to exports/today
+
+    State exists at marks with a delta: the position is rounded DOWN to one, and told. The digest is compared with the
+    one that the worker wrote there before anything is written.
+
+    Exit code 0: written and counted; 1: not.
+    """
+    if [at_offset is not None, at_time is not None, latest].count(True) != 1:
+        raise UsageError("say which state: one of --at-offset OFFSET, --at-time TIME, --latest")
+    if form not in ("parquet", "jsonl"):
+        raise UsageError(f"--format {form}: parquet or jsonl")
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError("exports need an extra: pip install 'holdfast[spark]', and Java 17")
+    from holdfast.dev.jars import spark_connector
+    from holdfast.snapshot.spark.export import export as run
+    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+
+    about = subject(target, None, None, config, overrides, secrets_dir, profile)
+    tables = _tables(about.service)
+    options = SparkOptions(
+        None if spark_master == "submit" else spark_master,
+        spark_connector() if spark_master.startswith("local") else [],
+        spark_memory,
+    )
+    with looking(about.settings, about.names) as view:
+        places = view.places(partitions_of(partitions))
+        numbers = [place.partition for place in places]
+        positions = _positions(view, numbers, at_offset, at_time)
+        with spark_session(f"holdfast export {about.names.group}", options) as spark:
+            done = run(spark, about.settings, view.reader, places, positions, tables, to, form)  # type: ignore[arg-type]
+    if as_json:
+        show.print_json(msgspec.to_builtins(done))
+        return
+    grid = Grid("partition", "asked", "position", "transaction", "keys", "digest", box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in done.partitions:
+        asked = "latest" if each.asked is None else str(each.asked)
+        grid.add_row(str(each.partition), asked, str(each.position), str(each.n), str(each.keys), each.digest[:12])
+    Console(highlight=False).print(grid)
+    for table, rows in done.rows.items():
+        show.tell(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
+
+
+def _tables(service: Any) -> list[Table[Any, Any]]:
+    return list(declared(handler_of(service))[0].values())
+
+
+def _positions(view: Looking, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, int]:
+    """Partition -> position not to go beyond; none for the newest state.
+
+    :raises UsageError: an offset or a time cannot be read, or a partition has none.
+    """
+    if at_time is not None:
+        if at_time.isdecimal():
+            raise UsageError(f"--at-time {at_time}: write a time such as 2026-11-21T17:30:00Z, or use --at-offset")
+        return {partition: point_of(view, partition, at_time).value for partition in partitions}
+    if at_offset is None:
+        return {}
+    given = positions_of(at_offset)
+    if isinstance(given, int):
+        return dict.fromkeys(partitions, given)
+    missing = [str(partition) for partition in partitions if partition not in given]
+    if missing:
+        raise UsageError(f"--at-offset {at_offset}: says nothing of partition {', '.join(missing)}; see --partitions")
+    return {partition: given[partition] for partition in partitions}
