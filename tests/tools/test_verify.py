@@ -67,7 +67,7 @@ def test_a_planted_random_is_named_with_the_first_key_and_offset(ledger: Ledger)
     assert mark["start"] <= 650 < mark["positions"][ledger.names.input]
 
 
-@pytest.mark.parametrize("interval", ["off", "0.5"])
+@pytest.mark.parametrize("interval", ["off", pytest.param("0.5", marks=pytest.mark.long)])
 def test_where_there_are_few_deltas_or_none_digests_and_fulls_tell(
     kafka: Cluster, tmp_path: Any, interval: str
 ) -> None:
