@@ -185,7 +185,7 @@ class Lost(OwnershipError):
 
 
 class CompactionBusy(HoldfastError):
-    """Another compaction of this service is at work, or was killed moments ago."""
+    """Another compaction of this service is at work."""
 
 
 class KafkaTrouble(HoldfastError):

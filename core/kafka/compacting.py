@@ -26,8 +26,9 @@ _POLL: Final = 0.2
 class RunLock:
     """Being the only member of group `<service>.compaction`: `with RunLock(...) as lock`.
 
-    Raises CompactionBusy from `with` when there is another member, alive or dead for less than `SESSION` seconds. Two
-    that begin together may both see the other and both leave; never do both stay.
+    Raises CompactionBusy from `with` when there is another one that is alive. One that was killed is waited for: its
+    session ends after `SESSION` seconds. Two that begin together may both see the other and both leave; never do both
+    stay.
     """
 
     def __init__(self, settings: Settings, names: Names, admin: Admin) -> None:
@@ -70,8 +71,8 @@ class RunLock:
             return
         others = ", ".join(f"{name} on {m.host.lstrip('/')}" for name, m in members.items() if name != self._me)
         raise CompactionBusy(
-            f"another compaction of this service is at work ({others or 'it has taken the lock over'}), or was killed "
-            f"less than {SESSION:.0f} s ago: wait for its end, then run this again"
+            f"another compaction of this service is at work ({others or 'it has taken the lock over'}): wait for its "
+            f"end, then run this again"
         )
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

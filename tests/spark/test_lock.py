@@ -1,0 +1,46 @@
+"""The lock of a compaction outlives the one who was killed by its session, and no longer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.system.stage import Stage
+
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.compacting import SESSION, RunLock
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLDER = """
+import os, sys
+from holdfast.config.load import load
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.compacting import RunLock
+from holdfast.names import Names
+settings, names = load(env={"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": sys.argv[1]}), Names(sys.argv[2], sys.argv[3], "")
+with RunLock(settings, names, Admin(settings, names.group)):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.long
+def test_it_is_free_again_after_a_kill(staged: Stage) -> None:
+    names = staged.names
+    arguments = [sys.executable, "-c", HOLDER, staged.servers, names.service, names.input]
+    with subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        holder.kill()
+    killed = time.monotonic()
+    with _lock(staged) as lock:  # joining waits for the dead one's session to end
+        lock.check()
+    assert SESSION / 2 < time.monotonic() - killed < 3 * SESSION
+
+
+def _lock(stage: Stage) -> RunLock:
+    settings = stage.settings()
+    return RunLock(settings, stage.names, Admin(settings, stage.names.group))
