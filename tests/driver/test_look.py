@@ -175,8 +175,8 @@ def test_fulls_in_a_directory_are_read_from_there_and_what_is_lost_is_told(tmp_p
     snapshot(driver, full_store=f"file://{tmp_path}", chunk_bytes=4096)
     for op in ops:
         driver.feed(op)
-    ref = driver.take_full()
-    assert ref is not None
+    driver.stop()  # waits for the store
+    (ref,) = marks(driver)[-1].fulls
     assert held(at(driver, Point("full", ref.offset))) == fold(ops)[0]
     assert verified(driver).findings == []
 
