@@ -36,14 +36,19 @@ class Sink(MemoryFullSink):
 
 def compacted(driver: Driver, maker: str = "compaction") -> FullRef:
     """A full of the state that was committed last, made by somebody else."""
+    writer, n = compacting(driver, maker)
+    ref = writer.advance(n, -1.0, driver.clock)
+    assert ref is not None
+    return ref
+
+
+def compacting(driver: Driver, maker: str = "compaction") -> tuple[FullWriter, int]:
+    """The same, with nothing written yet."""
     place = driver._place(0)
     reader = MemoryReader(driver.broker, lambda: False)
     found = restore(reader, place, lambda: State([Accounts.balances.bind()]), lambda *_: None, count().__next__)
     begin = reader.bounds(driver.names.increment, 0)[0]
-    writer = FullWriter(place, found.state, found.mark, begin, -1, Sink(driver, maker), 400)
-    ref = writer.advance(found.mark.n, -1.0, driver.clock)
-    assert ref is not None
-    return ref
+    return FullWriter(place, found.state, found.mark, begin, -1, Sink(driver, maker), 400), found.mark.n
 
 
 def fed(driver: Driver, half: int) -> Driver:
@@ -120,6 +125,24 @@ def test_a_worker_whose_full_is_due_refers_to_it_instead() -> None:
     driver.commit()
     driver.advance(10)
     assert events(driver, "full_started"), "the same one is not taken for a newer one again"
+    driver.crash()
+    driver.restore()
+    assert agrees(driver, [*OPS, OPS[0]])
+
+
+def test_one_of_an_older_state_that_is_published_late_is_not_taken_for_a_newer_one() -> None:
+    driver = fed(Driver(Accounts), 0)
+    writer, n = compacting(driver)
+    own = fed(driver, 1).take_full()
+    assert own is not None
+    late = writer.advance(n, -1.0, driver.clock)
+    assert late is not None
+    assert (late.offset > own.offset, late.first < own.first) == (True, True)
+    driver.feed(OPS[0])
+    driver.advance(driver.settings.snapshot.full_interval + 1)
+    driver.advance(10)
+    assert not events(driver, "full_noticed")
+    assert late not in driver.mark().fulls
     driver.crash()
     driver.restore()
     assert agrees(driver, [*OPS, OPS[0]])
