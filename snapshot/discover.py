@@ -109,6 +109,16 @@ def newest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], en
     return None
 
 
+def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], start: int = 0) -> Located | None:
+    """The oldest kept mark from offset `start` on of which `wanted` holds; reads on until there is one.
+
+    :raises frame.BadFrame, OutOfRange:
+    """
+    low, end = reader.bounds(place.names.increment, place.partition)
+    marks = _marks(reader, place, max(low, start), end)
+    return next((located for located in marks if wanted(located.mark)), None)
+
+
 def end_of(reader: Reader, place: Place, inside: Callable[[Mark], bool]) -> int:
     """An offset before which marks are `inside` and from which on they are not; found by bisection.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -17,26 +18,39 @@ from holdfast.handler import declared
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.subject import handler_of, subject
-from holdfast.ops.cli.target import Config, Overrides, Partitions, Profile, SecretsDir, partitions_of
-from holdfast.ops.looking import Looking, looking, point_of
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    partitions_of,
+)
+from holdfast.ops.looking import Looking, looking
 from holdfast.surgery.restoration import positions_of
 from holdfast.table import Table
 
+if TYPE_CHECKING:
+    from holdfast.snapshot.spark.moment import Moment
+
 
 def export(
-    target: Annotated[
-        str, typer.Argument(metavar="MODULE:SERVICE", help="The service; its tables say what the columns are.")
-    ],
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
+    target: Target = None,
     at_offset: Annotated[
         str | None,
         typer.Option(metavar="OFFSET", help="Of the input: 1200 for every partition, or 0=1200,1=900."),
     ] = None,
     at_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of the input's records, such as 2026-11-21T17:30:00Z.")
+        str | None, typer.Option(metavar="TIME", help="Marks up to then, such as 2026-11-21T17:30:00Z.")
     ] = None,
     latest: Annotated[bool, typer.Option("--latest", help="The newest state.")] = False,
     form: Annotated[str, typer.Option("--format", metavar="NAME", help="parquet or jsonl.")] = "parquet",
+    name: ServiceName = None,
+    input_topic: InputName = None,
     partitions: Partitions = None,
     spark_master: Annotated[
         str, typer.Option(metavar="URL", help="local[N], or 'submit' for what spark-submit has configured.")
@@ -65,9 +79,10 @@ def export(
         raise StartError("exports need an extra: pip install 'holdfast[spark]', and Java 17")
     from holdfast.dev.jars import spark_connector
     from holdfast.snapshot.spark.export import export as run
+    from holdfast.snapshot.spark.export import fresh, plan
     from holdfast.snapshot.spark.session import SparkOptions, spark_session
 
-    about = subject(target, None, None, config, overrides, secrets_dir, profile)
+    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     tables = _tables(about.service)
     options = SparkOptions(
         None if spark_master == "submit" else spark_master,
@@ -77,40 +92,56 @@ def export(
     with looking(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         numbers = [place.partition for place in places]
-        positions = _positions(view, numbers, at_offset, at_time)
+        moments = _moments(view, numbers, at_offset, at_time)
+        fresh(to)
+        plan(view.reader, places, moments)  # what is not kept is told before a JVM starts
         with spark_session(f"holdfast export {about.names.group}", options) as spark:
-            done = run(spark, about.settings, view.reader, places, positions, tables, to, form)  # type: ignore[arg-type]
+            done = run(spark, about.settings, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
     if as_json:
         show.print_json(msgspec.to_builtins(done))
         return
-    grid = Grid("partition", "asked", "position", "transaction", "keys", "digest", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Grid(
+        "partition", "asked", "position", "transaction", "time", "keys", "digest", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for each in done.partitions:
-        asked = "latest" if each.asked is None else str(each.asked)
-        grid.add_row(str(each.partition), asked, str(each.position), str(each.n), str(each.keys), each.digest[:12])
+        cells = (str(each.position), str(each.n), each.time, str(each.keys))
+        grid.add_row(str(each.partition), each.asked, *cells, each.digest[:12])
     Console(highlight=False).print(grid)
     for table, rows in done.rows.items():
         show.tell(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
 
 
 def _tables(service: Any) -> list[Table[Any, Any]]:
-    return list(declared(handler_of(service))[0].values())
+    return list(declared(handler_of(service))[0].values()) if service is not None else []
 
 
-def _positions(view: Looking, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, int]:
-    """Partition -> position not to go beyond; none for the newest state.
+def _moments(view: Looking, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
+    """Partition -> moment not to go beyond; none for the newest state.
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.
     """
+    from holdfast.snapshot.spark.moment import Moment
+
     if at_time is not None:
-        if at_time.isdecimal():
-            raise UsageError(f"--at-time {at_time}: write a time such as 2026-11-21T17:30:00Z, or use --at-offset")
-        return {partition: point_of(view, partition, at_time).value for partition in partitions}
+        after, topic = _milliseconds(at_time) + 1, view.names.increment
+        ends = {partition: view.reader.offset_at(topic, partition, after) for partition in partitions}
+        return {partition: Moment("increment", end, at_time) for partition, end in ends.items()}
     if at_offset is None:
         return {}
     given = positions_of(at_offset)
     if isinstance(given, int):
-        return dict.fromkeys(partitions, given)
+        given = dict.fromkeys(partitions, given)
     missing = [str(partition) for partition in partitions if partition not in given]
     if missing:
         raise UsageError(f"--at-offset {at_offset}: says nothing of partition {', '.join(missing)}; see --partitions")
-    return {partition: given[partition] for partition in partitions}
+    return {partition: Moment("position", given[partition], str(given[partition])) for partition in partitions}
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or text.isdecimal():
+        raise UsageError(f"--at-time {text}: write a time such as 2026-11-21T17:30:00Z, or use --at-offset")
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

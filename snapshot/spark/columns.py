@@ -28,8 +28,10 @@ from msgspec import inspect
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from holdfast import serde
 from holdfast.errors import UsageError
 from holdfast.serde import Serde
+from holdfast.snapshot.look import typed
 from holdfast.table import Table
 from holdfast.versions import Upcaster
 
@@ -160,10 +162,13 @@ class Columns:
 
     def __init__(self, table: Table[Any, Any]) -> None:
         self.name, self._key, self._value = table.name, table.key_type, table.value_type
+        self._format: Callable[[Any], Serde[Any]] | None = None
+        if isinstance(self._value, serde.Json | serde.MsgPack):  # a decoder does not travel, its type does
+            self._format, self._value = type(self._value), self._value.decode.__self__.type  # type: ignore[attr-defined]
         self._version, self._upcasters = table.version, dict[int, Upcaster](table._upcasters)
 
     def __getstate__(self) -> Mapping[str, Any]:
-        return {name: self.__dict__[name] for name in ("name", "_key", "_value", "_version", "_upcasters")}
+        return {name: self.__dict__[name] for name in ("name", "_key", "_value", "_format", "_version", "_upcasters")}
 
     @cached_property
     def schema(self) -> spark.StructType:
@@ -187,7 +192,10 @@ class Columns:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrow = to_arrow_schema(self.schema)
         table: Table[Any, Any] = Table(
-            key=self._key, value=self._value, version=self._version, upcasters=self._upcasters
+            key=self._key,
+            value=self._format(self._value) if self._format else self._value,
+            version=self._version,
+            upcasters=self._upcasters,
         )
         keys = msgspec.msgpack.Decoder(self._key).decode
         key_kind = kind_of(inspect.type_info(self._key))
@@ -209,3 +217,29 @@ class Columns:
         if field is None:
             return [convert(value) for value in found]
         return [convert(_get(value, 0, field)) for value in found]
+
+
+class Untyped:
+    """As `Columns`, of a table that no code declares: key and value are JSON."""
+
+    schema: Final = spark.StructType(
+        [
+            spark.StructField("partition", spark.IntegerType(), nullable=False),
+            spark.StructField("key", spark.StringType(), nullable=False),
+            spark.StructField("value", spark.StringType()),
+        ]
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow, told = to_arrow_schema(self.schema), typed.Typed()
+        for batch in batches:
+            partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
+            keys = [_json(typed.key(msgspec.msgpack.decode(key))) for key in stored_keys]
+            values = [_json(told.value(self.name, value)) for value in stored]
+            arrays = [
+                pa.array(column, field.type) for column, field in zip((partitions, keys, values), arrow, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -13,38 +16,39 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.config.settings import Settings
-from holdfast.errors import DigestMismatch, PartitionError, UsageError
+from holdfast.errors import DigestMismatch, ToolRefused, UsageError
 from holdfast.ports import Reader
 from holdfast.snapshot import digest
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.look import fulls, past
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.spark import plan as planning
-from holdfast.snapshot.spark import source
-from holdfast.snapshot.spark.columns import Columns
+from holdfast.snapshot.spark import fold as folding
+from holdfast.snapshot.spark import moment, source
+from holdfast.snapshot.spark.columns import Columns, Untyped
+from holdfast.snapshot.spark.moment import LATEST, Moment, OutOfReach
 from holdfast.snapshot.spark.plan import Plan
-from holdfast.snapshot.spark.source import Fold, JobFailed, collect, state_at
+from holdfast.snapshot.spark.source import Fold, JobFailed, collect, judge, state_at
+from holdfast.snapshot.spark.unpack import REPORT
 from holdfast.table import Table
 from holdfast.version import __version__
 
 Form = Literal["parquet", "jsonl"]
-#: written last: a directory without it is no whole export
+#: what it is an export of
 SUMMARY: Final = "export.json"
+#: Spark's own format cuts them off
+_MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 class Exported(msgspec.Struct, frozen=True):
     """One partition: where its state really is, which may be before what was asked for."""
 
     partition: int
-    asked: int | None
+    asked: str
     position: int
     n: int
     keys: int
     digest: str
     lineage: str
-    #: of who wrote the mark: milliseconds since 1970
-    time: int
+    #: when Kafka took the mark in (LogAppendTime)
+    time: str
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,128 +69,148 @@ def export(
     settings: Settings,
     reader: Reader,
     places: Sequence[Place],
-    positions: Mapping[int, int],
+    moments: Mapping[int, Moment],
     tables: Sequence[Table[Any, Any]],
     to: Path,
     form: Form = "parquet",
 ) -> Export:
-    """Write each table to `to`/TABLE, prove the state first, count the rows after.
+    """Prove the state, write each table to `to`/TABLE, count the rows. `to` appears as a whole or not at all.
 
-    `positions`: partition -> the position of the input not to go beyond; absent: the newest state. Rounds down to a
-    mark with a delta. Reads the topics once for the proof and once more for each table.
+    `moments`: partition -> the moment not to go beyond; absent: the newest state. Rounds down to a mark with a delta.
+    The topics are read once. A table of the state that is not among `tables` has JSON for key and value.
 
-    :raises UsageError: `to` is not empty, or a position is not kept: the message says which ones are.
+    :raises UsageError: `to` is not empty. :raises ToolRefused: a moment is not kept: the message says which ones are.
     :raises DigestMismatch: what Spark folds is not what the worker wrote. :raises JobFailed: Spark failed.
     """
+    fresh(to)
+    spark.conf.set("spark.sql.caseSensitive", "true")  # fields may differ in nothing else
+    spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
+    damaged: dict[int, set[int]] = {place.partition: set() for place in places}
+    while True:
+        plans = plan(reader, places, moments, damaged)
+        fold = state_at(spark, settings, plans)
+        with fold.kept(), _beside(to) as work:
+            held = _proven(fold, damaged)
+            if held is None:
+                continue
+            columns = _columns(tables, held)
+            rows = {each.name: _write(spark, fold, each, work / each.name, form) for each in columns}
+            if {name: count for name, count in rows.items() if count} != held:
+                raise ToolRefused(f"the files hold {rows} rows, the state {held} keys; nothing was kept of them")
+            done = Export(
+                service=places[0].names.group,
+                input=places[0].input,
+                format=form,
+                partitions=[_exported(reader, each, moments) for each in plans],
+                tables={
+                    each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns
+                },
+                rows=rows,
+                made=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            (work / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
+            _publish(work, to)
+            return done
+
+
+def plan(
+    reader: Reader,
+    places: Sequence[Place],
+    moments: Mapping[int, Moment],
+    damaged: Mapping[int, Collection[int]] | None = None,
+) -> list[Plan]:
+    """Where each state is; needs no Spark, and so tells at once what is not there.
+
+    :raises ToolRefused: some moments are older than what is kept; the message tells what is, of each partition.
+    """
+    plans, missing = [], []
+    for place in places:
+        wanted = moments.get(place.partition, LATEST)
+        try:
+            plans.append(moment.plan(reader, place, wanted, (damaged or {}).get(place.partition, ())))
+        except OutOfReach as error:
+            missing.append(str(error))
+    if missing:
+        raise ToolRefused("; ".join(missing))
+    return plans
+
+
+def fresh(to: Path) -> None:
+    """:raises UsageError: there is something already."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise UsageError(f"{to} is not empty; name a new directory for each export")
-    plans, fold = _proven(spark, settings, reader, places, positions)
-    to.mkdir(parents=True, exist_ok=True)
-    spark.conf.set("spark.sql.caseSensitive", "true")  # fields may differ in nothing else
-    columns = [Columns(table) for table in tables]
-    rows = {each.name: _write(spark, fold, each, to.resolve() / each.name, form) for each in columns}
-    wanted = sum(each.goal.mark.keys for each in plans)
-    if sum(rows.values()) != wanted:
-        raise UsageError(
-            f"{to} holds {sum(rows.values())} rows, the marks tell of {wanted} keys: does this code declare all tables?"
-        )
-    done = Export(
-        service=places[0].names.group,
-        input=places[0].input,
-        format=form,
-        partitions=[_exported(each, positions) for each in plans],
-        tables={each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns},
-        rows=rows,
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    (to / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
-    return done
 
 
-def _exported(plan: Plan, positions: Mapping[int, int]) -> Exported:
-    mark = plan.goal.mark
+@contextmanager
+def _beside(to: Path) -> Iterator[Path]:
+    """A directory beside `to`, to be renamed; gone afterwards, whatever happens."""
+    place = to.absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    work = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}"
+    work.mkdir()
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _publish(work: Path, to: Path) -> None:
+    try:
+        work.rename(to.absolute())
+    except OSError as error:
+        raise ToolRefused(f"{to} cannot be put in place: {error}; nothing was kept") from error
+
+
+def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list[Columns | Untyped]:
+    known = {table.name: Columns(table) for table in tables}
+    others = [Untyped(name) for name in sorted(held) if name not in known]
+    for each in others:
+        if not each.name.isidentifier():
+            raise ToolRefused(f"table {each.name!r} cannot be exported: its name is no directory's")
+    return [*known.values(), *others]
+
+
+def _exported(reader: Reader, plan: Plan, moments: Mapping[int, Moment]) -> Exported:
+    mark, place = plan.goal.mark, plan.place
     return Exported(
         plan.partition,
-        positions.get(plan.partition),
-        mark.positions[plan.place.input],
+        moments.get(plan.partition, LATEST).asked,
+        mark.positions[place.input],
         mark.n,
         mark.keys,
         digest.show(mark.digest),
         mark.lineage,
-        mark.time,
+        moment.told_time(moment.time_of(reader, place, plan.goal)),
     )
 
 
-def _proven(
-    spark: SparkSession,
-    settings: Settings,
-    reader: Reader,
-    places: Sequence[Place],
-    positions: Mapping[int, int],
-) -> tuple[list[Plan], Fold]:
-    """Plans whose fold has the digest of its mark; a base that turns out damaged is left for an older one."""
-    damaged: dict[int, set[int]] = {place.partition: set() for place in places}
-    while True:
-        plans = [_plan(reader, place, positions.get(place.partition), damaged[place.partition]) for place in places]
-        fold = state_at(spark, settings, plans)
-        wrong = {partition: finding for partition, finding in fold.check().items() if finding}
-        if not wrong:
-            return plans, fold
-        for plan in plans:
-            finding = wrong.get(plan.partition, "")
-            if not finding:
-                continue
-            if plan.base is None or not finding.startswith(f"full@{plan.base.offset}:"):
-                raise _refused(reader, plan, finding, positions.get(plan.partition))
-            damaged[plan.partition].add(plan.base.offset)
+def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | None:
+    """Table -> keys, of a fold that has the digests of its marks; None when a base turned out damaged: plan anew.
+
+    :raises DigestMismatch: another base would not help.
+    """
+    rows = collect(folding.sums_of(fold.chunks))
+    wrong = {partition: finding for partition, finding in judge(fold.plans.values(), rows).items() if finding}
+    for partition, finding in wrong.items():
+        plan = fold.plans[partition]
+        if plan.base is None or not finding.startswith(f"full@{plan.base.offset}:"):
+            raise DigestMismatch(
+                f"the state cannot be proven: {finding}; `holdfast snapshot verify` tells where it begins to differ",
+                topic=plan.place.input,
+                partition=partition,
+                position=plan.goal.mark.positions[plan.place.input],
+            )
+        damaged[partition].add(plan.base.offset)
+    if wrong:
+        return None
+    held: dict[str, int] = {}
+    for row in rows:
+        if row["table"] != REPORT:
+            held[row["table"]] = held.get(row["table"], 0) + row["keys"]
+    return held
 
 
-def _plan(reader: Reader, place: Place, position: int | None, damaged: set[int]) -> Plan:
-    def inside(mark: Mark) -> bool:
-        return position is None or mark.positions[place.input] <= position
-
-    try:
-        return planning.make(reader, place, None if position is None else inside, damaged)
-    except PartitionError as error:
-        if position is None:
-            raise
-        raise UsageError(
-            f"{place.input}[{place.partition}]: {position} is not kept: {_reach(reader, place)}"
-        ) from error
-
-
-def _refused(reader: Reader, plan: Plan, finding: str, position: int | None) -> Exception:
-    place = plan.place
-    if plan.base is None and position is not None:
-        return UsageError(
-            f"{place.input}[{plan.partition}]: {position} is not kept: {_reach(reader, place)} ({finding})"
-        )
-    return DigestMismatch(
-        f"the state cannot be proven: {finding}; `holdfast snapshot verify` tells where it begins to differ",
-        topic=place.input,
-        partition=plan.partition,
-        position=plan.goal.mark.positions[place.input],
-    )
-
-
-def _reach(reader: Reader, place: Place) -> str:
-    """Which positions have a state."""
-    last = last_mark(reader, place.names.increment, place.partition)
-    assert last is not None
-    kept = [
-        each.manifest.positions[place.input]
-        for each in fulls.find(reader, place, last)
-        if each.manifest is not None and not each.finding
-    ]
-    first = next(past.increments(reader, place), None)
-    if first is not None and (first.mark.n == 0 or first.adopt is not None):
-        kept.append(first.mark.positions[place.input])
-    if not kept:
-        return "no usable full is there, and the deltas do not begin with the first"
-    return f"the positions that have a state are {min(kept)} to {last.positions[place.input]}"
-
-
-def _write(spark: SparkSession, fold: Fold, columns: Columns, to: Path, form: Form) -> int:
+def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path, form: Form) -> int:
     """Write one table; how many rows are in the files."""
     rows = fold.state.where(F.col("table") == columns.name).select("partition", "key", "value")
     typed = rows.mapInArrow(columns, columns.schema)
@@ -194,13 +218,13 @@ def _write(spark: SparkSession, fold: Fold, columns: Columns, to: Path, form: Fo
         if form == "parquet":
             typed.write.parquet(f"file://{to}")
         else:
-            typed.write.json(f"file://{to}", ignoreNullFields=False)
+            typed.write.json(f"file://{to}", ignoreNullFields=False, timestampFormat=_MICROSECONDS)
     except PySparkException as error:
         raise JobFailed(f"the Spark job failed: {source._cause(str(error))}") from error
     return _count(spark, columns, to, form)
 
 
-def _count(spark: SparkSession, columns: Columns, to: Path, form: Form) -> int:
+def _count(spark: SparkSession, columns: Columns | Untyped, to: Path, form: Form) -> int:
     read = spark.read.schema(columns.schema)
     found: DataFrame = read.parquet(f"file://{to}") if form == "parquet" else read.json(f"file://{to}")
     (row,) = collect(found.agg(F.count("partition").alias("rows")))

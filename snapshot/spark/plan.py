@@ -49,8 +49,11 @@ class Plan(msgspec.Struct, frozen=True):
         return manifest is not None and manifest.first == manifest.through == self.goal.mark.n
 
 
-def make(reader: Reader, place: Place, upto: Upto | None = None, damaged: Collection[int] = ()) -> Plan:
-    """Plan the newest state, or the newest one that is not after `upto`. `damaged` names manifests not to use.
+def make(
+    reader: Reader, place: Place, upto: Upto | None = None, damaged: Collection[int] = (), before: int | None = None
+) -> Plan:
+    """Plan the newest state, or the newest one that is not after `upto`, or whose mark lies below offset `before` of
+    the increment topic. `damaged` names manifests not to use.
 
     `reader` ends at the last stable offset, so a worker may go on meanwhile.
 
@@ -61,7 +64,7 @@ def make(reader: Reader, place: Place, upto: Upto | None = None, damaged: Collec
         if last is None:
             raise _lost(place, "holds no mark")
         place.check(last)
-        end = None if upto is None else discover.end_of(reader, place, upto)
+        end = before if upto is None else discover.end_of(reader, place, upto)
         goal = discover.newest_mark(reader, place, lambda mark: mark.delta, end)
         if goal is None:
             raise _lost(place, _nothing_to_fold(reader, place, last, upto))

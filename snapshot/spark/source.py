@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -124,6 +126,15 @@ class Fold:
             added = self._spark.createDataFrame([*born], FOLDED).coalesce(1)
             rows = rows.union(added.sortWithinPartitions("partition", "bucket", "table", "key"))
         return folding.chunks(rows, self._settings.snapshot.chunk_bytes)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Within it the folded state stays on the executors' disks once it is computed: for several looks at it."""
+        self._folded.persist(StorageLevel.DISK_ONLY)
+        try:
+            yield
+        finally:
+            self._folded.unpersist(blocking=True)
 
     def check(self) -> dict[int, str]:
         """Fold, and compare with the marks' digests: partition -> what differs, '' where the state is proven.

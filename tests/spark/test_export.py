@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import pytest
+from tests.golden import bank_v1, bank_v2
 from tests.system.apps.tally import Event, Tally, Total
 from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import Row, digest_of, read_all
 
-from holdfast import Table
-from holdfast.errors import UsageError
+from holdfast import Table, serde
+from holdfast.errors import ToolRefused, UsageError
 from holdfast.ops.looking import Looking, looking
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ def read(directory: Path, form: str) -> dict[int, dict[str, Total]]:
 def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
 ) -> None:
-    from holdfast.snapshot.spark.export import Form, export
+    from holdfast.snapshot.spark.export import Form, export, plan
+    from holdfast.snapshot.spark.moment import Moment, time_of
 
     for _ in range(2):
         with Local(staged, HOLDFAST_COMMIT__MAX_RECORDS="50"):
@@ -78,7 +81,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
             staged.settings(),
             view.reader,
             view.places(None),
-            positions,
+            {p: Moment("position", asked, str(asked)) for p, asked in positions.items()},
             [Tally.totals],
             tmp_path / name,
             form,
@@ -93,6 +96,23 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
         assert msgspec.json.decode((tmp_path / name / "export.json").read_bytes())["partitions"]
     restored = {p: dict(staged.snapshots.restored(p).state.tables["totals"].items()) for p in rows}
     assert read(tmp_path / "latest" / "totals", "jsonl") == restored
+    export(spark, staged.settings(), view.reader, view.places(None), {}, [], tmp_path / "untyped", "jsonl")
+    lines = [
+        json.loads(line) for file in tmp_path.glob("untyped/totals/*.json") for line in file.read_text().splitlines()
+    ]
+    untyped = {
+        p: {json.loads(line["key"]): json.loads(line["value"]) for line in lines if line["partition"] == p}
+        for p in restored
+    }
+    assert untyped == {p: {k: msgspec.to_builtins(total) for k, total in each.items()} for p, each in restored.items()}
+    for planned in plan(view.reader, view.places(None), {p: Moment("position", middle[p]) for p in rows}):
+        taken_in, topic = time_of(view.reader, planned.place, planned.goal), staged.names.increment
+        by_time = [
+            plan(view.reader, [planned.place], {planned.partition: Moment("increment", offset)})[0].goal.mark.n
+            for offset in (view.reader.offset_at(topic, planned.partition, taken_in + more) for more in (0, 1))
+        ]
+        assert by_time[0] < planned.goal.mark.n <= by_time[1], "a time takes the marks that Kafka had by then"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left beside the exports"
     with pytest.raises(UsageError, match="is not empty"):
         export(spark, staged.settings(), view.reader, view.places(None), {}, [Tally.totals], tmp_path / "latest")
 
@@ -101,16 +121,20 @@ def test_a_position_that_is_not_kept_is_told_with_those_that_are(
     spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
 ) -> None:
     from holdfast.snapshot.spark.export import export
+    from holdfast.snapshot.spark.moment import Moment
 
     for _ in range(3):
         with Local(staged, HOLDFAST_SNAPSHOT__KEEP="1"):
             staged.feed(300)
             staged.await_all()
-    place = view.place(0)
     assert view.reader.bounds(staged.names.increment, 0)[0] > 0, "the test is about a truncated head"
-    end = len(read_all(staged.servers, staged.names.input)[0])
-    with pytest.raises(UsageError, match=rf"\[0\]: 3 is not kept: the positions that have a state are \d+ to {end}"):
-        export(spark, staged.settings(), view.reader, [place], {0: 3}, [Tally.totals], tmp_path / "early")
+    ends = {p: len(rows) for p, rows in read_all(staged.servers, staged.names.input).items()}
+    early, places = Moment("position", 3, "3"), view.places(None)
+    with pytest.raises(ToolRefused) as refused:
+        export(spark, staged.settings(), view.reader, places, {0: early, 1: early}, [Tally.totals], tmp_path / "early")
+    for p, end in ends.items():
+        told = rf"\[{p}\]: no state that old is kept. There are positions \d+ to {end} "
+        assert re.search(told, str(refused.value))
     assert not (tmp_path / "early").exists()
 
 
@@ -206,3 +230,28 @@ def test_each_type_has_its_column() -> None:
     )
     with pytest.raises(UsageError, match="a value does not fit its column"):
         list(Columns(plain)(iter([batch])))
+
+
+def upcast(old: bank_v1.Account) -> bank_v1.Account:
+    return bank_v1.Account(old.cents * 10, old.moves)
+
+
+def test_what_travels_to_an_executor_reads_older_versions_and_serdes() -> None:
+    import pyarrow as pa
+    from pyspark import cloudpickle
+
+    from holdfast.snapshot.spark.columns import Columns
+
+    def row(table: Table[Any, Any], stored: bytes) -> dict[str, Any]:
+        columns = cloudpickle.loads(cloudpickle.dumps(Columns(table)))  # type: ignore[no-untyped-call]
+        data = [pa.array([0], pa.int32()), pa.array([msgspec.msgpack.encode("k")]), pa.array([stored])]
+        made: dict[str, Any] = next(columns(iter([pa.record_batch(data, names=["p", "k", "v"])]))).to_pylist()[0]
+        return made
+
+    old = msgspec.msgpack.encode(bank_v1.Account(1234, 2))
+    new = {"whole": 12, "hundredths": 34, "currency": "EUR", "entries": 2}
+    assert row(bank_v2.Bank.accounts, old) == {"partition": 0, "key": "k"} | new
+    json_table: Table[str, Any] = Table(key=str, value=serde.Json(bank_v1.Account))
+    assert row(json_table, b'{"cents":5,"moves":1}') == {"partition": 0, "key": "k", "cents": 5, "moves": 1}
+    versioned: Table[str, Any] = Table(key=str, value=serde.Json(bank_v1.Account), version=2, upcasters={1: upcast})
+    assert row(versioned, b'{"cents":5,"moves":1}')["cents"] == 50
