@@ -11,6 +11,7 @@ import msgspec
 import typer
 from rich import box
 from rich.console import Console
+from rich.table import Column
 from rich.table import Table as Grid
 
 from holdfast.errors import StartError, UsageError
@@ -101,11 +102,19 @@ def export(
         show.print_json(msgspec.to_builtins(done))
         return
     grid = Grid(
-        "partition", "asked", "position", "transaction", "time", "keys", "digest", box=box.SIMPLE_HEAD, pad_edge=False
+        "partition",
+        "asked",
+        "position",
+        "transaction",
+        Column("time", no_wrap=True, min_width=24),
+        "keys",
+        "digest",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     for each in done.partitions:
         cells = (str(each.position), str(each.n), each.time, str(each.keys))
-        grid.add_row(str(each.partition), each.asked, *cells, each.digest[:12])
+        grid.add_row(str(each.partition), each.asked, *cells, each.digest[:8])
     Console(highlight=False).print(grid)
     for table, rows in done.rows.items():
         show.tell(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
