@@ -19,7 +19,8 @@ from confluent_kafka import libversion
 from holdfast.dev.jars import DEFAULT_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
-SEED = int(os.environ.get("HOLDFAST_SEED") or random.randrange(1_000_000))
+#: the same in all processes of a run
+SEED = int(os.environ.get("HOLDFAST_SEED") or os.environ.setdefault("PYTEST_SEED", str(random.randrange(1_000_000))))
 _figures: list[dict[str, object]] = []
 
 

@@ -64,7 +64,16 @@ class KafkaGroupConsumer:
             self._consumer.resume(self._places(partitions))
 
     def seek(self, partition: int, offset: int) -> None:
-        self._consumer.seek(TopicPartition(self._topic, partition, offset))
+        place = TopicPartition(self._topic, partition, offset)
+        try:
+            self._consumer.seek(place)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise translate(error) from error
+            # A fetch slipped out before the pause, from offset 0 of an input whose beginning is gone: the fetcher has
+            # given up, and only a new one goes on.
+            self._consumer.incremental_unassign([place])
+            self._consumer.incremental_assign([place])
 
     def membership(self) -> tuple[Any, str]:
         return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""

@@ -35,6 +35,8 @@ PARTITIONS = 4
 CALM, RUSH, NIGHT = 0.15, 0.60, 0.10
 """Shares of the trades that come in at PACE first, then flat out; the kill falls into the rush. While the snapshots are
 compacted and the dead process comes back they come in at NIGHT_PACE; the rest: at PACE."""
+NO_FULLS = "snapshot.periodic_full=off"
+"""Fulls are left to the compaction, and to the stop."""
 PACE = 7_500
 """Trades a second when the market is calm."""
 NIGHT_PACE = 1_000
@@ -50,7 +52,8 @@ class Demo:
         self.market = keyed(trades(records, seed=seed))
         self.progress = Progress(servers, group="clearing", topic="trades")
         self.workers = [
-            ServiceProcess(TARGET, servers, directory, name, "--config", CONFIG) for name in ("alpha", "beta")
+            ServiceProcess(TARGET, servers, directory, name, "--config", CONFIG, "--set", NO_FULLS)
+            for name in ("alpha", "beta")
         ]
 
     def play(self) -> bool:
@@ -80,7 +83,7 @@ class Demo:
         self.report.step("live", f"two processes, partitions by process: {shares}")
 
     def open_market(self) -> None:
-        """Some seconds of calm trading: every partition gets its first full snapshot."""
+        """Some seconds of calm trading."""
         calm = int(self.records * CALM)
         with self._feeding(calm, PACE):
             self.report.step("open", f"{calm:,} trades at {PACE:,} a second")
@@ -114,7 +117,7 @@ class Demo:
             victim.start()
             self._wait(lambda: len(victim.live()) == PARTITIONS // 2, f"{victim.name} live again")
         moved = sorted(victim.live())
-        source = "the compaction's fulls" if made else "the workers' own fulls"
+        source = "the compaction's fulls" if made else "deltas alone"
         self.report.step("back", f"{victim.name} is live on {moved}, restored from {source}")
         rows = [takeover(partition, victim.events(), began) for partition in moved]
         self.report.takeovers(f"taken over by {victim.name}, seconds after its start", rows)
