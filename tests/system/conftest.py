@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -48,9 +48,20 @@ def broker() -> Iterator[Cluster]:
         yield cluster
 
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember a failure, so that what ends later can tell of it."""
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
 @pytest.fixture
-def stages(broker: Cluster, tmp_path: Path) -> Iterator[StageFactory]:
-    """A factory of stages, each with a directory and names of its own."""
+def stages(broker: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StageFactory]:
+    """A factory of stages, each with a directory and names of its own; after a failure their processes' logs."""
     made: list[Stage] = []
 
     def stage(partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage:
@@ -61,6 +72,8 @@ def stages(broker: Cluster, tmp_path: Path) -> Iterator[StageFactory]:
 
     yield stage
     for each in made:
+        if request.node.stash.get(FAILED, False):
+            each.tell()
         each.close()
 
 

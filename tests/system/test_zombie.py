@@ -28,9 +28,8 @@ def test_a_zombie_commits_nothing_and_does_not_fence_back(stage: Stage, protocol
     before = stage.verify()
 
     zombie.signal(signal.SIGCONT)
-    # Whoever hears of the loss while its commit is under way ends without waiting for the refusal.
+    # Which of the two tells who was faster: the broker that refuses the commit, or the group that tells of the loss.
     zombie.await_that(lambda: ended(zombie.events("fenced_away", "aborted")) == {0, 1, 2, 3}, "the zombie's end")
-    assert zombie.events("fenced_away")
     stage.feed(1000)
     stage.await_all()
     after = stage.verify()
