@@ -5,7 +5,8 @@ HoldfastError
 │   └── MutatedInPlace         a table value was changed without put()
 ├── StartError                 the service cannot start: change the set-up
 │   ├── TopicMissing           a topic is absent: `holdfast topics create`
-│   └── TopicMismatch          a topic differs from what the service needs
+│   ├── TopicMismatch          a topic differs from what the service needs
+│   └── AccessRefused          the brokers refuse the login, or a right is missing
 ├── ToolRefused                a tool will not do it as things are; nothing was changed
 ├── PartitionError             one partition stops, the others stay live
 │   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
@@ -66,6 +67,10 @@ class TopicMissing(StartError):
 
 class TopicMismatch(StartError):
     """A topic exists with other settings than the service needs."""
+
+
+class AccessRefused(StartError):
+    """The brokers answer, and refuse us: a wrong login, or a right that is missing."""
 
 
 class ToolRefused(HoldfastError):

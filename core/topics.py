@@ -10,7 +10,15 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing, UsageError
+from holdfast.errors import (
+    AccessRefused,
+    KafkaTrouble,
+    Misconfigured,
+    StartError,
+    TopicMismatch,
+    TopicMissing,
+    UsageError,
+)
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.stable import StableReader
@@ -44,7 +52,7 @@ def reaching(settings: Settings) -> Iterator[None]:
     try:
         yield
     except Misconfigured as error:
-        raise StartError(
+        raise AccessRefused(
             f"the brokers at {servers} refuse us ({error}): check kafka.security and our rights"
         ) from error
     except KafkaTrouble as error:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.errors import CompactionBusy, StartError
+from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.target import (
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from holdfast.compaction import Outcome
 
 #: another run has the lock
-_BUSY: Final = 3
 
 
 def compact(
@@ -100,7 +100,7 @@ def compact(
             outcomes = run.run(spark, chosen)
     except CompactionBusy as error:
         show.complain(str(error))
-        raise typer.Exit(_BUSY) from error
+        raise typer.Exit(Answer.NOTHING_RUNS) from error
     except Exception:
         figures.failed()
         raise

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from holdfast.dev import daemon
 from holdfast.dev.jars import DEFAULT_VERSION
+from holdfast.exits import Answer
 
 app = typer.Typer(help="A real Kafka on this machine, for development.", no_args_is_help=True)
 
@@ -40,7 +41,10 @@ def up(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start brokers, wait until an admin client can list topics, and leave them running."""
+    """Start brokers, wait until an admin client can list topics, and leave them running.
+
+    holdfast dev up --brokers 3
+    """
     place = directory or daemon.default_directory()
     port = port or daemon.remembered_port(place) or 9092
     seen = daemon.up(place, int(brokers), port, kafka_version, _tell)
@@ -49,10 +53,15 @@ def up(
 
 @app.command()
 def status(directory: Directory = None, as_json: AsJson = False) -> None:
-    """Show the brokers. Exit code 0: all answer; 1: some do not; 3: none runs."""
+    """Show the brokers.
+
+    holdfast dev status
+
+    Exit code 0: all answer; 1: some do not; 3: none runs.
+    """
     seen = daemon.status(directory or daemon.default_directory())
     _show(seen, as_json)
-    raise typer.Exit(0 if seen.ready else 1 if seen.running else 3)
+    raise typer.Exit(Answer.YES if seen.ready else Answer.NO if seen.running else Answer.NOTHING_RUNS)
 
 
 @app.command()
@@ -61,7 +70,10 @@ def down(
     delete: Annotated[bool, typer.Option("--delete", help="Remove the data too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the brokers that `dev up` started; their data stays for the next `dev up`."""
+    """Stop the brokers that `dev up` started; their data stays for the next `dev up`.
+
+    holdfast dev down --delete
+    """
     place = directory or daemon.default_directory()
     pids = daemon.down(place, delete=delete)
     if as_json:

@@ -17,6 +17,7 @@ def main() -> None:
     if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
         sys.exit("holdfast: the command line needs an extra: pip install 'holdfast[cli]'")
     from holdfast.errors import HoldfastError
+    from holdfast.exits import Answer
     from holdfast.ops.cli.main import app
 
     try:
@@ -24,7 +25,7 @@ def main() -> None:
     except HoldfastError as error:
         sys.exit(f"holdfast: {error}")
     except KeyboardInterrupt:
-        sys.exit(130)  # as a shell reports SIGINT
+        sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from enum import IntEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, PartitionError
+from holdfast.errors import HoldfastError
+from holdfast.exits import Exit, exit_of
 from holdfast.observe import Log
 from holdfast.ops.cli import early, show
 from holdfast.ops.cli.bars import Bars
@@ -22,15 +22,7 @@ from holdfast.service import Service
 
 #: how long a child of --reload may take beyond service.stop_timeout before it is killed
 _GRACE = 5.0
-
-
-class Exit(IntEnum):
-    """What the process ends with; 2 is typer's, for a wrong command line."""
-
-    STOPPED = 0
-    ERROR = 1
-    #: a partition failed, and failure.on_partition_failure = "exit"
-    PARTITION_FAILED = 3
+_JSON_LINES = ["log.format=json"]
 
 
 def run(
@@ -43,19 +35,22 @@ def run(
         bool,
         typer.Option("--reload", help="For development: start again when a .py or .toml file here changes."),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines, on a terminal too.")] = False,
 ) -> None:
     """Run a service until SIGTERM or SIGINT, logging to standard error.
 
     holdfast run examples.clearing.app:service -c examples/clearing/clearing.toml
 
     Exit code 0: stopped in good order; 1: an error, told in one line;
-    3: a partition failed, with failure.on_partition_failure = "exit".
+    3: a partition failed, with failure.on_partition_failure = "exit";
+    5: something is wrong or missing that no new start gets over.
+    docs/cli.md has all of them.
     """
     try:
-        settings = load_settings(config, overrides, secrets_dir, profile)
+        settings = load_settings(config, [*(overrides or ()), *(_JSON_LINES if as_json else ())], secrets_dir, profile)
     except HoldfastError as error:
         show.complain(f"{type(error).__name__}: {error}")
-        raise typer.Exit(Exit.ERROR) from error
+        raise typer.Exit(exit_of(error)) from error
     configure_logging(settings.log)
     if reload:
         raise typer.Exit(_reload(settings, [path.absolute() for path in (config,) if path is not None]))
@@ -76,10 +71,8 @@ def _serve(target: str, settings: Settings) -> Exit:
         finally:
             early.ignore()
             control.close()
-    except PartitionError as error:
-        return _ended(error, settings, Exit.PARTITION_FAILED)
     except HoldfastError as error:
-        return _ended(error, settings, Exit.ERROR)
+        return _ended(error, settings, exit_of(error))
     except Exception as error:  # noqa: BLE001 - a bug, in the handler's module or in ours: logged with its traceback
         Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
         return Exit.ERROR

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.snapshot_show import print_rows
@@ -62,7 +63,8 @@ def diff(
     else:
         for each in told:
             _print(each)
-    raise typer.Exit(4 if any(each["added"] + each["changed"] + each["removed"] for each in told) else 0)
+    different = any(each["added"] + each["changed"] + each["removed"] for each in told)
+    raise typer.Exit(Answer.DIFFERENT if different else Answer.YES)
 
 
 def _compared(partition: int, old: At, new: At, types: Typed, limit: int) -> dict[str, Any]:
@@ -144,7 +146,7 @@ def history(
         show.complain(
             f"no kept delta wrote {key!r} in {where}; `holdfast snapshot show --key {key}` tells whether it is there"
         )
-        raise typer.Exit(4)
+        raise typer.Exit(Answer.DIFFERENT)
 
 
 def _change(partition: int, each: Change, types: Typed) -> dict[str, Any]:

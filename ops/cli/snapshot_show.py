@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.errors import UsageError
+from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.snapshot_list import age, brief
@@ -81,7 +82,7 @@ def show_(
             _print(each, rows > 0 or key is not None)
     if key is not None and not any(each["rows"] for each in told):
         show.complain(f"{key!r} is in no table at {at}; `holdfast snapshot history {key}` tells whether it ever was")
-        raise typer.Exit(4)
+        raise typer.Exit(Answer.DIFFERENT)
 
 
 def _told(found: At, partition: int, types: Typed, rows: int, key: str | None, table: str | None) -> dict[str, Any]:

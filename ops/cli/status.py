@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.exits import Answer
 from holdfast.ops import processes
 from holdfast.ops.cli import show
 from holdfast.ops.cli.bars import figures
@@ -35,11 +36,11 @@ def status(
         show.print_json([_as_json(each) for each in found])
     if not found:
         show.complain(processes.none_found(service))
-        raise typer.Exit(3)
+        raise typer.Exit(Answer.NOTHING_RUNS)
     if not as_json:
         for each in found:
             _show(each)
-    raise typer.Exit(0 if all(_is_well(each) for each in found) else 1)
+    raise typer.Exit(Answer.YES if all(_is_well(each) for each in found) else Answer.NO)
 
 
 def _as_json(found: Found) -> dict[str, Any]:

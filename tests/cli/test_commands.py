@@ -61,7 +61,7 @@ def test_an_unknown_setting_is_named_with_its_origin_and_the_nearest(holdfast: C
 
     done = holdfast.run("run", "app:service", "--config", "app.toml")
 
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert done.stderr == (
         "holdfast: SettingsError: setting commit.intervall (app.toml:2): unknown setting; "
         "did you mean commit.interval?\n"
@@ -142,10 +142,10 @@ def test_a_module_that_fails_on_import_names_the_line(
 def test_a_wrong_module_is_one_line_of_the_log(holdfast: Commands) -> None:
     done = holdfast.run("run", "absent:service")
 
-    assert done.returncode == 1
+    assert done.returncode == 5
     (line,) = done.stderr.splitlines()
     told = json.loads(line)
-    assert (told["event"], told["error"], told["exit_code"]) == ("stopped", "UsageError", 1)
+    assert (told["event"], told["error"], told["exit_code"]) == ("stopped", "UsageError", 5)
     assert "there is no module 'absent'" in told["cause"]
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_module_is_one_line_of_the_log(holdfast: Commands) -> None:
 def test_for_people_it_is_a_sentence(holdfast: Commands) -> None:
     done = holdfast.run("run", "absent:service", "--set", "log.format=console")
 
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert done.stderr.startswith("holdfast: UsageError: there is no module 'absent' in ")
     assert done.stderr.count("\n") == 1
 

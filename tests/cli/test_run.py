@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 def test_without_topics_it_ends_with_one_line_that_names_the_command(on_kafka: Commands) -> None:
     done = on_kafka.run("run", "app:service")
 
-    assert done.returncode == 1
+    assert done.returncode == 5
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["level"], last["error"]) == ("stopped", "error", "TopicMissing")
     assert f"`holdfast topics create --name {on_kafka.name} --input {on_kafka.name}.in" in last["cause"]

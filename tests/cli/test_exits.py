@@ -1,0 +1,45 @@
+"""Exit codes: one place declares them, the page has a row for each, an error has the code that fits it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.config.errors import Problem, SettingsError
+from holdfast.errors import AccessRefused, HandlerFailed, HoldfastError, StartError, TopicMissing, UsageError
+from holdfast.exits import ANSWERS, MEANINGS, Answer, Exit, exit_of
+
+
+def test_the_page_has_a_row_for_each_code(root: Path) -> None:
+    page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
+
+    wanted = [(str(code.value), f"{text} | {'yes' if again else 'no'}") for code, (text, again) in MEANINGS.items()]
+    wanted += [(str(code.value), text) for code, text in ANSWERS.items()]
+    assert rows == wanted
+
+
+def test_every_code_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(Exit)
+    assert set(ANSWERS) == set(Answer)
+    assert [int(each) for each in (Exit.STOPPED, Exit.ERROR, Exit.USAGE)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, Exit.STOPPED),
+        (HandlerFailed("odd lot"), Exit.PARTITION_FAILED),
+        (UsageError("no module"), Exit.CONFIGURATION),
+        (SettingsError(Problem(key="commit.x", cause="unknown")), Exit.CONFIGURATION),
+        (TopicMissing("trades"), Exit.CONFIGURATION),
+        (AccessRefused("SASL"), Exit.CONFIGURATION),
+        (StartError("the brokers do not answer"), Exit.ERROR),
+        (HoldfastError("?"), Exit.ERROR),
+        (ZeroDivisionError(), Exit.ERROR),
+    ],
+)
+def test_an_error_has_the_code_that_fits_it(error: BaseException | None, code: Exit) -> None:
+    assert exit_of(error) is code
