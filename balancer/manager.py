@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Literal, Protocol
 
-from holdfast import observe
+from holdfast import metrics
 from holdfast.balancer.assignment import Assignment, Track, Worker
 from holdfast.balancer.flow import Flow
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, RetentionGap
+from holdfast.meters import ServiceMetrics
 from holdfast.observe import Log
 from holdfast.ports import Clock, GroupConsumer, Membership, Trouble
 from holdfast.record import Message
@@ -48,12 +49,12 @@ class Manager:
         consumer: GroupConsumer,
         workers: Callable[[int, Callable[[Report], None]], Worker],
         settings: Settings,
-        service: str,
+        meters: ServiceMetrics,
         log: Log,
         clock: Clock,
     ) -> None:
         self._consumer, self._workers, self._settings = consumer, workers, settings
-        self._service, self._log, self._clock = service, log, clock
+        self._meters, self._log, self._clock = meters, log, clock
         self._assignment = Assignment()
         self._flow = Flow(settings.flow.high, settings.flow.low)
         self._reports: queue.SimpleQueue[tuple[Track, Report]] = queue.SimpleQueue()
@@ -64,6 +65,8 @@ class Manager:
         self._stop_by = math.inf
         self._stale = False
         self._exits_on_failure = settings.failure.on_partition_failure == "exit"
+        #: monotonic time of the loop's last turn
+        self.turned: float | None = None
         #: the newest word on the group; workers read it
         self.membership = Membership(0, None, "")
         #: the first failure that ends the service, with failure.on_partition_failure = "exit"
@@ -115,7 +118,7 @@ class Manager:
         self._collect()
         if self._stale:
             self._refresh_membership()
-        observe.LOOP_TIME.labels(self._service).set_to_current_time()
+        self.turned = self._clock()
 
     def _dispatch(self, messages: Sequence[Message]) -> None:
         """What belongs to no live stream is dropped: it comes again after the seek (invariant 7)."""
@@ -130,6 +133,8 @@ class Manager:
                 track.hand_over(list(group) if several else messages)
 
     def _apply(self, pause: frozenset[int], resume: frozenset[int]) -> None:
+        for partition in pause:
+            self._meters.service.inc(metrics.PAUSES, 1, str(partition))
         for partitions, paused in ((pause, True), (resume, False)):
             for partition in partitions:
                 self._assignment.tracks[partition].paused = paused
@@ -206,7 +211,7 @@ class Manager:
     # Rebalance callbacks: on the manager thread, inside consume; they must not raise
 
     def on_assign(self, partitions: Sequence[int]) -> None:
-        observe.REBALANCES.labels(self._service, "assigned").inc()
+        self._meters.service.inc(metrics.REBALANCES, 1, "assigned")
         self._log.info("assigned", partitions=sorted(partitions), had=sorted(self._assignment.tracks))
         self._stale = True
         self._consumer.assign(partitions)
@@ -224,7 +229,7 @@ class Manager:
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
         """Waits for the drains, within their budget, and for nothing else (rule T9)."""
-        observe.REBALANCES.labels(self._service, "revoked").inc()
+        self._meters.service.inc(metrics.REBALANCES, 1, "revoked")
         deadline = min(self._clock() + self._settings.group.drain_seconds, self._stop_by)
         self._log.info("revoked", partitions=sorted(partitions))
         try:
@@ -241,7 +246,7 @@ class Manager:
         self._stale = True
 
     def on_lost(self, partitions: Sequence[int]) -> None:
-        observe.REBALANCES.labels(self._service, "lost").inc()
+        self._meters.service.inc(metrics.REBALANCES, 1, "lost")
         self._log.warning("lost", partitions=sorted(partitions))
         for worker in self._assignment.remove(partitions):
             worker.lose()

@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.holdfast_app import settings_of
 from benchmarks.keys import Put, Seen
 from holdfast import Handler, Output, Record, Service, Table
-from holdfast.observe import FULL_PAUSE_SECONDS
+from holdfast.metrics import FULL_PAUSE_SECONDS
 from holdfast.ops.logs import configure_logging
 from holdfast.topics import Topics
 
@@ -58,12 +58,12 @@ def handler_of(output: str, gaps: list[tuple[float, float]] | None) -> type[Hand
     return Keys if gaps is None else Timed
 
 
-def slices() -> list[tuple[float, float]]:
+def slices(service: Service) -> list[tuple[float, float]]:
     """Return (upper bound in seconds, how many) of the slices of fulls, from the metric."""
     bounds: dict[float, float] = {}
-    for metric in FULL_PAUSE_SECONDS.collect():
-        for sample in metric.samples:
-            if sample.name.endswith("_bucket"):
+    for family in service.metrics.collect():
+        for sample in family.samples:
+            if sample.name == f"{FULL_PAUSE_SECONDS.name}_bucket":
                 bound = float(sample.labels["le"])
                 bounds[bound] = bounds.get(bound, 0) + sample.value
     return sorted(bounds.items())
@@ -81,7 +81,7 @@ def main() -> None:
         Topics(service.settings, service.names, [job["output"]]).create("beginning")
     service.run()
     if gaps is not None:
-        Path(job["pauses"]).write_text(json.dumps({"gaps": gaps, "slices": slices()}))
+        Path(job["pauses"]).write_text(json.dumps({"gaps": gaps, "slices": slices(service)}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Every log event and every metric of holdfast, declared once.
+"""Every log event of holdfast, declared once; the metrics are in `holdfast.metrics`.
 
 Nothing is configured at import: a service that embeds holdfast keeps its own logging. `holdfast run` calls
-`configure_logging`; whoever wants metrics reads `REGISTRY`.
+`configure_logging`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Final, Literal, get_args
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 #: What an operator reads of a takeover, in the order of a partition's life, then what can go wrong.
 Event = Literal[
@@ -93,79 +92,3 @@ class Log:
 
     def error(self, event: Event, **fields: object) -> None:
         self._logger.error(event, **fields)
-
-
-REGISTRY: Final = CollectorRegistry()
-_PARTITION: Final = ("service", "partition")
-_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
-
-
-def _counter(name: str, text: str, *labels: str) -> Counter:
-    return Counter(f"holdfast_{name}", text, (*_PARTITION, *labels), registry=REGISTRY)
-
-
-def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    return Gauge(f"holdfast_{name}", text, (*_PARTITION, *labels), registry=REGISTRY)
-
-
-def _seconds(name: str, text: str, *labels: str) -> Histogram:
-    return Histogram(f"holdfast_{name}_seconds", text, (*_PARTITION, *labels), registry=REGISTRY, buckets=_SECONDS)
-
-
-PHASE: Final = _gauge("partition_phase", "1 for the phase the partition is in, 0 for the others.", "phase")
-POSITION: Final = _gauge("position_offset", "Next input offset to read, as committed.")
-RECORDS: Final = _counter("records_processed_total", "Input records whose transaction committed.")
-OUTPUTS: Final = _counter("records_produced_total", "Output records whose transaction committed.")
-TRANSACTIONS: Final = _counter("transactions_total", "Transactions by how they ended.", "outcome")
-COMMIT_SECONDS: Final = _seconds("commit", "From the first byte of the increment to the answer to the commit.")
-TAKEOVER_SECONDS: Final = _seconds("takeover", "Time spent on each step before going live.", "step")
-MAILBOX: Final = _gauge("mailbox_records", "Records between the manager and the partition's thread.")
-KEYS: Final = _gauge("state_keys", "Keys in the partition's tables.")
-INCREMENT_BYTES: Final = _counter("increment_bytes_total", "Bytes of marks and deltas whose transaction committed.")
-FULL_BYTES: Final = _counter("full_bytes_total", "Bytes of the chunks of complete fulls, before compression.")
-FULL_PAUSE_SECONDS: Final = _seconds("full_pause", "How long one slice of a full held up processing.")
-FULL_TIME: Final = _gauge("full_last_success_timestamp_seconds", "When the newest full of this owner was complete.")
-RESTORE_PREDICTED: Final = _gauge("restore_predicted_seconds", "How long a restore of the partition would take now.")
-FAILURES: Final = _counter("partition_failures_total", "Times a partition failed, by error class.", "error")
-EFFECT_FAILURES: Final = _counter("effect_failures_total", "Attempts of side effects that raised.")
-REBALANCES: Final = Counter(
-    "holdfast_rebalances_total", "Rebalance callbacks by kind.", ("service", "kind"), registry=REGISTRY
-)
-LOOP_TIME: Final = Gauge(
-    "holdfast_loop_heartbeat_timestamp_seconds",
-    "Last turn of the manager's loop.",
-    ("service",),
-    registry=REGISTRY,
-)
-
-
-class PartitionMetrics:
-    """The metrics of one partition, bound once: per batch or commit, never per record."""
-
-    def __init__(self, service: str, partition: int) -> None:
-        self._labels = (service, str(partition))
-        self.position = POSITION.labels(*self._labels)
-        self.records = RECORDS.labels(*self._labels)
-        self.outputs = OUTPUTS.labels(*self._labels)
-        self.commit_seconds = COMMIT_SECONDS.labels(*self._labels)
-        self.mailbox = MAILBOX.labels(*self._labels)
-        self.keys = KEYS.labels(*self._labels)
-        self.increment_bytes = INCREMENT_BYTES.labels(*self._labels)
-        self.full_bytes = FULL_BYTES.labels(*self._labels)
-        self.full_pause_seconds = FULL_PAUSE_SECONDS.labels(*self._labels)
-        self.restore_predicted = RESTORE_PREDICTED.labels(*self._labels)
-        self.full_time = FULL_TIME.labels(*self._labels)
-        self.effect_failures = EFFECT_FAILURES.labels(*self._labels)
-
-    def phase(self, old: str, new: str) -> None:
-        PHASE.labels(*self._labels, old).set(0)
-        PHASE.labels(*self._labels, new).set(1)
-
-    def transaction(self, outcome: Literal["committed", "aborted", "unknown", "fenced"]) -> None:
-        TRANSACTIONS.labels(*self._labels, outcome).inc()
-
-    def takeover(self, step: Literal["fence", "restore", "replay"], seconds: float) -> None:
-        TAKEOVER_SECONDS.labels(*self._labels, step).observe(seconds)
-
-    def failed(self, error: BaseException) -> None:
-        FAILURES.labels(*self._labels, type(error).__name__).inc()

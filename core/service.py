@@ -7,12 +7,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from holdfast import gauges
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
@@ -22,8 +23,9 @@ from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.control import control_feed
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
+from holdfast.meters import Sample, ServiceMetrics
 from holdfast.names import Names
-from holdfast.observe import Log, PartitionMetrics
+from holdfast.observe import Log
 from holdfast.ports import Cancelled, NoControl
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
@@ -85,6 +87,9 @@ class Service:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
         self.names = Names(self.name, self.input, settings.service.namespace)
+        #: its figures, for `/metrics`; `prometheus_client.REGISTRY.register(service.metrics)` adds them to a host's own
+        self.metrics = ServiceMetrics(self.names.group)
+        self.metrics.ask(self._gauges)
 
     # Life
 
@@ -124,7 +129,7 @@ class Service:
         wiring = self._wiring = _Wiring(self, admin, facts, log)
         consumer = KafkaGroupConsumer(self._settings, self.names, log)
         self._manager = wiring.manager = Manager(
-            consumer, wiring.worker, self._settings, self.names.group, log, time.monotonic
+            consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic
         )
         self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
         self._thread.start()
@@ -191,6 +196,10 @@ class Service:
     def _outputs(self) -> list[str]:
         return [output.topic for output in declared(self.handler_class)[1].values()]
 
+    def _gauges(self) -> Iterator[Sample]:
+        turned = self._manager.turned if self._manager is not None else None
+        return gauges.of_status(self.status(), time.time() - time.monotonic() + turned if turned is not None else None)
+
     def _run_manager(self) -> None:
         assert self._manager is not None
         log = Log(service=self.names.group, instance=self._settings.service.identity)
@@ -243,7 +252,7 @@ class _Wiring:
             membership=lambda: self.manager.membership,
             report=report,
             log=log,
-            metrics=PartitionMetrics(names.group, partition),
+            metrics=service.metrics.partition(partition),
             clock=time.monotonic,
             wall=time.time,
             output_partitions=lambda topic: self._facts[topic].partitions,

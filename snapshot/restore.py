@@ -57,6 +57,8 @@ class Restored(msgspec.Struct, frozen=True):
     spent: Spent = Spent()
     #: the full came from the local disk
     from_disk: bool = False
+    #: when the full was complete, in seconds since 1970; 0: there is none
+    full_time: float = 0.0
 
 
 def restore(
@@ -104,6 +106,7 @@ def restore(
                 work,
                 progress.spent(seconds),
                 "local" in progress.done,
+                run.manifest.time / 1000 if run.manifest is not None else 0.0,
             )
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "

@@ -75,14 +75,19 @@ class RestoreCost:
         )
         self._predict()
 
-    def with_a_full(self) -> float:
-        """Seconds of a restore, were there a full of now."""
+    @property
+    def state_bytes(self) -> int:
+        """Of keys and values, as a full of now would hold them: what the newest full or the deltas tell of one key."""
         work = self.work
         if work.full_keys:
             each = work.full_bytes / work.full_keys
         else:
             each = work.increment_bytes / work.entries if work.entries else _ENTRY_BYTES
-        full = Workload(full_keys=work.keys, full_bytes=round(each * work.keys), keys=work.keys)
+        return round(each * work.keys)
+
+    def with_a_full(self) -> float:
+        """Seconds of a restore, were there a full of now."""
+        full = Workload(full_keys=self.work.keys, full_bytes=self.state_bytes, keys=self.work.keys)
         return self._speeds.now.predict(full).total
 
     def _predict(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from holdfast import metrics
 from holdfast.errors import KafkaTrouble
 from holdfast.ports import Bounds, FullSink
 from holdfast.snapshot.full import FullWriter
@@ -122,7 +123,10 @@ class Fulls:
 
     def _count_cost(self, mark: Mark) -> None:
         self.cost.marked(mark)
-        self._tools.metrics.restore_predicted.set(self.cost.seconds)
+        meters, cost = self._tools.metrics, self.cost
+        meters.set(metrics.RESTORE_PREDICTED, cost.seconds)
+        meters.set(metrics.STATE_BYTES, cost.state_bytes)
+        meters.set(metrics.SINCE_FULL, self._policy.bytes)
 
     def between(self, mark: Mark) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
@@ -225,12 +229,13 @@ class Fulls:
     def _advance(self, writer: FullWriter, n: int, budget: float, *, wait: float = 0.0) -> None:
         began = self._tools.clock()
         ref = writer.advance(n, budget, self._tools.clock, wait)
-        self._tools.metrics.full_pause_seconds.observe(self._tools.clock() - began)
+        self._tools.metrics.observe(metrics.FULL_PAUSE_SECONDS, self._tools.clock() - began)
         if ref is None:
             return
         self._size = writer.keys, writer.bytes
-        self._tools.metrics.full_bytes.inc(writer.bytes)
-        self._tools.metrics.full_time.set(self._tools.wall())
+        self._tools.metrics.inc(metrics.FULLS, 1, "written")
+        self._tools.metrics.inc(metrics.FULL_BYTES, writer.bytes)
+        self._tools.metrics.set(metrics.FULL_TIME, self._tools.wall())
         self._tools.log.info(
             "full_written",
             full=ref.offset,
@@ -276,6 +281,7 @@ class Fulls:
         self._copying.drop()
         self._asked = self._bounds = self._written = self._pending = None
         self._again = self._tools.clock() + _FORCE_AFTER
+        self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
         self._tools.log.warning("full_given_up", cause=why)
 
     def _drop_writer(self) -> None:

@@ -121,7 +121,6 @@ class Live:
         if work.at_poison is not None:
             self._go_up_to_poison()
         elif self._policy.due(self._tools.clock()):
-            self._tools.metrics.mailbox.set(self._mailbox.depth)
             transacting.begin_commit()
             if work.careful:  # to find one record among many, everything goes one step at a time
                 transacting.settle()
@@ -160,7 +159,6 @@ class Live:
         """Nothing came: move a full on, and keep the producer id from expiring."""
         if self._policy.since is not None or not self._transacting.settle():
             return
-        self._tools.metrics.mailbox.set(0)
         now, mark = self._tools.clock(), self.committer.mark
         if self._riders.mark_due(mark, now) or self._policy.renewal_due(now):
             self.commit()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import metrics
 from holdfast.errors import Fenced, OwnershipError
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
@@ -117,6 +118,7 @@ class PartitionWorker:
             self._tools.report(Report(self.partition, "died", cause=error))
         finally:
             self._drop()
+            self._tools.metrics.forget()
             self.closed.set()
             self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
             self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
@@ -152,7 +154,7 @@ class PartitionWorker:
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
         self._producer = self._opening.fence()
         seconds = self._tools.clock() - began
-        self._tools.metrics.takeover("fence", seconds)
+        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, "fence")
         self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
         self._go(Event.FENCED)
 
@@ -178,7 +180,7 @@ class PartitionWorker:
             began = self._tools.clock()
             count = self._opening.replay(self._opened)
             seconds = self._tools.clock() - began
-            self._tools.metrics.takeover("replay", seconds)
+            self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, "replay")
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             mark, restored = self._opened.restored.mark, self._opened.restored
             self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))

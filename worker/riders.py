@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from holdfast import metrics
 from holdfast.beside import Beside
 from holdfast.snapshot.records import Effect, Mark
 from holdfast.snapshot.restore import Restored
@@ -30,6 +31,10 @@ class Flight(NamedTuple):
     outputs: int
     #: monotonic seconds
     began: float
+    #: seconds in the handler
+    handling: float = 0.0
+    #: timestamp of the last record, in milliseconds since 1970; 0: there is none
+    newest: int = 0
 
 
 class Riders:
@@ -51,6 +56,8 @@ class Riders:
         self._snapshots.bytes, self._snapshots.entries = restored.unsaved_bytes, restored.unsaved_keys
         self._snapshots.keys = restored.state.keys
         self.fulls.cost.inherit(restored.work, restored.unsaved_bytes)
+        if restored.full_time:
+            self._tools.metrics.set(metrics.FULL_TIME, restored.full_time)
         self.fulls.refs = tuple(ref for ref in self.fulls.refs if ref not in restored.unusable)
         self.fulls.inherit(restored.full)
         # What the gap wrote is in the next delta, what came between the last delta and the full in none.
@@ -112,7 +119,7 @@ class Riders:
 
 def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:
     """No method: the runner's thread must not keep a Live, and with it a state, that is gone."""
-    tools.metrics.effect_failures.inc()
+    tools.metrics.inc(metrics.EFFECT_FAILURES)
     tools.log.warning(
         "effect_failed",
         function=effect.function,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast import metrics
 from holdfast.errors import Lost, OwnershipError, PartitionError
 from holdfast.snapshot import digest
 from holdfast.snapshot.restore import Restored
@@ -11,7 +12,7 @@ from holdfast.worker.tools import Report, Tools
 
 
 def tell_restored(tools: Tools, restored: Restored) -> None:
-    tools.metrics.takeover("restore", restored.seconds)
+    tools.metrics.observe(metrics.TAKEOVER_SECONDS, restored.seconds, "restore")
     tools.log.info(
         "restored",
         full=restored.full.offset if restored.full else None,
@@ -35,7 +36,7 @@ def tell_failed(tools: Tools, cause: BaseException | None) -> None:
     """Losing a partition is no failure of it: who owned it says so and lets go."""
     if cause is None:
         return
-    tools.metrics.failed(cause)
+    tools.metrics.inc(metrics.FAILURES, 1, type(cause).__name__)
     gone = isinstance(cause, OwnershipError)
     explained = isinstance(cause, PartitionError) and (gone or cause.__cause__ is None)
     tools.log.error(

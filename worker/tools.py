@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from holdfast.beside import Background, BesideOf
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler
-from holdfast.observe import Event, Log, PartitionMetrics
+from holdfast.meters import PartitionMetrics
+from holdfast.observe import Event, Log
 from holdfast.ports import Clock, Control, FullSink, Membership, NoControl, Offsets, Reader, Transactions
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from holdfast import metrics
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -57,6 +58,9 @@ class Transacting:
         #: outputs of the transaction that is ahead of it
         self._ahead: list[Sent] = []
         self._outputs = 0
+        #: seconds in the handler for the open transaction, and the record that it handled last
+        self._handling = 0.0
+        self._newest: Message | None = None
         self._aborts = 0
         #: what the last commit was tried with
         self._used = Membership(-1, None, "")
@@ -100,8 +104,11 @@ class Transacting:
     def _process(self, messages: Sequence[Message]) -> None:
         if not self.committer.is_open:
             self._require_clean_producer()
-        self.policy.handled(len(messages), self._tools.clock())
+        began = self._tools.clock()
+        self.policy.handled(len(messages), began)
         self._engine.run(messages, one_by_one=self.work.is_careful(messages))
+        self._handling += self._tools.clock() - began
+        self._newest = messages[-1]
         outputs = self._engine.take_outputs()
         self._outputs += len(outputs)
         if self._flight is None:
@@ -152,9 +159,11 @@ class Transacting:
             raise self._refused(str(error), committer.position) from error
         call = partial(committer.commit, closing, parts, used.metadata)
         begun = self._tools.beside(call, f"commit-{self._tools.place.partition}")
-        self._flight = Flight(begun, closing, effects, self.policy.close(), self._outputs, now)
+        newest = self._newest.timestamp()[1] if self._newest is not None else 0
+        records = self.policy.close()
+        self._flight = Flight(begun, closing, effects, records, self._outputs, now, self._handling, newest)
         self.work.close()
-        self._outputs = 0
+        self._outputs, self._handling = 0, 0.0
 
     def _land(self) -> bool:
         """False: the commit that was under way, and what is ahead of it, was undone."""
@@ -190,14 +199,19 @@ class Transacting:
             self._undo()  # handled again with nothing in flight, the record is found
 
     def _count(self, flight: Flight, mark: Mark) -> None:
-        metrics = self._tools.metrics
-        metrics.commit_seconds.observe(self._tools.clock() - flight.began)
-        metrics.transaction("committed")
-        metrics.records.inc(flight.records)
-        metrics.outputs.inc(flight.outputs)
-        metrics.position.set(self.committer.position)
-        metrics.keys.set(mark.keys)
-        metrics.increment_bytes.inc(self.committer.increment_bytes)
+        meters, size = self._tools.metrics, self.committer.increment_bytes
+        meters.observe(metrics.COMMIT_SECONDS, self._tools.clock() - flight.began)
+        meters.observe(metrics.COMMIT_RECORDS, flight.records)
+        meters.observe(metrics.COMMIT_BYTES, size)
+        meters.observe(metrics.HANDLER_SECONDS, flight.handling)
+        meters.inc(metrics.TRANSACTIONS, 1, "committed")
+        meters.inc(metrics.RECORDS, flight.records)
+        meters.inc(metrics.OUTPUTS, flight.outputs)
+        meters.inc(metrics.INCREMENT_BYTES, size)
+        meters.set(metrics.POSITION, self.committer.position)
+        meters.set(metrics.KEYS, mark.keys)
+        if flight.newest > 0:
+            meters.set(metrics.RECORD_TIME, flight.newest / 1000)
 
     # Undoing
 
@@ -213,7 +227,7 @@ class Transacting:
         except ProducerFenced as error:
             raise self._fenced(error) from error
         except OutcomeUnknown as error:
-            self._tools.metrics.transaction("unknown")
+            self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
             raise ProducerDropped(f"the outcome of the transaction is unknown: {error}") from error
         else:
             return True
@@ -223,7 +237,7 @@ class Transacting:
         """Abort, and set memory back to the last commit (rules T4, T5); how many records will be handled again."""
         try:
             self.committer.abort()
-            self._tools.metrics.transaction("aborted")
+            self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "aborted")
             # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).
             self._require_clean_producer()
         except ProducerFenced as error:
@@ -233,7 +247,7 @@ class Transacting:
         return self._forget()
 
     def _forget(self) -> int:
-        self._flight, self._ahead, self._outputs = None, [], 0
+        self._flight, self._ahead, self._outputs, self._handling = None, [], 0, 0.0
         self._engine.rollback()
         self.policy.close()
         self._reached = max(self._reached, self.position)
@@ -295,5 +309,5 @@ class Transacting:
         return refused(self._tools.place, why, position)
 
     def _fenced(self, error: HoldfastError) -> Fenced | Lost:
-        self._tools.metrics.transaction("fenced")
+        self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "fenced")
         return fenced(self._tools.place, error, self.committer.position, lost=self._signals.lost())

@@ -7,8 +7,9 @@ from typing import Any
 
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler, schemas
+from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
-from holdfast.observe import Log, PartitionMetrics
+from holdfast.observe import Log
 from holdfast.ports import Membership
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.budget import Speeds
@@ -38,6 +39,7 @@ class Wiring:
         self.offsets = MemoryOffsets(self.broker)
         #: what the partitions believe of the speed of restores; the driver's own take no time
         self.speeds = Speeds()
+        self.metrics = ServiceMetrics(names.group)
         self._effects: list[EffectCall] = []
         self._log = EventLog()
         self._membership = Membership(1, self.broker.generation, "driver")
@@ -92,7 +94,7 @@ class Wiring:
             membership=lambda: self._membership,
             report=self._report,
             log=Log(self._log),
-            metrics=PartitionMetrics(self.names.group, partition),
+            metrics=self.metrics.partition(partition),
             clock=self.clock,
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,

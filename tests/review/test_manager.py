@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.balancer.manager import Manager, Report
 from holdfast.config.settings import Settings
+from holdfast.meters import ServiceMetrics
 from holdfast.observe import Log
 from holdfast.ports import Listener, Trouble
 from holdfast.record import Message
@@ -88,7 +89,13 @@ def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
         reports.append(report)
         return partition
 
-    return Manager(group, made, Settings(), "service", Log(EventLog()), clock), group, partition, clock, reports
+    return (
+        Manager(group, made, Settings(), ServiceMetrics("service"), Log(EventLog()), clock),
+        group,
+        partition,
+        clock,
+        reports,
+    )
 
 
 def live(managed: Manager, reports: list[Any]) -> None:

@@ -1,0 +1,29 @@
+"""The gauges that are asked for at a scrape: what `Service.status` says, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast import metrics
+from holdfast.meters import Sample
+
+
+def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sample]:
+    """`heartbeat` is the last turn of the manager's loop in seconds since 1970; None while it has made none."""
+    yield Sample(metrics.READY, (), float(status["ready"]))
+    yield Sample(metrics.PARTITIONS, (), len(status["partitions"]))
+    if heartbeat is not None:
+        yield Sample(metrics.LOOP_TIME, (), heartbeat)
+    for partition in status["partitions"]:
+        yield from _of_partition(partition)
+
+
+def _of_partition(partition: dict[str, Any]) -> Iterator[Sample]:
+    label = str(partition["partition"])
+    yield Sample(metrics.MAILBOX, (label,), partition["mailbox"])
+    restore = partition["restore"]
+    if restore is not None:
+        whole = restore["end"] - restore["begin"]
+        done = (restore["position"] - restore["begin"]) / whole if whole > 0 else 1.0
+        yield Sample(metrics.RESTORE_DONE, (label, restore["step"]), min(1.0, max(0.0, done)))

@@ -1,0 +1,126 @@
+"""The figures of a service: typed declarations, a registry of their own, gauges that leave with their partition."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.driver.apps import Accounts, Op
+
+from holdfast import gauges, metrics
+from holdfast.meters import ServiceMetrics
+from holdfast.metrics import DECLARED, Counter, Gauge, Histogram
+from holdfast.ops.metrics_page import document
+from holdfast.testing import Driver
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+UNITS = ("_seconds", "_bytes", "_records", "_offset", "_ratio", "_keys", "_info", "_phase", "_assigned", "_ready")
+
+
+def series(meters: ServiceMetrics) -> dict[tuple[str, str], float]:
+    """Each sample's value by name and labels, read back from the text as Prometheus would."""
+    text = generate_latest(meters).decode()
+    return {
+        (sample.name, ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_page_is_what_the_declarations_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == document(), "run python -m holdfast.ops.metrics_page > docs/metrics.md"
+
+
+@pytest.mark.parametrize("metric", DECLARED, ids=lambda metric: metric.name)
+def test_a_declaration_keeps_the_conventions(metric: metrics.Metric) -> None:
+    assert re.fullmatch(r"holdfast_[a-z_]+", metric.name)
+    assert metric.text.rstrip().endswith(".")
+    assert metric.name.endswith("_total") == isinstance(metric, Counter)
+    assert bool(metric.buckets) == isinstance(metric, Histogram)
+    assert isinstance(metric, Counter) or metric.name.endswith(UNITS), "a gauge or histogram ends with its base unit"
+    assert [other.name for other in DECLARED].count(metric.name) == 1
+
+
+def test_two_services_do_not_mix_and_a_host_may_register_them() -> None:
+    ours, theirs = ServiceMetrics("clearing"), ServiceMetrics("ledger")
+    ours.partition(0).inc(metrics.RECORDS, 3)
+    theirs.partition(0).inc(metrics.RECORDS, 5)
+    assert series(ours)["holdfast_records_processed_total", "partition=0,service=clearing"] == 3
+    host = CollectorRegistry()
+    host.register(ours)
+    host.register(theirs)
+    assert generate_latest(host).decode().count("holdfast_records_processed_total{") == 2
+    assert "process_resident_memory_bytes" in generate_latest(ours.registry).decode()
+
+
+def test_a_gauge_leaves_with_its_partition_and_a_counter_stays() -> None:
+    meters = ServiceMetrics("clearing")
+    first = meters.partition(3)
+    first.phase("assigned", "live")
+    first.inc(metrics.RECORDS, 7)
+    phase = "holdfast_partition_phase", "partition=3,phase=live,service=clearing"
+    assert series(meters)[phase] == 1
+    second = meters.partition(3)  # the group gave it back before the old thread had ended
+    second.phase("assigned", "fencing")
+    first.forget()
+    assert series(meters)["holdfast_partition_phase", "partition=3,phase=fencing,service=clearing"] == 1
+    second.forget()
+    found = series(meters)
+    assert not [name for name, _ in found if name == "holdfast_partition_phase"]
+    assert found["holdfast_records_processed_total", "partition=3,service=clearing"] == 7
+
+
+def test_no_series_of_the_times_at_which_counters_began() -> None:
+    meters = ServiceMetrics("clearing")
+    meters.partition(0).observe(metrics.COMMIT_SECONDS, 0.004)
+    assert not [name for name, _ in series(meters) if name.endswith("_created")]
+    assert series(meters)["holdfast_commit_seconds_bucket", "le=0.005,partition=0,service=clearing"] == 1
+
+
+def test_a_wrong_number_of_labels_is_refused() -> None:
+    with pytest.raises(ValueError, match="label"):
+        ServiceMetrics("clearing").partition(0).inc(metrics.TRANSACTIONS)
+
+
+def test_what_a_partition_did_is_counted_once_per_commit() -> None:
+    driver = Driver(Accounts)
+    for amount in range(5):
+        driver.feed(Op("ann", amount), key="ann")
+    driver.feed(Op("bob", 1), key="bob")
+    assert len(driver.outputs("totals")) == 6
+    found, of = series(driver.metrics), "partition=0,service=accounts"
+    assert found["holdfast_records_processed_total", of] == 6
+    assert found["holdfast_records_produced_total", of] == 6
+    assert found["holdfast_state_keys", of] == 2
+    assert found["holdfast_commit_records_sum", of] == 6
+    committed = found["holdfast_transactions_total", f"outcome=committed,{of}"]
+    assert committed == found["holdfast_commit_seconds_count", of] == found["holdfast_handler_seconds_count", of]
+    assert found["holdfast_commit_increment_bytes_sum", of] == found["holdfast_increment_bytes_total", of] > 0
+    assert found["holdfast_takeover_seconds_count", "partition=0,service=accounts,step=restore"] == 1
+
+
+def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
+    restore = {"step": "full", "begin": 10, "end": 30, "position": 15}
+    partitions = [
+        {"partition": 0, "mailbox": 12, "restore": None},
+        {"partition": 1, "mailbox": 0, "restore": restore},
+        {"partition": 2, "mailbox": 0, "restore": {**restore, "begin": 30, "step": "mark"}},
+    ]
+    meters = ServiceMetrics("clearing")
+    meters.ask(lambda: gauges.of_status({"ready": False, "partitions": partitions}, 123.5))
+    found = series(meters)
+    assert found["holdfast_ready", "service=clearing"] == 0
+    assert found["holdfast_partitions_assigned", "service=clearing"] == 3
+    assert found["holdfast_loop_heartbeat_timestamp_seconds", "service=clearing"] == 123.5
+    assert found["holdfast_mailbox_records", "partition=0,service=clearing"] == 12
+    assert found["holdfast_restore_done_ratio", "partition=1,service=clearing,step=full"] == 0.25
+    assert found["holdfast_restore_done_ratio", "partition=2,service=clearing,step=mark"] == 1.0
+
+
+def test_every_gauge_has_a_kind_that_the_page_tells() -> None:
+    for metric in DECLARED:
+        kind = "gauge" if isinstance(metric, Gauge) else "counter" if isinstance(metric, Counter) else "histogram"
+        assert f"| `{metric.name}` | {kind} |" in document()
