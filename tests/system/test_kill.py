@@ -68,8 +68,8 @@ def test_a_kill_of_all_in_the_middle_of_their_restores(stages: StageFactory) -> 
     stage.await_all()
     for process in pair:
         process.kill()
-    # From here on records take a millisecond, so the replay of the gap takes a second.
-    slow = [stage.process(name, **replay, PROBE_SLOW="0.001") for name in ("c", "d")]
+    # From here on records take ten milliseconds, so the replay of the gap takes ten seconds.
+    slow = [stage.process(name, **replay, PROBE_SLOW="0.01") for name in ("c", "d")]
     slow[0].await_that(lambda: any(process.events("restored") for process in slow), "a restored partition")
     for process in slow:
         assert not process.events("live"), "it was too late to kill it"
