@@ -89,6 +89,14 @@ class KafkaSettings:
         "sign of a retried commit). 0 turns them off, and with them that sign.",
         high=3600.0,
     )
+    outage: float | Literal["wait"] = seconds(
+        "wait",
+        "What a running service does while it cannot reach Kafka: wait until it is back, telling so once a minute, or "
+        "leave after so many seconds, with an exit code of its own, for its supervisor to decide.",
+        low=10.0,
+        high=30 * 86_400.0,
+        words=("wait",),
+    )
     message_max_bytes: int = size(
         1_000_000,
         "Largest message we send; a delta above it is cut into parts. At most `max.message.bytes` of our topics.",

@@ -28,11 +28,13 @@ HoldfastError
 │   │   ├── NewerFormat        a newer holdfast wrote this: run that one
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
 │   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
-│   ├── RestoreTimeout         Kafka did not deliver in time: `holdfast retry`
+│   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
 │       └── Lost
+├── StuckCall                  a call into Kafka or into a handler never came back: the process must be started anew
+├── OutageTooLong              Kafka was out of reach for longer than kafka.outage allows
 ├── CompactionBusy             another compaction of this service has the lock: wait for its end
 └── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
     ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
@@ -187,6 +189,18 @@ class Fenced(OwnershipError):
 
 class Lost(OwnershipError):
     """The group gave the partition away without asking; nothing may be committed for it."""
+
+
+class StuckCall(HoldfastError):
+    """A call that must come back did not; the thread that made it is lost. `partition` is -1 when it was for all."""
+
+    def __init__(self, message: str, *, partition: int = -1) -> None:
+        super().__init__(f"partition {partition}: {message}" if partition >= 0 else message)
+        self.partition = partition
+
+
+class OutageTooLong(HoldfastError):
+    """Kafka was out of reach for longer than `kafka.outage` allows; nothing is lost, a supervisor starts it again."""
 
 
 class CompactionBusy(HoldfastError):

@@ -10,7 +10,15 @@ from enum import IntEnum, unique
 from typing import Final
 
 from holdfast.config.errors import SettingsError
-from holdfast.errors import AccessRefused, PartitionError, TopicMismatch, TopicMissing, UsageError
+from holdfast.errors import (
+    AccessRefused,
+    OutageTooLong,
+    PartitionError,
+    StuckCall,
+    TopicMismatch,
+    TopicMissing,
+    UsageError,
+)
 
 
 @unique
@@ -80,6 +88,10 @@ def exit_of(error: BaseException | None) -> Exit:
             return Exit.STOPPED
         case PartitionError():
             return Exit.PARTITION_FAILED
+        case StuckCall():
+            return Exit.STUCK
+        case OutageTooLong():
+            return Exit.OUTAGE
         case _ if isinstance(error, _CONFIGURATION):
             return Exit.CONFIGURATION
         case _:

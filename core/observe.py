@@ -63,6 +63,9 @@ Event = Literal[
     "control_open",
     "control_closed",
     "reloading",
+    "outage",
+    "outage_over",
+    "stuck",
     "thread_died",
     "uncaught",
 ]

@@ -16,6 +16,7 @@ from typing import Any, Self
 from holdfast import gauges
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
+from holdfast.contact import Contact
 from holdfast.errors import UsageError
 from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
@@ -23,6 +24,7 @@ from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.control import control_feed
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
+from holdfast.leaving import Leaving
 from holdfast.meters import Sample, ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -75,6 +77,7 @@ class Service:
         self._ended = threading.Event()
         self._stop_asked = False
         self._failure: BaseException | None = None
+        self._leaving: Leaving | None = None
 
     @property
     def settings(self) -> Settings:
@@ -123,15 +126,18 @@ class Service:
             raise UsageError(f"service {self.name!r} was started already")
         log = Log(service=self.names.group, instance=self._settings.service.identity)
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
-        admin = Admin(self._settings, self.names.group)
+        leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
+        contact = leaving.contact
+        admin = Admin(self._settings, self.names.group, contact)
         with reaching(self._settings):
             facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked)
-        wiring = self._wiring = _Wiring(self, admin, facts, log)
-        consumer = KafkaGroupConsumer(self._settings, self.names, log)
+        wiring = self._wiring = _Wiring(self, admin, facts, log, contact)
+        consumer = KafkaGroupConsumer(self._settings, self.names, log, contact)
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic
         )
         self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
+        leaving.start(self._thread)
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
@@ -142,8 +148,10 @@ class Service:
         """
         if self._thread is None or self._manager is None:
             return
-        self._manager.stop(self._settings.service.stop_timeout if timeout is None else timeout)
-        self._thread.join()
+        within = self._settings.service.stop_timeout if timeout is None else timeout
+        self._manager.stop(within)
+        if self._leaving is not None:
+            self._leaving.await_end(within)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the service has ended; False when `timeout` seconds passed first.
@@ -155,8 +163,9 @@ class Service:
         while not self._ended.wait(_STEP if deadline is None else max(0.0, min(_STEP, deadline - time.monotonic()))):
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-        if self._failure is not None:
-            raise self._failure
+        failure = self._leaving.why if self._leaving is not None and self._leaving.why else self._failure
+        if failure is not None:
+            raise failure
         return True
 
     def retry(self, partition: int | None = None) -> None:
@@ -168,7 +177,7 @@ class Service:
         """What `holdfast status` shows: the names, and phase, position and cause of each partition held here."""
         partitions = self._manager.status() if self._manager is not None else []
         running = self._thread is not None and not self._ended.is_set()
-        return {
+        status = {
             "service": self.names.group,
             "input": self.input,
             "instance": self._settings.service.identity,
@@ -176,6 +185,7 @@ class Service:
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
         }
+        return self._leaving.tell(status, running) if self._leaving is not None else status
 
     def __enter__(self) -> Self:
         self.start()
@@ -200,6 +210,10 @@ class Service:
         turned = self._manager.turned if self._manager is not None else None
         return gauges.of_status(self.status(), time.time() - time.monotonic() + turned if turned is not None else None)
 
+    def _stop_within(self, seconds: float) -> None:
+        if self._manager is not None:
+            self._manager.stop(seconds)
+
     def _run_manager(self) -> None:
         assert self._manager is not None
         log = Log(service=self.names.group, instance=self._settings.service.identity)
@@ -213,6 +227,8 @@ class Service:
             log.info("stopped", cause=str(self._failure) if self._failure else None)
             assert self._wiring is not None
             self._wiring.close()
+            if self._leaving is not None:
+                self._leaving.close()
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -224,8 +240,10 @@ class Service:
 class _Wiring:
     """Hands the manager a worker for each partition."""
 
-    def __init__(self, service: Service, admin: Admin, facts: dict[str, TopicFacts], log: Log) -> None:
-        self._service, self._admin, self._facts, self._log = service, admin, facts, log
+    def __init__(
+        self, service: Service, admin: Admin, facts: dict[str, TopicFacts], log: Log, contact: Contact
+    ) -> None:
+        self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
         self._schemas = schemas(service.handler_class)
         self._feed = control_feed(service.settings, service.names, admin, log)
         self.manager: Manager
@@ -235,18 +253,24 @@ class _Wiring:
             self._feed.close()
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
-        return PartitionWorker(self._tools(partition, report))
+        self._contact.joins(partition)
+        return PartitionWorker(self._tools(partition, partial(self._told, report)))
+
+    def _told(self, report: Callable[[Report], None], told: Report) -> None:
+        if told.kind == "closed":
+            self._contact.leaves(told.partition)
+        report(told)
 
     def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
-        service, admin, names = self._service, self._admin, self._service.names
+        service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
         settings, log = service.settings, self._log.bind(partition=partition)
         return Tools(
             place=self._place(partition, self._facts),
             locate=lambda: self._place(partition, require(admin, names, ())),
             settings=settings,
             handler=service.handler,
-            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic),
-            reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic),
+            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic, contact),
+            reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
             full_sink=lambda: KafkaFullSink(settings, names.full, partition),
             offsets=admin,
             membership=lambda: self.manager.membership,

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import metrics
-from holdfast.errors import Fenced, OwnershipError
+from holdfast.errors import Fenced, OwnershipError, RestoreTimeout
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import frame
@@ -29,6 +29,8 @@ from holdfast.worker.transacting import ProducerDropped
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
+#: a restore that Kafka did not serve in time is begun again by itself: an outage may be longer than restore.deadline
+_AGAIN_AFTER: Final = 30.0
 
 
 class PartitionWorker:
@@ -224,7 +226,10 @@ class PartitionWorker:
             if fenced:
                 event = Event.RETRY
                 break
-            self._signals.any.wait(_CONFIRM_EVERY if isinstance(cause, Fenced) else None)
+            woken = self._signals.any.wait(_patience(cause))
+            if not woken and isinstance(cause, RestoreTimeout):
+                event = Event.RETRY
+                break
         if event is Event.RETRY:
             self._tools.log.info("retrying", after=str(cause))
         self._go(event)
@@ -262,3 +267,10 @@ class PartitionWorker:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.drop()
+
+
+def _patience(cause: BaseException | None) -> float | None:
+    """How long a failed partition sleeps; None: until somebody tells it to try again."""
+    if isinstance(cause, Fenced):
+        return _CONFIRM_EVERY
+    return _AGAIN_AFTER if isinstance(cause, RestoreTimeout) else None

@@ -45,7 +45,7 @@ class Broker:
     @property
     def bootstrap(self) -> str:
         """The address at which it really listens, whatever it advertises."""
-        return f"{HOST}:{self.address.client}"
+        return f"{self.address.host}:{self.address.client}"
 
     def is_alive(self) -> bool:
         """Tell whether the process that we started lives (a paused one does)."""
@@ -54,6 +54,8 @@ class Broker:
     def require_free(self) -> None:
         """Raise `InUse` when somebody holds the data directory or a port."""
         require_unheld(self.directory / "data")
+        if self.address.host != HOST:
+            return  # another network: its ports are its own
         for port in (self.address.client, self.address.internal, self.address.controller):
             require_free(port, "end that process or choose another port")
 
@@ -80,7 +82,7 @@ class Broker:
         """Start the process without waiting for it. `guarded`: it dies with this process, even by kill -9."""
         self.require_free()
         with self.log.open("ab") as log:
-            command = [*self._java(), "kafka.Kafka", str(self.directory / "server.properties")]
+            command = [*self.address.command, *self._java(), "kafka.Kafka", str(self.directory / "server.properties")]
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )

@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,7 +23,7 @@ from typing import Self
 from holdfast.dev.broker import Broker
 from holdfast.dev.errors import DevError
 from holdfast.dev.jars import DEFAULT_VERSION, class_path
-from holdfast.dev.ports import HOST
+from holdfast.dev.properties import Address, Host
 from holdfast.dev.state import BrokerState, ClusterState, assign_ports, load, save
 
 READY_SECONDS = 90.0
@@ -35,8 +36,8 @@ class Cluster:
     first broker's; without it free ports are taken. `directory` is kept, with its data, ports and version,
     for the next start; without it a temporary one is removed at the end. `settings` override the shipped
     broker settings. `advertised` maps a broker to the port that clients are told, for a proxy in front of
-    it. `detached` brokers outlive this process. Raises `DevError` when the arguments do not fit what
-    `directory` holds.
+    it; `hosts` to another address, a name or a network namespace. `detached` brokers outlive this process.
+    Raises `DevError` when the arguments do not fit what `directory` holds.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Cluster:
         version: str | None = None,
         settings: Mapping[str, str] | None = None,
         advertised: Mapping[int, int] | None = None,
+        hosts: Mapping[int, Host] | None = None,
         detached: bool = False,
         report: Callable[[str], object] = lambda _: None,
     ) -> None:
@@ -59,6 +61,7 @@ class Cluster:
         self.version = known.version if known else version or DEFAULT_VERSION
         self._cluster_id = known.cluster_id if known else _new_cluster_id()
         self._addresses = assign_ports(brokers, port, dict(advertised or {}), known)
+        self._addresses = [_placed(address, (hosts or {}).get(address.node)) for address in self._addresses]
         self._overrides = dict(settings or {})
         self._detached = detached
         self._report = report
@@ -67,7 +70,7 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         """All brokers as clients should be told: `127.0.0.1:port`, comma-separated."""
-        return ",".join(f"{HOST}:{address.advertised}" for address in self._addresses)
+        return ",".join(address.told for address in self._addresses)
 
     @property
     def ports(self) -> dict[int, int]:
@@ -168,6 +171,12 @@ def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState 
                     "ask for that, choose another directory, or remove it with `holdfast dev down --delete`"
                 )
     return known
+
+
+def _placed(address: Address, host: Host | None) -> Address:
+    if host is None:
+        return address
+    return replace(address, host=host.host, name=host.name, command=host.command)
 
 
 def _new_cluster_id() -> str:

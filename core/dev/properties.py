@@ -20,6 +20,23 @@ class Address:
     internal: int
     controller: int
     advertised: int  # what clients are told to connect to: `client`, or the port of a proxy in front of it
+    host: str = HOST
+    name: str = ""  # what clients are told in place of `host`
+    command: tuple[str, ...] = ()  # what runs the broker's own command, such as `ip netns exec NAME`
+
+    @property
+    def told(self) -> str:
+        """Where clients connect."""
+        return f"{self.name or self.host}:{self.advertised}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where a broker runs that is not simply on this machine: see `Address`."""
+
+    host: str = HOST
+    name: str = ""
+    command: tuple[str, ...] = ()
 
 
 def shipped() -> Traversable:
@@ -44,13 +61,13 @@ def compose(me: Address, all_: list[Address], data: Path, overrides: Mapping[str
 
 
 def _own(me: Address, all_: list[Address], data: Path) -> dict[str, str]:
-    mine = f"CLIENT://{HOST}:{me.client},BROKER://{HOST}:{me.internal}"
+    mine = f"CLIENT://{me.host}:{me.client},BROKER://{me.host}:{me.internal}"
     return {
         "process.roles": "broker,controller",
         "node.id": str(me.node),
-        "controller.quorum.voters": ",".join(f"{a.node}@{HOST}:{a.controller}" for a in all_),
-        "listeners": f"{mine},CONTROLLER://{HOST}:{me.controller}",
-        "advertised.listeners": f"CLIENT://{HOST}:{me.advertised},BROKER://{HOST}:{me.internal}",
+        "controller.quorum.voters": ",".join(f"{a.node}@{a.host}:{a.controller}" for a in all_),
+        "listeners": f"{mine},CONTROLLER://{me.host}:{me.controller}",
+        "advertised.listeners": f"CLIENT://{me.told},BROKER://{me.host}:{me.internal}",
         # Brokers talk on a listener of their own, so that a proxy in front of one disturbs its clients alone.
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",

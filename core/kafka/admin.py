@@ -22,8 +22,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
+from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, RestoreTimeout
+from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, kafka_error, translate
+from holdfast.kafka.patience import OncePerMinute, patiently
 from holdfast.kafka.taint import quiet_logger
 from holdfast.observe import Log
 from holdfast.ports import Bounds, Cancelled
@@ -58,8 +61,8 @@ class TopicFacts(NamedTuple):
 class Admin:
     """`ports.Offsets` and what the wiring asks at start; may be used by any thread."""
 
-    def __init__(self, settings: Settings, group: str) -> None:
-        self._settings, self._group = settings, group
+    def __init__(self, settings: Settings, group: str, contact: NoContact | None = None) -> None:
+        self._settings, self._group, self._contact = settings, group, contact or NoContact()
         self._making = threading.Lock()
         self._consumer: Consumer | None = None
         self._peeking: Consumer | None = None
@@ -82,21 +85,33 @@ class Admin:
 
         :raises RestoreTimeout: nothing came within `deadline` seconds.
         """
-        until = time.monotonic() + deadline
-        while True:
-            try:
-                start = self._offset(topic, partition, EARLIEST, cancelled)
-                return start, self._offset(topic, partition, LATEST, cancelled)
-            except KafkaTrouble as error:
-                if time.monotonic() >= until:
-                    raise RestoreTimeout(
-                        f"the ends of the log did not come within {deadline:.0f} s ({error}); `holdfast retry "
-                        f"{partition}` tries again",
-                        topic=topic,
-                        partition=partition,
-                    ) from error
-                time.sleep(_PAUSE)
-                self._learn_leaders(topic)
+        minute = OncePerMinute()
+
+        def ask() -> tuple[int, int]:
+            start = self._offset(topic, partition, EARLIEST, cancelled)
+            return start, self._offset(topic, partition, LATEST, cancelled)
+
+        def tell(error: KafkaTrouble, waited: float) -> None:
+            self._contact.broken(partition, f"{topic}[{partition}]: {error}")
+            if minute():
+                doing = "find the ends of the log; its leader is away"
+                place = {"topic": topic, "partition": partition}
+                self._log.warning("kafka_retry", doing=doing, waited=round(waited, 1), cause=str(error), **place)
+            self._learn_leaders(topic)
+
+        try:
+            found = patiently(ask, deadline, cancelled=cancelled, tell=tell)
+        except KafkaTrouble as error:
+            if cancelled():
+                raise Cancelled from error
+            raise RestoreTimeout(
+                f"the ends of the log did not come within {deadline:.0f} s ({error}); it is tried again by itself, "
+                f"and `holdfast retry {partition}` tries now",
+                topic=topic,
+                partition=partition,
+            ) from error
+        self._contact.works(partition)
+        return found
 
     def committed(self, topic: str, partition: int) -> int | None:
         """Asked of a consumer that never joins: the AdminClient's own way ends the process (SIGSEGV in librdkafka's
@@ -104,7 +119,8 @@ class Admin:
         """
         try:
             # read_committed makes it wait for offsets of open transactions ("stable offsets").
-            found = self._asker().committed([TopicPartition(topic, partition)], _ATTEMPT)[0]
+            with self._contact.call("committed", _ATTEMPT + STUCK_AFTER, partition=partition):
+                found = self._asker().committed([TopicPartition(topic, partition)], _ATTEMPT)[0]
         except KafkaException as error:
             raise translate(error) from error
         if found.error is not None:
@@ -114,7 +130,8 @@ class Admin:
     def lineages(self, topic: str, partitions: int) -> dict[int, str]:
         """By a consumer of its own: one that asks for stable offsets would wait for every partition's transaction."""
         try:
-            found = self._peeker().committed([TopicPartition(topic, p) for p in range(partitions)], _PEEK)
+            with self._contact.call("committed", _PEEK + STUCK_AFTER):
+                found = self._peeker().committed([TopicPartition(topic, p) for p in range(partitions)], _PEEK)
         except KafkaException as error:
             raise translate(error) from error
         noted = {place.partition: place.metadata or "" for place in found if place.error is None and place.offset >= 0}

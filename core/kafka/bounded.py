@@ -8,6 +8,8 @@ from holdfast.beside import Background
 
 #: seconds beyond its own timeout that a call is waited for: its own error says more than ours
 GRACE = 1.0
+#: seconds beyond its own timeout after which a call counts as one that never comes back, and the process leaves
+STUCK_AFTER = 30.0
 
 
 def bounded(call: Callable[[float], object], timeout: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,24 +11,32 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
+from holdfast.contact import GROUP, NoContact
 from holdfast.errors import KafkaTrouble
+from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
 from holdfast.kafka.taint import client_logger
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.ports import Listener, Trouble
 
+#: what librdkafka calls the states of a member that has no connection to its coordinator
+_SEARCHING = ("query-coord", "wait-coord", "wait-broker", "wait-broker-transport")
 _FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
 
 
 class KafkaGroupConsumer:
     """`ports.GroupConsumer` on librdkafka; `assign` and `unassign` are incremental under both group protocols."""
 
-    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+    def __init__(self, settings: Settings, names: Names, log: Log, contact: NoContact | None = None) -> None:
         self._topic, self._log = names.input, log
+        self._contact = contact or NoContact()
+        # A poll runs the rebalance callbacks, and with them the drains.
+        self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         config: dict[str, Any] = dict(client.consumer(settings, names.group))
         config["logger"] = client_logger("holdfast.consumer", self._logged)
         config["error_cb"] = self._error
+        config["stats_cb"] = self._statistics
         self._consumer = Consumer(config)
 
     def subscribe(self, listener: Listener) -> None:
@@ -40,7 +49,8 @@ class KafkaGroupConsumer:
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
         try:
-            messages = self._consumer.consume(records, timeout)
+            with self._contact.call("the consumer's poll", self._poll_limit):
+                messages = self._consumer.consume(records, timeout)
         except KafkaException as error:
             raise translate(error) from error
         if not any(map(Message.error, messages)):
@@ -66,7 +76,8 @@ class KafkaGroupConsumer:
     def seek(self, partition: int, offset: int) -> None:
         place = TopicPartition(self._topic, partition, offset)
         try:
-            self._consumer.seek(place)
+            with self._contact.call("seek", STUCK_AFTER):
+                self._consumer.seek(place)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise translate(error) from error
@@ -76,7 +87,8 @@ class KafkaGroupConsumer:
             self._consumer.incremental_assign([place])
 
     def membership(self) -> tuple[Any, str]:
-        return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
+        with self._contact.call("consumer_group_metadata", STUCK_AFTER):
+            return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
 
     def close(self, timeout: float) -> bool:
         # close() can hang on a frozen coordinator (P21): it gets a thread of its own and a deadline.
@@ -104,6 +116,15 @@ class KafkaGroupConsumer:
             out_of_range=out_of_range,
             topic=self._topic,
         )
+
+    def _statistics(self, text: str) -> None:
+        """Once a second: is the group's coordinator there? An idle member would not notice otherwise."""
+        group = json.loads(text).get("cgrp", {})
+        state = group.get("state", "")
+        if state == "up":
+            self._contact.works(GROUP)
+        elif state in _SEARCHING:
+            self._contact.broken(GROUP, f"no connection to the group's coordinator ({state})")
 
     def _error(self, error: KafkaError) -> None:
         """Information only: brokers come and go (P30)."""

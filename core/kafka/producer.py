@@ -6,6 +6,7 @@ import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import starmap
 from operator import length_hint
@@ -15,10 +16,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
+from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
 from holdfast.kafka.admin import LINEAGE
-from holdfast.kafka.bounded import bounded
-from holdfast.kafka.errors import Action, action, kafka_error, translate
+from holdfast.kafka.bounded import GRACE, STUCK_AFTER, bounded
+from holdfast.kafka.errors import Action, action, describe, kafka_error, translate
 from holdfast.kafka.taint import Taint, client_logger, quiet_logger
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -32,7 +34,16 @@ _FENCE_STEP = 0.5
 class KafkaTransactions:
     """`ports.Transactions` on librdkafka. No delivery callbacks: the commit reports what was not delivered (P7)."""
 
-    def __init__(self, settings: Settings, names: Names, partition: int, log: Log, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        names: Names,
+        partition: int,
+        log: Log,
+        clock: Clock,
+        contact: NoContact | None = None,
+    ) -> None:
+        self._contact = contact or NoContact()
         self.attempt = uuid.uuid4().hex[:16]
         self.lineage = ""
         self._clock, self._log = clock, log
@@ -48,15 +59,15 @@ class KafkaTransactions:
 
     @property
     def tainted(self) -> str:
-        self._try(lambda: self._alive().poll(0))  # where a fatal error shows first (P7)
+        self._try(lambda: self._alive().poll(0), "poll")  # where a fatal error shows first (P7)
         return self._taint.reason
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
-        self._resume(self._alive().init_transactions, step=_FENCE_STEP, cancelled=cancelled)
+        self._resume(self._alive().init_transactions, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
         self._taint.reason = ""
 
     def begin(self) -> None:
-        self._try(self._alive().begin_transaction)
+        self._try(self._alive().begin_transaction, "begin_transaction")
 
     def send(self, messages: Sequence[Sent]) -> None:
         produce, rest = self._alive().produce, iter(messages)
@@ -100,17 +111,22 @@ class KafkaTransactions:
         self._taint.in_transaction = True
         producer = self._alive()
         # When the group's coordinator has died librdkafka forgets its broker, and this call its timeout (issue 5511).
-        self._resume(partial(bounded, lambda left: producer.send_offsets_to_transaction(offsets, membership, left)))
+        call = partial(bounded, lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
+        self._resume(call, "send_offsets_to_transaction")
         self._flush_all(self._clock() + self._timeout)
 
     def _flush_all(self, deadline: float) -> None:
         while self._flush(deadline) > 0:
             if self._clock() >= deadline:
-                raise OutcomeUnknown(f"outputs were not acknowledged within {self._timeout:.0f} s")
+                trouble = f"outputs were not acknowledged within {self._timeout:.0f} s"
+                self._contact.broken(self._partition, trouble)
+                raise OutcomeUnknown(trouble)
 
     def _flush(self, deadline: float) -> int:
+        left = max(0.0, deadline - self._clock())
         try:
-            return self._alive().flush(max(0.0, deadline - self._clock()))
+            with self._watched("flush", left):
+                return self._alive().flush(left)
         except Exception as error:
             raise self._translate(error) from error
 
@@ -119,7 +135,7 @@ class KafkaTransactions:
         began = self._clock()
         self._taint.calling()
         try:
-            self._resume(producer.commit_transaction)
+            self._resume(producer.commit_transaction, "commit_transaction")
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
             raise OutcomeUnknown(str(error)) from error
@@ -131,7 +147,7 @@ class KafkaTransactions:
         began = self._clock()
         self._taint.calling()
         try:
-            self._resume(self._alive().abort_transaction)
+            self._resume(self._alive().abort_transaction, "abort_transaction")
         except TransactionAborted as error:
             raise OutcomeUnknown(str(error)) from error
         finally:
@@ -170,15 +186,20 @@ class KafkaTransactions:
                 return translate(told)
         return translate(error)
 
-    def _try(self, call: Callable[[], object]) -> None:
+    def _watched(self, what: str, timeout: float = 0.0) -> AbstractContextManager[object]:
+        return self._contact.call(what, timeout + STUCK_AFTER, partition=self._partition)
+
+    def _try(self, call: Callable[[], object], what: str) -> None:
         try:
-            call()
+            with self._watched(what):
+                call()
         except Exception as error:
             raise self._translate(error) from error
 
     def _resume(
         self,
         call: Callable[[float], object],
+        what: str,
         *,
         step: float = 3600.0,
         cancelled: Callable[[], bool] = lambda: False,
@@ -186,13 +207,21 @@ class KafkaTransactions:
         """Repeat the same call while that is allowed, up to the deadline; `cancelled` is asked every `step`."""
         deadline = self._clock() + self._timeout
         while not cancelled():
+            left = min(step, max(0.1, deadline - self._clock()))
             try:
-                call(min(step, max(0.1, deadline - self._clock())))
+                with self._watched(what, left + GRACE):
+                    call(left)
+                self._contact.works(self._partition)
                 return
             except KafkaException as error:
                 inner = kafka_error(error)
+                if inner is not None and action(inner) is Action.RESUME:
+                    self._contact.broken(self._partition, f"{what}: {describe(inner)}")
                 if inner is None or action(inner) is not Action.RESUME or self._clock() >= deadline:
                     raise self._translate(error) from error
+            except TimeoutError as error:
+                self._contact.broken(self._partition, f"{what}: {error}")
+                raise self._translate(error) from error
             except Exception as error:
                 raise self._translate(error) from error
         raise Cancelled

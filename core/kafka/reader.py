@@ -9,22 +9,32 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
+from holdfast.contact import NoContact
 from holdfast.errors import HangingTransaction, RestoreTimeout
 from holdfast.kafka.admin import Admin
+from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe
 from holdfast.kafka.taint import quiet_logger
 from holdfast.ports import Cancelled, Clock, OutOfRange
 
 _WAIT = 0.02
+#: seconds without a record after which a leader counts as away
+_SILENCE = 5.0
 
 
 class KafkaReader:
     """`ports.Reader` on librdkafka, read_committed. `cancelled` ends every call within a few hundredths of a second."""
 
     def __init__(
-        self, settings: Settings, group: str, admin: Admin, cancelled: Callable[[], bool], clock: Clock
+        self,
+        settings: Settings,
+        group: str,
+        admin: Admin,
+        cancelled: Callable[[], bool],
+        clock: Clock,
+        contact: NoContact | None = None,
     ) -> None:
-        self._settings, self._admin = settings, admin
+        self._settings, self._admin, self._contact = settings, admin, contact or NoContact()
         self._cancelled, self._clock = cancelled, clock
         config: dict[str, Any] = dict(client.reader(settings, group))
         config["logger"] = quiet_logger("reader")
@@ -50,7 +60,8 @@ class KafkaReader:
         while position < end:
             if self._cancelled():
                 raise Cancelled
-            messages = self._consumer.consume(most, _WAIT)
+            with self._contact.call("a reader's poll", STUCK_AFTER, partition=partition):
+                messages = self._consumer.consume(most, _WAIT)
             reached = -1
             if any(map(Message.error, messages)):
                 reached = self._events(messages)
@@ -65,6 +76,7 @@ class KafkaReader:
                 blocked_at = reached
                 position = max(position, reached)
             if messages or reached >= 0:
+                self._contact.works(partition)
                 waiting_since = self._clock()
             else:
                 self._check_patience(topic, partition, waiting_since, blocked_at, end)
@@ -73,7 +85,8 @@ class KafkaReader:
         """Ask for a topic before its first read: the client would do it up to a second later (measured: 0.95 s)."""
         if topic not in self._known:
             try:
-                self._consumer.list_topics(topic, 1.0)
+                with self._contact.call("list_topics", STUCK_AFTER):
+                    self._consumer.list_topics(topic, 1.0)
             except KafkaException:
                 return  # the read itself waits for the brokers, with its own deadline
             self._known.add(topic)
@@ -93,6 +106,8 @@ class KafkaReader:
 
     def _check_patience(self, topic: str, partition: int, since: float, blocked_at: int, end: int) -> None:
         waited = self._clock() - since
+        if blocked_at < 0 and waited > _SILENCE:
+            self._contact.broken(partition, f"no data of {topic}[{partition}] for {waited:.0f} s")
         settings = self._settings
         if blocked_at >= 0 and waited > settings.restore.hanging_after:
             raise HangingTransaction(
@@ -107,12 +122,12 @@ class KafkaReader:
             )
         if waited > settings.restore.deadline:
             raise RestoreTimeout(
-                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? `holdfast retry "
-                f"{partition}` "
-                f"tries again",
+                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? It is tried again by "
+                f"itself, and `holdfast retry {partition}` tries now",
                 topic=topic,
                 partition=partition,
             )
 
     def close(self) -> None:
-        self._consumer.close()
+        with self._contact.call("a reader's close", STUCK_AFTER):
+            self._consumer.close()

@@ -22,10 +22,23 @@ def main() -> None:
 
     try:
         app()
+    except SystemExit as end:
+        if sys.argv[1:2] == ["run"]:
+            _see_it_end(end.code)
+        raise
     except HoldfastError as error:
         sys.exit(f"holdfast: {error}")
     except KeyboardInterrupt:
         sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
+
+
+def _see_it_end(code: object) -> None:
+    from holdfast.exits import Exit
+    from holdfast.ops.last_resort import end_now, limit_the_end
+
+    if code == Exit.STUCK:
+        end_now(Exit.STUCK)
+    limit_the_end()
 
 
 if __name__ == "__main__":

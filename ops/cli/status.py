@@ -59,6 +59,8 @@ def _show(found: Found) -> None:
     state = "running" if told["running"] else "not running"
     show.tell(f"{told['service']} reads {told['input']} of {told['brokers']}: {state}")
     show.tell(f"instance {told['instance']}, pid {told['pid']}, holdfast {told['version']}")
+    if outage := told.get("outage"):
+        show.tell(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
     partitions: Sequence[dict[str, Any]] = told["partitions"]
     if not partitions:
         show.tell("no partition: starting, or other members of the group have them all")
@@ -79,7 +81,9 @@ def _show(found: Found) -> None:
 
 
 def _progress(partition: dict[str, Any]) -> str:
-    """How far a restore or a replay has come."""
+    """How far a restore or a replay has come, or that Kafka does not answer."""
+    if trouble := partition.get("unanswered"):
+        return f"waits for Kafka for {trouble['seconds']:.0f} s: {trouble['cause']}"
     view = partition.get("restore")
     return f"{view['step']} {view['position']} of {view['end']}: {figures(view)}" if view else ""
 

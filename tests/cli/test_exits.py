@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.errors import Problem, SettingsError
-from holdfast.errors import AccessRefused, HandlerFailed, HoldfastError, StartError, TopicMissing, UsageError
+from holdfast.errors import (
+    AccessRefused,
+    HandlerFailed,
+    HoldfastError,
+    OutageTooLong,
+    StartError,
+    StuckCall,
+    TopicMissing,
+    UsageError,
+)
 from holdfast.exits import ANSWERS, MEANINGS, Answer, Exit, exit_of
 
 
@@ -37,6 +46,8 @@ def test_every_code_has_a_meaning() -> None:
         (TopicMissing("trades"), Exit.CONFIGURATION),
         (AccessRefused("SASL"), Exit.CONFIGURATION),
         (StartError("the brokers do not answer"), Exit.ERROR),
+        (StuckCall("commit_transaction"), Exit.STUCK),
+        (OutageTooLong("an hour"), Exit.OUTAGE),
         (HoldfastError("?"), Exit.ERROR),
         (ZeroDivisionError(), Exit.ERROR),
     ],

@@ -32,6 +32,8 @@ LAYERS = {
     "holdfast.gauges": 0,
     "holdfast.ports": 0,
     "holdfast.beside": 0,
+    "holdfast.watch": 0,
+    "holdfast.contact": 0,
     "holdfast.command": 0,
     "holdfast.config": 1,
     "holdfast.snapshot": 2,

@@ -1,0 +1,151 @@
+"""Hosts of their own for brokers: network namespaces on a bridge, between which packets can be lost without a word.
+
+Needs root. What a firewall or a dead switch does (no answer, no reset) is done with neighbour entries that name nobody:
+one direction between two hosts at a time, and no kernel module is needed. Loss and delay are done by a cable in user
+space (`tests.support.cable`), because netem is missing in many kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+#: the test's own host: on the bridge, in the namespace that we found
+HERE = 0
+_NOBODY = "02:00:00:00:de:ad"
+_CABLE = Path(__file__).with_name("cable.py")
+
+
+def run(*command: str) -> str:
+    """Run `ip`; RuntimeError with what it says."""
+    done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"ip {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Net:
+    """Hosts 1 to `count`, each with an address, and the test itself as host 0. Removed by `close`."""
+
+    def __init__(self, count: int) -> None:
+        self._name = f"hf{random.randrange(16**5):05x}"
+        self._subnet = f"10.{random.randrange(64, 128)}.{random.randrange(1, 255)}"
+        self._hosts = range(1, count + 1)
+        self._dropped: set[tuple[int, int]] = set()
+        self._cables: dict[int, subprocess.Popen[bytes]] = {}
+        self._bridge = f"{self._name}b"
+        try:
+            self._make()
+        except (RuntimeError, FileNotFoundError) as error:
+            self.close()
+            pytest.skip(f"no network namespaces here: {error}")
+
+    def _make(self) -> None:
+        if f" {self._subnet}." in run("-4", "addr"):
+            raise RuntimeError(f"{self._subnet}.0/24 is in use")
+        run("link", "add", self._bridge, "type", "bridge")
+        run("addr", "add", f"{self.address(HERE)}/24", "dev", self._bridge)
+        run("link", "set", self._bridge, "up")
+        for host in self._hosts:
+            space, port = self.space(host), self._port(host)
+            run("netns", "add", space)
+            run("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", space)
+            run("link", "set", port, "master", self._bridge, "up")
+            run("-n", space, "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                run("-n", space, "link", "set", device, "up")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def address(self, host: int) -> str:
+        return f"{self._subnet}.{host + 1}"
+
+    def space(self, host: int) -> str:
+        """The namespace's name, for `ip netns exec`."""
+        return f"{self._name}n{host}"
+
+    # Faults
+
+    def drop(self, source: int, target: int) -> None:
+        """Nothing that `source` sends to `target` arrives, and neither of them is told."""
+        self._neighbour(source, target, "replace", "lladdr", _NOBODY, "nud", "permanent")
+        self._dropped.add((source, target))
+
+    def pass_on(self, source: int, target: int) -> None:
+        """After `drop`."""
+        if (source, target) in self._dropped:
+            self._neighbour(source, target, "del")
+            self._dropped.discard((source, target))
+
+    def cut(self, host: int, others: Iterable[int] | None = None) -> None:
+        """Both directions, between one host and all others (the test's own, too) or some."""
+        for other in self._others(host) if others is None else others:
+            self.drop(host, other)
+            self.drop(other, host)
+
+    def heal(self) -> None:
+        """Everything arrives again."""
+        for source, target in list(self._dropped):
+            self.pass_on(source, target)
+
+    def unplug(self, host: int) -> None:
+        """The link is down: neighbours fail after seconds, so that senders hear 'no route to host'."""
+        run("link", "set", self._port(host), "down")
+
+    def plug(self, host: int) -> None:
+        run("link", "set", self._port(host), "up")
+
+    def bad_cable(self, host: int, *, loss: float = 0.0, delay: float = 0.0) -> None:
+        """From now on each packet of this host is lost with probability `loss`, or late by `delay` seconds."""
+        near, far = f"{self._name}x{host}", f"{self._name}y{host}"
+        run("link", "add", near, "type", "veth", "peer", "name", far)
+        run("link", "set", far, "master", self._bridge, "up")
+        run("link", "set", near, "up")
+        run("link", "set", self._port(host), "nomaster")
+        command = [sys.executable, str(_CABLE), self._port(host), near, str(loss), str(delay)]
+        self._cables[host] = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def good_cable(self, host: int) -> None:
+        """After `bad_cable`."""
+        cable = self._cables.pop(host)
+        cable.kill()
+        cable.communicate()
+        run("link", "set", self._port(host), "master", self._bridge)
+        run("link", "del", f"{self._name}x{host}")
+
+    # Inside
+
+    def close(self) -> None:
+        for host in list(self._cables):
+            self.good_cable(host)
+        with contextlib.suppress(RuntimeError, FileNotFoundError):
+            run("link", "del", self._bridge)
+        for host in self._hosts:
+            for command in (("netns", "del", self.space(host)), ("link", "del", self._port(host))):
+                with contextlib.suppress(RuntimeError, FileNotFoundError):
+                    run(*command)
+
+    def _others(self, host: int) -> list[int]:
+        return [other for other in (HERE, *self._hosts) if other != host]
+
+    def _port(self, host: int) -> str:
+        return f"{self._name}p{host}"
+
+    def _neighbour(self, source: int, target: int, action: str, *what: str) -> None:
+        where = () if source == HERE else ("-n", self.space(source))
+        device = self._bridge if source == HERE else "eth0"
+        run(*where, "neigh", action, self.address(target), *what, "dev", device)

@@ -1,0 +1,117 @@
+"""When an outage is one, what is told of it, and who leaves; calls that do not come back."""
+
+from __future__ import annotations
+
+import threading
+
+from structlog.testing import capture_logs
+
+from holdfast.contact import GROUP, Contact
+from holdfast.errors import OutageTooLong, StuckCall
+from holdfast.observe import Log
+from holdfast.watch import Unwatched, Watch
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_one_partition_that_waits_is_no_outage_and_all_of_them_are() -> None:
+    clock = Clock()
+    contact = Contact(Unwatched(), clock, Log())
+    contact.joins(0)
+    contact.joins(1)
+    contact.broken(0, "no leader")
+    clock.now = 5.0
+    assert contact.view() is None
+    assert contact.of(0) == {"seconds": 5.0, "cause": "no leader"}
+    contact.broken(1, "timed out")
+    clock.now = 8.0
+    assert contact.view() == {"seconds": 3.0, "cause": "timed out"}
+    contact.works(0)
+    assert contact.view() is None
+    contact.leaves(0)
+    assert contact.view() == {"seconds": 3.0, "cause": "timed out"}
+
+
+def test_an_outage_is_told_of_once_a_minute_and_when_it_is_over() -> None:
+    clock, told = Clock(), []
+    with capture_logs() as log:
+        contact = Contact(Unwatched(), clock, Log())
+        contact.broken(GROUP, "no coordinator")
+        for second in range(200):
+            clock.now = float(second)
+            contact.look()
+            if any(event["event"] == "outage" for event in log):
+                told.append(second)
+                log.clear()
+        contact.works(GROUP)
+        contact.look()
+        contact.look()
+        assert [event["event"] for event in log] == ["outage_over"]
+    assert told == [10, 70, 130, 190]
+
+
+def test_a_short_break_is_not_told_of() -> None:
+    clock = Clock()
+    with capture_logs() as log:
+        contact = Contact(Unwatched(), clock, Log())
+        for second in range(60):
+            clock.now = float(second)
+            (contact.broken if second % 9 else lambda who, _: contact.works(who))(GROUP, "moving")
+            contact.look()
+    assert not log
+
+
+def test_who_may_not_wait_leaves_once() -> None:
+    clock, left = Clock(), list[OutageTooLong]()
+    contact = Contact(Unwatched(), clock, Log(), 30.0, left.append)
+    contact.broken(GROUP, "no coordinator")
+    for second in range(100):
+        clock.now = float(second)
+        contact.look()
+        assert len(left) == (second >= 30)
+    assert "no coordinator" in str(left[0])
+
+
+def test_a_call_that_does_not_come_back_is_told_of_once_with_its_stack() -> None:
+    clock, overdue = Clock(), list[StuckCall]()
+    watch = Watch(clock, Log(), overdue.append)
+    inside, free = threading.Event(), threading.Event()
+
+    def never() -> None:
+        with watch.call("commit_transaction", 3.0, partition=2):
+            inside.set()
+            free.wait()
+
+    thread = threading.Thread(target=never)
+    with capture_logs() as log:
+        thread.start()
+        assert inside.wait(60)
+        for second in range(10):
+            clock.now = float(second)
+            watch.look()
+    free.set()
+    thread.join()
+    assert [(error.partition, "commit_transaction" in str(error)) for error in overdue] == [(2, True)]
+    assert [event["event"] for event in log] == ["stuck"]
+    assert "free.wait()" in log[0]["stack"]
+    watch.look()
+    assert not watch._calls
+
+
+def test_time_in_which_the_process_was_frozen_does_not_count() -> None:
+    clock, overdue = Clock(), list[StuckCall]()
+    watch = Watch(clock, Log(), overdue.append)
+    with watch.call("poll", 10.0):
+        clock.now = 3600.0
+        watch.look()
+        assert not overdue
+        for _ in range(9):
+            clock.now += 1.0
+            watch.look()
+        assert overdue
