@@ -12,10 +12,13 @@ from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, Misconfigured, TopicMissing, UsageError
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.commands import CommandSink
+from holdfast.kafka.control import largest_command
 from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
 from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot import frame, records
+from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.records import FullRef, Manifest, Mark
 
 _PAUSE = 0.05
@@ -62,10 +65,10 @@ class Commander:
     ) -> list[Sent]:
         """One record for each of the partitions, by default all of the input's.
 
-        With `control` it goes to the control topic: only for holdfast's own commands, which change no state and so need
-        no place in the order.
+        With `control` it goes to the control topic: the next mark obeys it, and pins a user's one to its place.
 
-        :raises TopicMissing: there is no such service. :raises UsageError: no such partition.
+        :raises TopicMissing: there is no such service. :raises UsageError: no such partition, or a command that is too
+            long, or a partition that is still written in a format that pins none.
         :raises KafkaTrouble: not every record is known to be written.
         """
         names = self._names
@@ -82,7 +85,7 @@ class Commander:
         if wrong:
             raise UsageError(f"{names.input} has partitions 0 to {given.partitions - 1}, not {wrong[0]}")
         if control:
-            self._require_control(name, given.partitions)
+            self._require_control(name, given.partitions, value, chosen)
         ends = [self._admin.bounds(names.increment, p, _ACKNOWLEDGE, lambda: False)[1] for p in chosen]
         chosen_id = command.new_id()
         header = command.header(name, chosen_id, command.issuer())
@@ -94,16 +97,34 @@ class Commander:
             raise KafkaTrouble(f"{name!r} may have reached some partitions of {topic} only: {error}") from error
         return [Sent(p, chosen_id, offset, end, topic) for p, offset, end in zip(chosen, offsets, ends, strict=True)]
 
-    def _require_control(self, name: str, partitions: int) -> None:
+    def _require_control(self, name: str, partitions: int, value: bytes | None, chosen: Sequence[int]) -> None:
         names = self._names
-        if name not in command.OWN:
-            raise UsageError(f"{name!r} needs its place in the order of {names.input}: not by the control topic")
         there = self._admin.describe([names.control])[names.control]
         if there is None or there.partitions != partitions:
             found = "does not exist" if there is None else f"has {there.partitions} partitions, not {partitions}"
             raise TopicMissing(
                 f"{names.control} {found}: `holdfast topics create ... --control` creates it; a service reads it from "
                 f"its next start on"
+            )
+        if name not in command.OWN:
+            self._require_pinning(name, value, chosen)
+
+    def _require_pinning(self, name: str, value: bytes | None, chosen: Sequence[int]) -> None:
+        """A user's command is repeated by its mark, which an older release would neither write nor replay."""
+        largest = largest_command(self._settings) - 1000
+        if value is not None and len(value) > largest:
+            raise UsageError(f"{name!r}: a value of {len(value)} bytes; by the control topic it may have {largest}")
+        reader = StableReader(self._settings, self._names.group, self._admin)
+        try:
+            marks = {partition: last_mark(reader, self._names.increment, partition) for partition in chosen}
+        finally:
+            reader.close()
+        older = [p for p, mark in marks.items() if mark is None or mark.format < frame.PINNING]
+        if older:
+            raise UsageError(
+                f"{name!r}: partitions {', '.join(map(str, older))} are not yet written in format {frame.PINNING}, "
+                f"which pins a command that comes by the control topic: `holdfast finish-upgrade` first, or send it "
+                f"through the input"
             )
 
     def await_answers(

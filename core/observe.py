@@ -53,6 +53,7 @@ Event = Literal[
     "offset_behind",
     "effect_failed",
     "command_refused",
+    "commands_gone",
     "producer_identity",
     "partition_closed",
     "paused",

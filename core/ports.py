@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.command import Command
+from holdfast.command import OWN, Command, command_of
 from holdfast.output import Sent
+from holdfast.pinned import Pinned, pin
 from holdfast.record import Message
 
 #: seconds, monotonic
@@ -148,10 +149,28 @@ class FullSink(Protocol):
     def close(self) -> None: ...
 
 
-class Control(Protocol):
-    """Commands to holdfast itself that come beside the input; for one partition, used by its thread."""
+class Asked(NamedTuple):
+    """A command of the control topic; `pinned` is None where it is holdfast's own, which changes no state."""
 
-    def waiting(self, position: int) -> tuple[list[Command], int]:
+    command: Command
+    pinned: Pinned | None
+
+    @classmethod
+    def by(cls, message: Message) -> Asked | None:
+        """What a record of the control topic asks for; None for a record that is no command.
+
+        :raises BadCommand: its header cannot be read.
+        """
+        command = command_of(message)
+        if command is None:
+            return None
+        return cls(command, None if command.name in OWN else pin(message))
+
+
+class Control(Protocol):
+    """Commands that come beside the input; for one partition, used by its thread."""
+
+    def waiting(self, position: int) -> tuple[list[Asked], int]:
         """Those that have come at or after `position` of the control topic, and the position after them.
 
         Does not block; the first call begins to read.
@@ -164,7 +183,7 @@ class Control(Protocol):
 class NoControl:
     """There is no control topic."""
 
-    def waiting(self, position: int) -> tuple[list[Command], int]:
+    def waiting(self, position: int) -> tuple[list[Asked], int]:
         return [], position
 
     def close(self) -> None:

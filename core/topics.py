@@ -38,6 +38,8 @@ REQUIRED: dict[str, str] = {
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
 
+#: seconds for the end of the control topic
+_PATIENCE = 30.0
 #: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
 _SEEN, _SEEN_PAUSE = 8, 0.05
 
@@ -169,7 +171,8 @@ class Topics:
         for topic in (names.increment, names.full):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
-        if control and self._topics.create(names.control, given.partitions, given.replication, {}):
+        kept = {"retention.ms": "-1"}  # a command waits for its service for as long as that is down
+        if control and self._topics.create(names.control, given.partitions, given.replication, kept):
             created.add(names.control)
         self._await(created)
         return created, given.partitions
@@ -267,7 +270,7 @@ class Topics:
             service=names.group,
             partition=partition,
             partitions=partitions,
-            positions={names.input: position},
+            positions={names.input: position} | control_position(self._admin, names, partition),
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),
@@ -281,6 +284,15 @@ class Topics:
             producer.send_increment(names.increment, partition, records.pack(record, mark.format))
         producer.commit()
         producer.drop()
+
+
+def control_position(admin: Admin, names: Names, partition: int) -> dict[str, int]:
+    """Where a first mark begins to obey the control topic: commands that were there before belong to another life."""
+    there = admin.describe([names.control])[names.control]
+    if there is None or partition >= there.partitions:
+        return {}
+    end = admin.bounds(names.control, partition, _PATIENCE, lambda: False)[1]
+    return {names.control: end} if end > 0 else {}
 
 
 def _milliseconds(text: str) -> int:

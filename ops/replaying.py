@@ -6,7 +6,8 @@ the values that the handler gives now, and the outputs must be those that stand 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from holdfast.handler import declared
 from holdfast.ops.deviations import Deviation, Replayed
 from holdfast.ops.looking import Looking, point_of
 from holdfast.ops.written import Answer, Records, Written
+from holdfast.pinned import PinnedMessage
 from holdfast.ports import OutOfRange
 from holdfast.record import Message
 from holdfast.service import Service
@@ -135,7 +137,11 @@ class _Replay:
         mark, wrote, ordinal = increment.mark, dict[At_, list[int]](), 0
         self.told.transactions += 1
         for message in given.before(mark.positions[self.place.input]):
-            ordinal = self._record(message, mark.n, ordinal, wrote)
+            ordinal = self._record(partial(self._handle, message), message.offset() or 0, mark.n, ordinal, wrote)
+        for pinned in mark.pinned:  # the commands that came beside the input: after the last of its records
+            message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
+            position = mark.positions[self.place.input]
+            ordinal = self._record(partial(self.engine.obey, message), position, mark.n, ordinal, wrote)
         self._compare_count(mark, ordinal)
         for at, offsets in wrote.items():
             self.wrote.setdefault(at, []).extend(offsets)
@@ -144,15 +150,20 @@ class _Replay:
         elif self.suspect is None and digest.to_bytes(self.engine.state.digest) != mark.digest:
             self.suspect = mark, wrote
 
-    def _record(self, message: Message, n: int, ordinal: int, wrote: dict[At_, list[int]]) -> int:
-        engine, offset = self.engine, message.offset() or 0
+    def _handle(self, message: Message) -> None:
         try:
-            engine.run([message])
+            self.engine.run([message])
         except Poisoned as poison:
             if not poison.batch:
                 raise
-            engine.rollback()
-            engine.run([message], one_by_one=True)
+            self.engine.rollback()
+            self.engine.run([message], one_by_one=True)
+
+    def _record(
+        self, handle: Callable[[], None], offset: int, n: int, ordinal: int, wrote: dict[At_, list[int]]
+    ) -> int:
+        engine = self.engine
+        handle()
         frozen = engine.freeze()
         for changes in frozen.changes:
             for key in changes.keys:

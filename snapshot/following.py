@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import DamagedIncrement, DigestMismatch
+from holdfast.pinned import Placed
 from holdfast.ports import Reader
 from holdfast.snapshot import digest, records
 from holdfast.snapshot.budget import Workload
@@ -25,6 +26,8 @@ class Following:
         self._input, self._topic, self._partition = place.names.input, place.names.increment, place.partition
         #: bytes of the increments that hold anything, keys in deltas, transactions
         self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
+        #: users' commands of the control topic that no delta holds: a replay handles them where they were
+        self.pinned: list[Placed] = []
 
     def apply(self, mark: Mark, manifest: Manifest | None, *, replayed: bool) -> tuple[int, int]:
         """Apply what came after the base; the position of the newest state, and how many deltas it took.
@@ -42,7 +45,9 @@ class Following:
             if position < 0:
                 position, expected = increment.mark.positions[topic], increment.mark.digest
             if replayed or not increment.mark.delta:
+                self.pinned += [Placed(increment.mark.positions[topic], each) for each in increment.mark.pinned]
                 continue
+            self.pinned.clear()
             for part in increment.parts:
                 for raw in part.entries:
                     changes = self._decoder.decode(raw)

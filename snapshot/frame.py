@@ -1,7 +1,7 @@
 """The outermost form of every record on an increment or full topic: version, kind, size and checksum, then msgpack.
 
 offset  size  field
-0       1     format version, 1 or 2
+0       1     format version, 1 to 3
 1       1     kind: one letter, see `records`
 2       1     codec: 0 = as it is, 1 = zstd
 3       1     reserved, 0
@@ -23,7 +23,9 @@ else:
     from backports import zstd
 
 #: the formats that this holdfast reads; a partition is written in the format of its last mark (docs/upgrades.md)
-OLDEST, NEWEST = 1, 2
+OLDEST, NEWEST = 1, 3
+#: from this one on a mark may hold users' commands of the control topic
+PINNING = 3
 #: No body may claim more than this before compression: a frame is an input from the network (fault F27, zip bomb).
 MAX_BODY = 64 * 1024 * 1024
 _COMPRESS_FROM = 512

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.command import Command
+from holdfast.pinned import Pinned
 from holdfast.snapshot import frame
 from holdfast.table import Changes
 
@@ -131,6 +132,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: int = 0
     #: of the input records of this transaction: this mark acknowledges them
     commands: tuple[Command, ...] = ()
+    #: users' commands of the control topic, handled after the last record of this transaction, in this order
+    pinned: tuple[Pinned, ...] = ()
     #: number of the transaction whose command asked for a full that no mark refers to yet; 0 = none
     take: int = 0
     #: number of the transaction that began this lineage: nothing before it belongs to this state (rule S6)

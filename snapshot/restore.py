@@ -16,6 +16,7 @@ from holdfast.errors import (
     NoUsableFull,
     UnknownSchema,
 )
+from holdfast.pinned import Placed
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Spent, Workload
@@ -59,6 +60,8 @@ class Restored(msgspec.Struct, frozen=True):
     from_disk: bool = False
     #: when the full was complete, in seconds since 1970; 0: there is none
     full_time: float = 0.0
+    #: commands that stand between the records of the gap
+    pinned: tuple[Placed, ...] = ()
 
 
 def restore(
@@ -107,6 +110,7 @@ def restore(
                 progress.spent(seconds),
                 "local" in progress.done,
                 run.manifest.time / 1000 if run.manifest is not None else 0.0,
+                tuple(run.following.pinned),
             )
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.command import FINISH_UPGRADE, TAKE, Command
 from holdfast.errors import MessageRefused
 from holdfast.output import Sent
+from holdfast.pinned import Pinned
 from holdfast.ports import Transactions
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.full import split
@@ -40,6 +41,8 @@ class Closing(NamedTuple):
     reach: int | None = None
     #: next offset of the control topic; 0: nothing was ever read there
     control: int = 0
+    #: users' commands of the control topic, handled last
+    pinned: tuple[Pinned, ...] = ()
 
 
 class Committer:
@@ -139,6 +142,7 @@ class Committer:
             outputs=self._outputs,
             fulls=closing.fulls,
             commands=closing.commands,
+            pinned=closing.pinned,
             take=_take(self.mark.take, n, closing),
             effects=closing.effects,
             format=_format(self.mark.format, closing),

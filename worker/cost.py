@@ -45,7 +45,7 @@ class RestoreCost:
         if mark.n == self._n:
             return
         work, size = self.work, self._policy.bytes
-        positions = sum(mark.positions.values())
+        positions = sum(position for topic, position in mark.positions.items() if topic in mark.topic_ids)
         self.work = msgspec.structs.replace(
             work,
             transactions=work.transactions + mark.n - self._n,

@@ -141,8 +141,19 @@ class Engine:
             raise Poisoned(message.offset() or 0, _undecodable(message, error)) from error
         assert command is not None
         self.commands.append(command)
-        if command.name in OWN:
-            return
+        if command.name not in OWN:
+            self._obey(command, message)
+
+    def obey(self, message: Message) -> None:
+        """Hand over a user's command of the control topic: the mark of the open transaction pins it.
+
+        :raises Poisoned: on_command raised.
+        """
+        command = command_of(message)
+        assert command is not None
+        self._obey(command, message)
+
+    def _obey(self, command: Command, message: Message) -> None:
         record = self._current = Record(message, message.value() or b"")
         try:
             self.handler.on_command(command.name, record)

@@ -62,8 +62,8 @@ class Live:
 
     @property
     def waiting(self) -> bool:
-        """Records were taken and are not handled."""
-        return self._work.waiting
+        """Records were taken and are not handled, or one that failed is still to be faced."""
+        return self._work.waiting or self._work.poisoned
 
     @property
     def in_flight(self) -> bool:
@@ -113,7 +113,7 @@ class Live:
         transacting, work = self._transacting, self._work
         if transacting.landed or (transacting.in_flight and not work.waiting and self._mailbox.depth == 0):
             transacting.settle()
-        if not work.waiting:
+        if not work.waiting and not work.poisoned:
             self._take()
         if (messages := work.next(self._policy.room())) is not None:
             transacting.handle(messages)

@@ -17,6 +17,7 @@ from holdfast.errors import (
     RestoreTimeout,
     RetentionGap,
 )
+from holdfast.pinned import Pinned, PinnedMessage, in_order
 from holdfast.ports import Cancelled, OutOfRange, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
@@ -134,7 +135,7 @@ class Opening:
         engine, restored = opened.engine, opened.restored
         end = restored.mark.positions[self._names.input]
         engine.mute(replaying=True)
-        replayed = self._replay_records(engine, restored.position, end) if restored.position < end else 0
+        replayed = self._replay_all(engine, restored, end)
         engine.mute(replaying=False)
         if digest.to_bytes(engine.state.digest) != restored.mark.digest:
             raise NonDeterministicReplay(
@@ -151,16 +152,23 @@ class Opening:
             )
         return replayed
 
-    def _replay_records(self, engine: Engine, start: int, end: int) -> int:
+    def _replay_all(self, engine: Engine, restored: Restored, end: int) -> int:
+        start = restored.position
+        if start >= end and not restored.pinned:
+            return 0
         self.progress.watch(engine.state)
         self.progress.enter("replay", start, end)
         reader, count = WatchedReader(self._tools.reader(self._leaving), self.progress, _REPLAY_BATCH), 0
         try:
-            for batch in reader.read(self._names.input, self._partition, start, end):
-                self._replay_batch(engine, batch)
+            batches = reader.read(self._names.input, self._partition, start, end)
+            for piece in in_order(batches, restored.pinned):
+                if isinstance(piece, Pinned):
+                    engine.obey(PinnedMessage(self._names.control, self._partition, piece))
+                else:
+                    self._replay_batch(engine, piece)
+                    count += len(piece)
                 engine.state.commit(engine.freeze(), delta=False)
                 engine.take_commands()
-                count += len(batch)
         except Poisoned as poison:
             raise poison.error from poison
         except OutOfRange as error:

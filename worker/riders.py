@@ -12,6 +12,7 @@ from holdfast.snapshot.records import Effect, Mark
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing
+from holdfast.worker.controlled import Controlled, Obeyed
 from holdfast.worker.engine import Engine
 from holdfast.worker.fulls import Fulls
 from holdfast.worker.policy import SnapshotPolicy
@@ -46,7 +47,7 @@ class Riders:
         self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
         self.fulls = Fulls(tools, engine.state, self._snapshots, mark)
         name = f"effects-{tools.place.partition}"
-        self._control, self._controlled = tools.control(), mark.positions.get(tools.place.names.control, 0)
+        self.controlled = Controlled(tools, engine, mark)
         self._effects = tools.effects(engine.handler, name, partial(_effect_failed, tools))
         #: with the first delta: the transaction from which on the deltas hold every change
         self._reach: int | None = None
@@ -80,21 +81,23 @@ class Riders:
 
     def mark_due(self, mark: Mark, now: float) -> bool:
         """A mark without records has something to say: a full, or that effects are done."""
-        asked = len(self._control.waiting(self._controlled)[0]) > 0
-        return asked or self.fulls.mark_due(now) or (len(mark.effects) > 0 and not self._effects.owed())
+        return (
+            self.controlled.waiting or self.fulls.mark_due(now) or (len(mark.effects) > 0 and not self._effects.owed())
+        )
 
-    def closing(self, position: int, frozen: Frozen, noted: Sequence[Effect], now: float) -> Closing:
+    def closing(self, position: int, frozen: Frozen, noted: Sequence[Effect], obeyed: Obeyed, now: float) -> Closing:
         """What the mark of this transaction will say."""
         delta = self._engine.state.delta(frozen) if self._snapshots.delta_due(now) else None
         owed = (*self._effects.owed(), *noted)
-        asked, control = self._control.waiting(self._controlled)
-        commands = (*self._engine.take_commands(), *asked)
+        commands = (*self._engine.take_commands(), *obeyed.commands)
         reach = self._reach if delta is not None else None
-        return Closing(position, frozen, delta, self.fulls.next_refs(), owed, commands, reach, control)
+        return Closing(
+            position, frozen, delta, self.fulls.next_refs(), owed, commands, reach, obeyed.next, obeyed.pinned
+        )
 
     def committed(self, mark: Mark, flight: Flight, increment_bytes: int) -> None:
         """The transaction is the truth: start what had to wait for it."""
-        self._controlled = flight.closing.control
+        self.controlled.committed(flight.closing.control)
         self._effects.submit(flight.effects)
         changes = flight.closing.frozen.changes
         self._snapshots.committed(
@@ -114,7 +117,7 @@ class Riders:
         """Let go of what runs beside; nothing is committed here."""
         self.fulls.close()
         self._effects.close(0.0)
-        self._control.close()
+        self.controlled.close()
 
 
 def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:

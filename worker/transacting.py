@@ -28,6 +28,7 @@ from holdfast.ports import Membership
 from holdfast.record import Message
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
+from holdfast.worker.controlled import Obeyed
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.ownership import await_newer_membership
 from holdfast.worker.policy import CommitPolicy
@@ -135,7 +136,12 @@ class Transacting:
 
     def begin_commit(self) -> bool:
         """Close the transaction and let it commit beside, once the one before it is settled. False: it was undone."""
-        return self.settle() and self._try(self._launch)
+        try:
+            return self.settle() and self._try(self._launch)
+        except Poisoned as poison:  # a command of the control topic: what was handled before it is committed first
+            self.work.fail_at(poison)
+            self._undo()
+        return False
 
     def settle(self) -> bool:
         """Wait for the commit that is under way, if any, and send what is ahead of it. False: all was undone."""
@@ -150,8 +156,9 @@ class Transacting:
         used = self._used = self._tools.membership()
         if used.metadata is None:
             raise TransactionAborted("the group metadata is not known yet", stale=True)
+        obeyed = self._obey()
         frozen, effects = self._engine.freeze(), self._engine.take_effects()
-        closing = self._riders.closing(self.position, frozen, effects, now)
+        closing = self._riders.closing(self.position, frozen, effects, obeyed, now)
         committer = self.committer
         try:
             parts = committer.pack(closing)
@@ -164,6 +171,29 @@ class Transacting:
         self._flight = Flight(begun, closing, effects, records, self._outputs, now, self._handling, newest)
         self.work.close()
         self._outputs, self._handling = 0, 0.0
+
+    def _obey(self) -> Obeyed:
+        """Commands of the control topic are handled last, at this position, which their mark pins.
+
+        :raises Poisoned: one cannot be handled; it fails once what comes before this position is committed.
+        """
+        controlled = self._riders.controlled
+        if self.work.poisoned:
+            return controlled.hold()
+        try:
+            obeyed = controlled.obey(self.committer.mark)
+        except Poisoned as poison:
+            raise Poisoned(self.position, poison.error) from poison
+        outputs = self._engine.take_outputs()
+        if not outputs:
+            return obeyed
+        self._outputs += len(outputs)
+        try:
+            self.committer.send(outputs)
+        except MessageRefused as error:
+            said = f"an output of a command that came by the control topic was refused: {error}"
+            raise Poisoned(self.position, self._refused(said, self.position)) from error
+        return obeyed
 
     def _land(self) -> bool:
         """False: the commit that was under way, and what is ahead of it, was undone."""

@@ -63,6 +63,11 @@ class Work:
         return offset(messages[0]) < self._careful_until
 
     @property
+    def poisoned(self) -> bool:
+        """A record or a command has failed, and what comes before it is being committed."""
+        return self._poison is not None
+
+    @property
     def at_poison(self) -> Poisoned | None:
         """The failure whose record comes next: commit what is open, then `face` it."""
         if self._poison is None or (self._todo and offset(self._todo[0][0]) < self._poison.offset):

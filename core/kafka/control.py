@@ -1,4 +1,4 @@
-"""Reads the control topic of a service: commands to holdfast itself, for inputs whose other readers bear none."""
+"""Reads the control topic of a service: commands for inputs whose other readers bear none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.command import OWN, BadCommand, Command, command_of
+from holdfast.command import BadCommand
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble
@@ -17,9 +17,12 @@ from holdfast.kafka.admin import Admin
 from holdfast.kafka.taint import quiet_logger
 from holdfast.names import Names
 from holdfast.observe import Log
+from holdfast.ports import Asked
 
 _POLL = 0.1
 _BATCH = 100
+#: seconds before it is read anew after an error
+_AGAIN = 1.0
 
 
 def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
@@ -42,6 +45,8 @@ class ControlFeed:
         self._changed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
+        #: bytes of a command: a mark repeats it
+        self.largest = largest_command(settings)
 
     def lane(self, partition: int) -> ControlLane:
         return ControlLane(self, partition)
@@ -62,18 +67,24 @@ class ControlFeed:
                 self._thread.start()
 
     def _run(self) -> None:
-        config: dict[str, Any] = dict(client.reader(self._settings, self._names.group))
-        config["logger"] = quiet_logger("control")
-        consumer = Consumer(config)
-        try:
-            while not self._ending.is_set():
-                self._assign(consumer)
-                for message in consumer.consume(_BATCH, _POLL):
-                    self._hand_over(message)
-        except KafkaException as error:  # a service does not fail because nobody can talk to it
-            self._log.warning("kafka_retry", doing="read the control topic", cause=str(error))
-        finally:
-            consumer.close()
+        while not self._ending.is_set():
+            config: dict[str, Any] = dict(client.reader(self._settings, self._names.group))
+            config["logger"] = quiet_logger("control")
+            consumer = Consumer(config)
+            try:
+                self._read(consumer)
+            except KafkaException as error:  # a service does not fail because nobody can talk to it
+                self._log.warning("kafka_retry", doing="read the control topic", cause=str(error))
+            finally:
+                consumer.close()
+            self._changed.put(-1)  # the next consumer is given all lanes
+            self._ending.wait(_AGAIN)
+
+    def _read(self, consumer: Consumer) -> None:
+        while not self._ending.is_set():
+            self._assign(consumer)
+            for message in consumer.consume(_BATCH, _POLL):
+                self._hand_over(message)
 
     def _assign(self, consumer: Consumer) -> None:
         if self._changed.empty():
@@ -93,7 +104,9 @@ class ControlFeed:
         if error is None:
             lane.put(message, self._log)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            lane.next = OFFSET_BEGINNING  # what was not read in time is deleted: it was a request, not a record
+            # What was not read in time is deleted: it was a request, not a record, and nothing has come of it.
+            self._log.warning("commands_gone", partition=lane.partition, offset=lane.next)
+            lane.next = OFFSET_BEGINNING
             self._changed.put(lane.partition)
 
 
@@ -103,12 +116,12 @@ class ControlLane:
     def __init__(self, feed: ControlFeed, partition: int) -> None:
         self._feed, self.partition = feed, partition
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[int, Command | None]] = deque()
+        self._waiting: deque[tuple[int, Asked | None]] = deque()
         self._following = False
         #: next offset of the control topic to take
         self.next = 0
 
-    def waiting(self, position: int) -> tuple[list[Command], int]:
+    def waiting(self, position: int) -> tuple[list[Asked], int]:
         if not self._following:
             self._following, self.next = True, position
             self._feed.change(self)
@@ -116,7 +129,7 @@ class ControlLane:
             while self._waiting and self._waiting[0][0] < position:
                 self._waiting.popleft()
             end = self._waiting[-1][0] + 1 if self._waiting else position
-            return [command for _, command in self._waiting if command is not None], end
+            return [asked for _, asked in self._waiting if asked is not None], end
 
     def close(self) -> None:
         if self._following:
@@ -127,14 +140,27 @@ class ControlLane:
         offset = message.offset() or 0
         if 0 <= self.next > offset:
             return
-        try:
-            command = command_of(message)
-            refused = "" if command and command.name in OWN else "only holdfast's own commands come this way"
-        except BadCommand as error:
-            command, refused = None, str(error)
+        asked, refused = _asked(message, self._feed.largest)
         if refused:
             log.warning("command_refused", partition=self.partition, offset=offset, cause=refused)
-            command = None
         with self._lock:
-            self._waiting.append((offset, command))
+            self._waiting.append((offset, asked))
             self.next = offset + 1
+
+
+def largest_command(settings: Settings) -> int:
+    """How many bytes a user's command of the control topic may have, all in all: its mark repeats it."""
+    return settings.kafka.message_max_bytes // 4
+
+
+def _asked(message: Message, largest: int) -> tuple[Asked | None, str]:
+    """The command, or why there is none."""
+    try:
+        asked = Asked.by(message)
+    except BadCommand as error:
+        return None, str(error)
+    if asked is None:
+        return None, "it is no command: the header holdfast-command is missing"
+    if asked.pinned is not None and asked.pinned.size > largest:
+        return None, f"{asked.command.name!r} takes {asked.pinned.size} bytes, more than {largest}"
+    return asked, ""

@@ -90,15 +90,19 @@ class Bench:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
         finally:
             reader.close()
-        self.require_complete(place, found.mark, found.position)
+        self.require_complete(place, found.mark, found.position, digest.to_bytes(found.state.digest))
         return Found(found.mark, found.state)
 
-    def require_complete(self, place: Place, last: Mark, newest: int) -> None:
-        """:raises ToolRefused: the newest state that is kept is not that of the last mark."""
+    def require_complete(self, place: Place, last: Mark, newest: int, digest_: bytes) -> None:
+        """Whether the newest state that is kept, of position `newest`, is that of the last mark.
+
+        :raises ToolRefused: it is not: records, or commands that came beside them, would have to be replayed.
+        """
         position = last.positions[place.input]
-        if newest != position:
+        if newest != position or digest_ != last.digest:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]: the last mark is at {position}, the newest state at {newest}; "
+                f"{place.input}[{place.partition}]: the last mark is at {position}, the newest state at {newest}"
+                f"{' with another digest' if newest == position else ''}; "
                 f"start the service and stop it in good order with snapshot.on_stop, so that a full says what the "
                 f"last mark means. Nothing was changed"
             )

@@ -102,7 +102,8 @@ class _Work:
                 plan = planning.make(reader, self._bench.place(partition, count, self._facts))
             finally:
                 reader.close()
-            self._bench.require_complete(plan.place, plan.last, plan.goal.mark.positions[self._names.input])
+            goal = plan.goal.mark
+            self._bench.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
             plans[partition] = plan
         return plans
 

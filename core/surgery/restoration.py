@@ -29,7 +29,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.state import State
 from holdfast.surgery.bench import Bench, HandlerOf
 from holdfast.table import Changes
-from holdfast.topics import Topics
+from holdfast.topics import Topics, control_position
 
 TOOL: Final = "snapshot restore"
 
@@ -247,6 +247,7 @@ class _Work:
             keys=state.keys,
             position=position,
             effects=mark.effects,
+            control=control_position(self.bench.admin, self.names, partition).get(self.names.control, 0),
         )
 
     def _state(self, partition: int, found: At) -> State:

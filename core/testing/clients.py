@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.command import OWN, Command, command_of
 from holdfast.errors import OutcomeUnknown
 from holdfast.names import Names
 from holdfast.output import Headers, Sent
-from holdfast.ports import Bounds, Cancelled
+from holdfast.ports import Asked, Bounds, Cancelled
 from holdfast.record import Message
 from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.log import MemoryLog, Outcome
@@ -154,10 +153,10 @@ class MemoryControl:
     def __init__(self, broker: MemoryBroker, names: Names, partition: int) -> None:
         self._log = broker.log(names.control, partition)
 
-    def waiting(self, position: int) -> tuple[list[Command], int]:
+    def waiting(self, position: int) -> tuple[list[Asked], int]:
         messages = list(self._log.committed(position))
         end = (messages[-1].offset() or 0) + 1 if messages else position
-        return [command for command in map(command_of, messages) if command and command.name in OWN], end
+        return [asked for asked in map(Asked.by, messages) if asked is not None], end
 
     def close(self) -> None:
         """Nothing is open."""

@@ -13,6 +13,8 @@ from holdfast.errors import RecordError, UsageError
 from holdfast.handler import Handler, declared, input_type
 from holdfast.names import Names
 from holdfast.output import Headers, Output
+from holdfast.pinned import Placed
+from holdfast.snapshot import records
 from holdfast.snapshot.records import FullRef, Mark
 from holdfast.testing.lane import Lane
 from holdfast.testing.replay import Replay
@@ -116,12 +118,27 @@ class Driver(Wiring):
         for value in values:
             self.feed(value, key, partition=partition)
 
-    def command(self, name: str, value: bytes | None = None, partition: int = 0, id: str = "") -> int:
+    def command(
+        self,
+        name: str,
+        value: bytes | None = None,
+        partition: int = 0,
+        id: str = "",
+        *,
+        via_control_topic: bool = False,
+    ) -> int:
         """Feed a command, as `holdfast command` does: a record that goes to `on_command`; its offset.
 
-        The command `take` takes a full, over the next seconds of the driver's time.
+        With `via_control_topic` it comes beside the input: the next commit handles it after its last record, or the
+        next second in which nothing else is to do. The command `take` takes a full, over the next seconds of the
+        driver's time.
         """
-        return self.feed(value, headers=[command.header(name, id, "driver")], partition=partition)
+        header = command.header(name, id, "driver")
+        if not via_control_topic:
+            return self.feed(value, headers=[header], partition=partition)
+        self._lane(partition).live()
+        log = self.broker.log(self.names.control, partition)
+        return log.append(value, None, [header], int(self.clock.wall() * 1000))
 
     def commit(self) -> None:
         """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""
@@ -244,14 +261,18 @@ class Driver(Wiring):
         """Handle the whole input again, cut into other batches, and compare tables, outputs and effects (rule M4).
 
         :param batches: one size, or sizes that are used in turn; by default several are tried.
+        Commands that came beside the input are handled where their marks have pinned them.
+
         :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.
+        :raises UsageError: such a command's mark has been truncated.
         """
         self.commit()
         lane = self._lane(partition)
         position = self.position(partition)
         messages = list(lane.input.committed(0, position))
         engine = partial(Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions)
-        replay = Replay(engine, partition, messages, self.mark(partition).digest)
+        pinned = self._pinned(partition)
+        replay = Replay(engine, partition, messages, pinned, self.names.control, self.mark(partition).digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
@@ -260,6 +281,14 @@ class Driver(Wiring):
             replay.run([sizes] if isinstance(sizes, int) else list(sizes))
 
     # Inside
+
+    def _pinned(self, partition: int) -> list[Placed]:
+        increments = self.broker.log(self.names.increment, partition)
+        if increments.start > 0 and self.broker.log(self.names.control, partition).end > 0:
+            raise UsageError("the marks that pin commands of the control topic are truncated: replay before the fulls")
+        written = (records.unpack(message.value()) for message in increments.committed())
+        marks = (record for record in written if isinstance(record, Mark))
+        return [Placed(mark.positions[self.names.input], each) for mark in marks for each in mark.pinned]
 
     def _lane(self, partition: int) -> Lane:
         lane = self._lanes.get(partition)

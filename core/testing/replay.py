@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
 
 from holdfast.errors import UsageError
+from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
+from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
@@ -28,10 +30,13 @@ class Replay:
         engine: Callable[[], Engine],
         partition: int,
         messages: Sequence[MemoryMessage],
+        pinned: Sequence[Placed],
+        control: str,
         expected: bytes,
     ) -> None:
         self._engine, self._partition = engine, partition
-        self._messages, self._digest = messages, expected
+        self._messages, self._pinned, self._digest = messages, pinned, expected
+        self._control = control
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
 
@@ -45,9 +50,7 @@ class Replay:
         engine = self._engine()
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
-        at, size = 0, cycle(sizes)
-        while at < len(self._messages):
-            batch = self._messages[at : (at := at + max(1, next(size)))]
+        for batch in in_order(self._batches(sizes), self._pinned):
             self._handle(engine, batch)
             for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
                 blob = key.encode() if isinstance(key, str) else key
@@ -56,9 +59,17 @@ class Replay:
             engine.state.commit(engine.freeze(), delta=True)
         self._compare(sizes, engine, outputs, effects)
 
-    def _handle(self, engine: Engine, batch: Sequence[MemoryMessage]) -> None:
+    def _batches(self, sizes: Sequence[int]) -> Iterator[Sequence[MemoryMessage]]:
+        at, size = 0, cycle(sizes)
+        while at < len(self._messages):
+            yield self._messages[at : (at := at + max(1, next(size)))]
+
+    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned) -> None:
         """As the worker does: a batch that on_batch refuses is handled record by record."""
         try:
+            if isinstance(batch, Pinned):
+                engine.obey(PinnedMessage(self._control, self._partition, batch))
+                return
             try:
                 engine.run(batch)
             except Poisoned as poison:

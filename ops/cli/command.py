@@ -42,6 +42,7 @@ def command(
     value: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The record's value. [default: null, which other readers skip]")
     ] = None,
+    via_control_topic: ViaControlTopic = False,
     wait: Wait = True,
     timeout: Timeout = 60.0,
     config: Config = None,
@@ -54,6 +55,8 @@ def command(
 
     holdfast command close-day examples.clearing.app:service --no-wait
 
+    With --via-control-topic its place is between two transactions, and the mark of the first of them keeps it.
+
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
     if name in OWN:
@@ -62,7 +65,9 @@ def command(
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
-    sent = commander.send(name, partitions_of(partitions), None if value is None else value.encode())
+    sent = commander.send(
+        name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
+    )
     _follow(commander, name, sent, timeout if wait else None, as_json)
 
 

@@ -64,7 +64,7 @@ def create(
         int, typer.Option(min=0, metavar="R", help="Their replication factor. [default: the broker's]")
     ] = 0,
     control: Annotated[
-        bool, typer.Option("--control", help="Also create the control topic, for `snapshot take --via-control-topic`.")
+        bool, typer.Option("--control", help="Also create the control topic, for `--via-control-topic`.")
     ] = False,
     config: Config = None,
     overrides: Overrides = None,

@@ -65,4 +65,12 @@ def test_a_command_is_acknowledged_and_a_full_is_taken_where_it_stands(on_kafka:
     assert beside.returncode == 0, beside.stderr
     assert [each["offset"] for each in json.loads(beside.stdout)] == [0, 0]
     assert [each["position"] for each in json.loads(beside.stdout)] == [4, 6]
+    by_control = on_kafka.run("command", "open", "app:service", "--via-control-topic", "--value", "up", "--json")
+    assert by_control.returncode == 0, by_control.stderr
+    assert [each["offset"] for each in json.loads(by_control.stdout)] == [1, 1]
+    assert [each["position"] for each in json.loads(by_control.stdout)] == [4, 6]
+    small = ("--set", "kafka.message_max_bytes=400000")
+    long = on_kafka.run("command", "open", "app:service", "--via-control-topic", "--value", "x" * 110_000, *small)
+    assert long.returncode != 0
+    assert "by the control topic it may have" in long.stderr
     assert again.stop() == 0

@@ -7,6 +7,8 @@ import json
 import pytest
 from tests.cli.commands import Commands
 
+from holdfast.snapshot import frame
+
 pytestmark = pytest.mark.kafka
 
 
@@ -15,11 +17,14 @@ def test_a_service_that_began_in_the_newest_format_has_nothing_to_finish(on_kafk
     done = on_kafka.run("finish-upgrade", "app:service", "--json")
     assert done.returncode == 0, done.stderr
     assert [(each["partition"], each["format"], each["transaction"]) for each in json.loads(done.stdout)] == [
-        (0, 2, 0),
-        (1, 2, 0),
+        (0, frame.NEWEST, 0),
+        (1, frame.NEWEST, 0),
     ]
     looked = on_kafka.run("finish-upgrade", "app:service", "--dry-run")
-    assert looked.stdout.splitlines()[1] == "partition 1: format 2, transaction 0 by holdfast 0.1.0 (topics create)"
+    assert (
+        looked.stdout.splitlines()[1]
+        == f"partition 1: format {frame.NEWEST}, transaction 0 by holdfast 0.1.0 (topics create)"
+    )
     ours = on_kafka.run("command", "finish-upgrade", "app:service")
     assert "'finish-upgrade' is holdfast's own command: `holdfast finish-upgrade`" in ours.stderr
     absent = on_kafka.run("finish-upgrade", "--name", "nobody", "--input", "nothing")

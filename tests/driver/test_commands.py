@@ -172,13 +172,3 @@ def test_what_came_beside_the_input_is_acknowledged_by_the_commit_that_succeeds(
     assert len(events(driver, "rolled_back")) == 1
     assert [len(mark.commands) for mark in marks(driver)][-1] == 1
     assert sum(len(mark.commands) for mark in marks(driver)) == 1
-
-
-def test_a_command_of_the_user_does_not_come_beside_the_input() -> None:
-    driver = Driver(Register)
-    driver.feed(1)
-    send_beside(driver, "cut")
-    driver.feed(2)
-    driver.advance(30.0)
-    assert driver.table("sums") == {"now": 3}
-    assert all(mark.commands == () for mark in marks(driver))

@@ -190,11 +190,11 @@ def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
             writer = records.Writer(instance="web2-7", host="web2", version="9.1.0")
             data = records.pack(msgspec.structs.replace(record, writer=writer))
         if record_number(record) == 1:
-            log.replace(message.offset(), b"\x03" + data[1:])
+            log.replace(message.offset(), bytes([frame.NEWEST + 1]) + data[1:])
     with pytest.raises(NewerFormat) as failure:
         driver.restore()
     said = str(failure.value)
-    assert "written in format 3 by holdfast 9.1.0 (web2-7 on web2); this is holdfast " in said
+    assert f"written in format {frame.NEWEST + 1} by holdfast 9.1.0 (web2-7 on web2); this is holdfast " in said
     assert f"which reads formats 1 to {frame.NEWEST}" in said
     assert "run that release or a newer one. Nothing was changed" in said
 

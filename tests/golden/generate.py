@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from tests.golden import bank_v1, bank_v2
+from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.bank_v1 import Move
 
 from holdfast.snapshot import adopt as adopting
@@ -61,7 +61,7 @@ def adopt(driver: Driver) -> None:
     reader = MemoryReader(driver.broker, lambda: False)
     old = last_mark(reader, driver.names.increment, 0)
     assert old is not None
-    new = partial(Engine, bank_v2.Bank, 0)
+    new = partial(Engine, driver._kind, 0)
     state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
     position, end = old.positions[driver.names.input], reader.bounds(driver.names.increment, 0)[1]
     boundary = adopting.boundary(place, "second", old.n + 1, position, state, old)
@@ -104,15 +104,30 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
     path.with_suffix(".expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
+def command_beside(driver: Driver) -> None:
+    """Commands of the control topic between the records of a gap that no delta covers."""
+    for number, move in enumerate(moves(12, 400)):
+        driver.feed(move, key=move.account)
+        if number % 3 == 1:
+            driver.command(f"note-{number}", b"hear", id=f"id-{number}", via_control_topic=True)
+            driver.advance(1.0)
+    driver.commit()
+
+
 def main(number: int) -> None:
-    """Format 1 was written by release 0.1.0 with the first release of the service, format 2 with its second."""
-    kind: Any = bank_v1.Bank if number == 1 else bank_v2.Bank
+    """Each format was written by release 0.1.0, with the first, the second and the third release of the service."""
+    kind: Any = {1: bank_v1.Bank, 2: bank_v2.Bank}.get(number, bank_v3.Bank)
     for name, interval in MODES.items():
         driver = Driver(kind, delta_interval=interval)
         run(driver, 3, seed=100)
         dump(driver, HERE / f"format-{number}" / name, __version__)
+    if number > 2:
+        driver = Driver(kind, delta_interval="off")
+        run(driver, 3, seed=100)
+        command_beside(driver)
+        dump(driver, HERE / f"format-{number}" / "beside", __version__)
     if number > 1:
-        driver = Driver(bank_v2.Bank)
+        driver = Driver(kind)
         run(driver, 2, seed=200)
         driver.command("close-day")
         driver.command("take")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
-from tests.golden import bank_v1, bank_v2
+from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.bank_v1 import Move
 from tests.golden.generate import MODES
 from tests.golden.reading import HERE, driver_of, expected_of
@@ -20,12 +20,16 @@ from holdfast.testing import Driver
 
 FORMATS = sorted(path.name for path in HERE.glob("format-*"))
 #: which release of the service wrote which folder
-WRITERS: dict[str, type[Handler[Any]]] = {"format-1": bank_v1.Bank, "format-2": bank_v2.Bank}
+WRITERS: dict[str, type[Handler[Any]]] = {"format-1": bank_v1.Bank, "format-2": bank_v2.Bank, "format-3": bank_v3.Bank}
 EVERY = [(path.parent.name, path.stem) for path in sorted(HERE.glob("format-*/*.jsonl"))]
 
 
 def path_of(folder: str, mode: str) -> Path:
     return HERE / folder / f"{mode}.jsonl"
+
+
+def mode_of(name: str) -> float | Literal["commit", "off"]:
+    return "off" if name == "beside" else MODES.get(name, "commit")
 
 
 def tables_of(driver: Driver) -> Any:
@@ -44,7 +48,7 @@ def test_there_are_files_of_every_format_that_is_written() -> None:
 @pytest.mark.parametrize(("folder", "mode"), EVERY)
 def test_a_golden_file_is_restored_and_goes_on(folder: str, mode: str) -> None:
     expected = expected_of(path_of(folder, mode))
-    driver = driver_of(path_of(folder, mode), WRITERS[folder], delta_interval=MODES.get(mode, "commit"))
+    driver = driver_of(path_of(folder, mode), WRITERS[folder], delta_interval=mode_of(mode))
     driver.restore()
     assert driver.position() == expected["position"]
     assert driver.mark().digest.hex() == expected["digest"]
@@ -59,12 +63,22 @@ def test_a_golden_file_is_restored_and_goes_on(folder: str, mode: str) -> None:
 def test_each_full_of_a_golden_file_is_a_base(folder: str, mode: str) -> None:
     """The newest first, then, when its chunks are gone, the older one."""
     expected = expected_of(path_of(folder, mode))
-    driver = driver_of(path_of(folder, mode), WRITERS[folder], delta_interval=MODES.get(mode, "commit"))
+    driver = driver_of(path_of(folder, mode), WRITERS[folder], delta_interval=mode_of(mode))
     newest, older, *_ = expected["fulls"]
     driver.broker.log(driver.names.full, 0).replace(newest, b"\x01Fdamaged beyond all repair")
     driver.restore()
     assert [fields["full"] for event, fields in driver.events if event == "restored"] == [older]
     assert tables_of(driver) == expected["tables"]
+
+
+def test_commands_that_came_beside_the_input_are_replayed_from_their_marks() -> None:
+    path = path_of("format-3", "beside")
+    noted = [note for key, note in expected_of(path)["tables"]["notes"] if note.startswith("note-")]
+    assert len(noted) == 4
+    driver = driver_of(path, bank_v3.Bank, delta_interval="off")
+    assert driver.broker.log(driver.names.control, 0).end == 0, "nothing is read from the control topic"
+    driver.restore()
+    assert sorted(note for note in driver.table("notes").values() if note.startswith("note-")) == sorted(noted)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -168,7 +182,7 @@ def upgraded(mode: str) -> Driver:
     before.restore()
     before.command("finish-upgrade")
     before.commit()
-    assert before.mark().format == 2
+    assert before.mark().format == frame.NEWEST
     before.stop()  # a gap would have to be replayed by the code that left it
     driver = with_code(before, bank_v2.Bank)
     driver.restore()
@@ -192,7 +206,7 @@ def stored(driver: Driver, table: str) -> dict[Any, bytes]:
     return dict(driver._lane(0).engine().state.tables[table].stored)
 
 
-def test_records_of_both_formats_say_which_it_is() -> None:
+def test_records_of_every_format_say_which_it_is() -> None:
     for folder in FORMATS:
         lines = driver_of(path_of(folder, "commit"), WRITERS[folder]).broker.logs
         written = [m.value() or b"" for (topic, _), log in lines.items() if topic != "input" for m in log.committed()]

@@ -35,6 +35,7 @@ LAYERS = {
     "holdfast.watch": 0,
     "holdfast.contact": 0,
     "holdfast.command": 0,
+    "holdfast.pinned": 0,
     "holdfast.config": 1,
     "holdfast.snapshot": 2,
     "holdfast.worker": 3,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
-from tests.system.apps.tally import CLEAR, Event, Line, Tally, Total
+from tests.system.apps.tally import CLEAR, COMMANDS, WITNESS, Event, Line, Tally, Total
 
 from holdfast.config.connection import KafkaSettings
 from holdfast.config.settings import Settings
@@ -99,13 +99,26 @@ class Fold:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-def fold(inputs: dict[int, list[Row]]) -> Fold:
+class Beside(NamedTuple):
+    """A command of the control topic that stood after all records below `position`."""
+
+    position: int
+    offset: int
+    value: bytes
+
+
+def fold(inputs: dict[int, list[Row]], beside: Mapping[int, Sequence[Beside]] | None = None) -> Fold:
     """The handler's work again, in other words."""
     result, decode = Fold(), msgspec.json.Decoder(Event).decode
     for partition, rows in inputs.items():
         counts: dict[str, int] = defaultdict(int)
         sums: dict[str, int] = defaultdict(int)
-        for row in rows:
+        for row in _merged(rows, (beside or {}).get(partition, ())):
+            if isinstance(row, Beside):
+                key = f"{COMMANDS}-{partition}"
+                counts[key], sums[key] = counts[key] + 1, (sums[key] * 31 + counts.get(WITNESS, 0)) % 1_000_003
+                result.lines[key].append(Line(partition, row.offset, int(row.value), counts[key], sums[key]))
+                continue
             if not row.value:
                 continue  # a command
             event = decode(row.value)
@@ -120,6 +133,15 @@ def fold(inputs: dict[int, list[Row]]) -> Fold:
         result.totals[partition] = {key: Total(counts[key], sums[key]) for key in counts}
         result.ends[partition] = rows[-1].offset + 1 if rows else 0
     return result
+
+
+def _merged(rows: Sequence[Row], beside: Sequence[Beside]) -> Iterator[Row | Beside]:
+    left = deque(beside)
+    for row in rows:
+        while left and left[0].position <= row.offset:
+            yield left.popleft()
+        yield row
+    yield from left
 
 
 def digest_of(totals: dict[str, Total]) -> str:

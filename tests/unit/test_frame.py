@@ -54,8 +54,8 @@ def test_no_data_is_no_frame() -> None:
 
 
 def test_another_version_is_named() -> None:
-    with pytest.raises(UnknownFormat, match="format 3, this holdfast reads 1 to 2"):
-        unpack(b"\x03" + pack(b"M", b"x")[1:])
+    with pytest.raises(UnknownFormat, match=f"format {frame.NEWEST + 1}, this holdfast reads 1 to {frame.NEWEST}"):
+        unpack(bytes([frame.NEWEST + 1]) + pack(b"M", b"x")[1:])
 
 
 def test_a_large_body_is_compressed_and_a_small_one_is_not() -> None:

@@ -39,6 +39,9 @@ POISON = -1
 #: the amount of an event that deletes its key
 CLEAR = -2
 
+#: with the partition the key of what commands leave behind, and the one whose count tells where they stood
+COMMANDS, WITNESS = "commands", "key-1"
+
 Note = Callable[[str], None]
 
 
@@ -69,6 +72,14 @@ class Tally(Handler[Event]):
         self.lines.send(Line(self.partition, record.offset, event.id, after.count, after.sum), key)
         if event.amount == POISON and self.poison is not None and self.poison.exists():
             raise ValueError("poison")
+
+    def on_command(self, command: str, record: Record[bytes]) -> None:
+        """What it leaves behind depends on every command before it, and on where it stands among the records."""
+        key = f"{COMMANDS}-{self.partition}"
+        before, near = self.totals.get(key, Total()), self.totals.get(WITNESS, Total())
+        after = Total(before.count + 1, (before.sum * 31 + near.count) % 1_000_003)
+        self.totals[key] = after
+        self.lines.send(Line(self.partition, record.offset, int(record.value), after.count, after.sum), key)
 
 
 def tally(output: str, calls: Path | None = None, poison_file: Path | None = None, seconds: float = 0.0) -> type[Tally]:

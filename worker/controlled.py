@@ -1,0 +1,91 @@
+"""Commands of the control topic: which the next mark obeys and pins (docs/design.md, "Beside the input").
+
+They are taken when a transaction closes and nothing else is in flight, handled after its last record, and acknowledged,
+pinned and passed by the mark of this very transaction: what does not commit is undone with it and taken again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from holdfast.command import FINISH_UPGRADE, Command
+from holdfast.pinned import Pinned, PinnedMessage
+from holdfast.ports import Asked
+from holdfast.snapshot import frame
+from holdfast.snapshot.records import Mark
+from holdfast.worker.engine import Engine
+from holdfast.worker.tools import Tools
+
+#: users' commands in one transaction: each may take as long as a record does
+_MOST: Final = 100
+
+
+class Obeyed(NamedTuple):
+    """What a mark says of the control topic."""
+
+    commands: tuple[Command, ...]
+    pinned: tuple[Pinned, ...]
+    #: next offset of the control topic
+    next: int
+
+
+class Controlled:
+    """Used by the partition's thread, during one live phase."""
+
+    def __init__(self, tools: Tools, engine: Engine, mark: Mark) -> None:
+        self._tools, self._engine, self._control = tools, engine, tools.control()
+        self._topic = tools.place.names.control
+        self._next = mark.positions.get(self._topic, 0)
+        #: a mark repeats what it pins and has to fit a message
+        self._room = tools.settings.kafka.message_max_bytes // 2
+
+    @property
+    def waiting(self) -> bool:
+        """A command has come that no mark obeys yet."""
+        return len(self._control.waiting(self._next)[0]) > 0
+
+    def hold(self) -> Obeyed:
+        """None now: a record or a command that failed comes first."""
+        return Obeyed((), (), self._next)
+
+    def obey(self, mark: Mark) -> Obeyed:
+        """Handle the users' commands that have come; `mark` is the last one.
+
+        :raises Poisoned: on_command refused one; its outputs and writes are to be rolled back.
+        """
+        asked, end = self._control.waiting(self._next)
+        commands: list[Command] = []
+        pinned: list[Pinned] = []
+        room = self._room
+        for each in asked:
+            if each.pinned is not None:
+                room -= each.pinned.size
+                if len(pinned) >= _MOST or (room < 0 and pinned):
+                    return Obeyed(tuple(commands), tuple(pinned), each.command.offset)
+                if not self._may_pin(mark, each):
+                    continue
+                self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, each.pinned))
+                pinned.append(each.pinned)
+            commands.append(each.command)
+            if each.command.name == FINISH_UPGRADE:  # what follows may need the newer format
+                return Obeyed(tuple(commands), tuple(pinned), each.command.offset + 1)
+        return Obeyed(tuple(commands), tuple(pinned), end)
+
+    def committed(self, obeyed: int) -> None:
+        """The mark that passes the control topic up to here is the truth."""
+        self._next = obeyed
+
+    def close(self) -> None:
+        self._control.close()
+
+    def _may_pin(self, mark: Mark, asked: Asked) -> bool:
+        """An older release would drop what it does not know, and replay the gap without it."""
+        if mark.format >= frame.PINNING:
+            return True
+        self._tools.log.warning(
+            "command_refused",
+            offset=asked.command.offset,
+            cause=f"{asked.command.name!r} came by {self._topic}, which needs format {frame.PINNING}: `holdfast "
+            f"finish-upgrade` first, then send it again",
+        )
+        return False
