@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ if str(ROOT) not in sys.path:  # tests.system.* and tests.support.* are imported
     sys.path.insert(0, str(ROOT))
 
 from tests.support.netns import Net  # noqa: E402
-from tests.system.conftest import SETTINGS  # noqa: E402
+from tests.system.conftest import SETTINGS, started  # noqa: E402
 from tests.system.stage import Stage  # noqa: E402
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
+from holdfast.dev import Cluster  # noqa: E402
 from holdfast.dev.properties import Host  # noqa: E402
 
 StageOf = Callable[[int], Stage]
@@ -32,18 +31,6 @@ def far() -> Iterator[tuple[Cluster, Net]]:
         cluster = started(lambda: Cluster(3, settings=SETTINGS, hosts=hosts))
         with cluster:
             yield cluster, net
-
-
-def started(make: Callable[[], Cluster]) -> Cluster:
-    """A running cluster; without Java or the broker's files the test is skipped, but not in CI."""
-    try:
-        cluster = make()
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Kafka here: {error}")
-    return cluster
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import random
 import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -92,6 +93,33 @@ class Trap:
         return int(struct.unpack_from(">ih", body)[1])
 
 
+class Storm:
+    """Catches requests of a kind again and again, breaks their connections, and delivers each a little later.
+
+    Each is held until its sender has sent it anew and gone on, so that it arrives in the midst of what comes next.
+    """
+
+    def __init__(self, api_key: int, chance: float, latest: float, seed: int) -> None:
+        self._api_key, self._chance, self._latest = api_key, chance, latest
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        #: how many were caught; a storm that is over catches no more
+        self.caught = 0
+        self.over = False
+
+    def trap_for(self, request: Request) -> Trap | None:
+        if request.api_key != self._api_key or self.over:
+            return None
+        with self._lock:
+            if self._random.random() >= self._chance:
+                return None
+            self.caught += 1
+            late = self._random.uniform(0.0, self._latest)
+        trap = Trap(lambda _: True, Fault.HOLD_AND_RESET)
+        threading.Timer(late, trap._released.set).start()
+        return trap
+
+
 class Proxy:
     """Listens on a free port at once; `connect` tells it where the broker really is."""
 
@@ -101,6 +129,7 @@ class Proxy:
         self.requests: Counter[int] = Counter()
         self._upstream = 0
         self._traps: list[Trap] = []
+        self._storms: list[Storm] = []
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -123,6 +152,17 @@ class Proxy:
         with self._lock:
             self._traps.append(trap)
         return trap
+
+    @contextlib.contextmanager
+    def storm(self, api_key: int, chance: float, latest: float, seed: int) -> Iterator[Storm]:
+        """While the `with` block lasts; see `Storm`."""
+        made = Storm(api_key, chance, latest, seed)
+        with self._lock:
+            self._storms.append(made)
+        try:
+            yield made
+        finally:
+            made.over = True
 
     def reset_all(self) -> None:
         """Break every connection there is now."""
@@ -163,7 +203,9 @@ class Proxy:
                 if trap.match(request):
                     self._traps.remove(trap)
                     return trap
-        return None
+            storms = list(self._storms)
+        caught = (storm.trap_for(request) for storm in storms)
+        return next((each for each in caught if each is not None), None)
 
 
 class _Link:

@@ -35,16 +35,21 @@ class StageFactory(Protocol):
     def __call__(self, partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage: ...
 
 
-@pytest.fixture(scope="session")
-def broker() -> Iterator[Cluster]:
+def started(make: Callable[[], Cluster]) -> Cluster:
+    """A running cluster; without Java or the broker's files the test is skipped, but not in CI."""
     try:
-        cluster = Cluster(settings=SETTINGS)
+        cluster = make()
         cluster.start()
     except (JavaMissing, JarsUnavailable) as error:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"no Kafka here: {error}")
-    with cluster:
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Cluster]:
+    with started(lambda: Cluster(settings=SETTINGS)) as cluster:
         yield cluster
 
 

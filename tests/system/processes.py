@@ -32,6 +32,8 @@ def await_true(condition: Callable[[], object], what: str, seconds: float = 60.0
 class Process:
     """`tests.system.apps.run` with its own log; a restart appends to the log. Signals go to the pid it started."""
 
+    command: tuple[str, ...] = ("-m", "tests.system.apps.run")
+
     def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
@@ -49,7 +51,7 @@ class Process:
             self._begin = self._read = log.tell()
             self._events = []
             self._process = subprocess.Popen(
-                [self._environment.get("PROBE_PYTHON", sys.executable), "-m", "tests.system.apps.run"],
+                [self._environment.get("PROBE_PYTHON", sys.executable), *self.command],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.PIPE,  # it ends with this process, even if that is killed
