@@ -151,8 +151,8 @@ class Manager:
             track.worker.fail(
                 RetentionGap(
                     f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. "
-                    f"Bring the records back, or start anew from a chosen position with `holdfast topics create "
-                    f"--start-at ...`",
+                    f"Bring the records back, or stop the service: `holdfast repair accept-gap MODULE:SERVICE --why "
+                    f"... --dry-run` shows where it can go on",
                     topic=topic,
                     partition=partition,
                     position=track.next,

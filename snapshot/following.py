@@ -13,7 +13,7 @@ from holdfast.snapshot.chain import Chain, Increment
 from holdfast.snapshot.full import FullUnusable
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.progress import Progress
-from holdfast.snapshot.records import EntryDecoder, Manifest, Mark
+from holdfast.snapshot.records import EntryDecoder, Header, Manifest, Mark
 from holdfast.snapshot.state import State
 
 
@@ -68,11 +68,15 @@ class Following:
         elif mark.adopted > 0:
             chain.last = mark.adopted - 1  # what came before is another lineage's (rule S6)
         self._progress.enter("increments", start, end)
-        size = 0
+        size, beheaded = 0, start > 0
         for batch in self._reader.read(self._topic, self._partition, start, end):
             for message in batch:
                 data = message.value()
-                increment = chain.feed(message.offset() or 0, records.unpack(data))
+                record = records.unpack(data)
+                if beheaded:
+                    self._check_head(record, chain)
+                    beheaded = False
+                increment = chain.feed(message.offset() or 0, record)
                 size += len(data)
                 if increment is None:
                     continue
@@ -85,6 +89,12 @@ class Following:
         chain.finish(end)
         if chain.last is None or chain.last < mark.n:
             raise damaged(self._place, f"the chain ends with transaction {chain.last}, the last mark is {mark.n}")
+
+    def _check_head(self, record: records.Record, chain: Chain) -> None:
+        """A log that somebody has cut within a transaction is no torn one."""
+        n = getattr(record, "n", 0)
+        if not isinstance(record, Header) and (chain.last is None or n > chain.last):
+            raise FullUnusable(f"the log begins in the midst of transaction {n}: what was before is gone")
 
     def _check_beginning(self, increment: Increment) -> None:
         """Without a full all must be there from an empty state on: the genesis, or an adopt record without a base."""
@@ -121,7 +131,8 @@ class Following:
 def damaged(place: Place, finding: str) -> DamagedIncrement:
     """The increment topic is not what its writers left there."""
     return DamagedIncrement(
-        f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment'",
+        f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment', and `holdfast repair rebase "
+        f"--help`",
         topic=place.names.increment,
         partition=place.partition,
     )

@@ -59,9 +59,9 @@ class Place(msgspec.Struct, frozen=True):
             if now != known:
                 raise TopicReplaced(
                     f"topic {topic} was deleted and created again (id {known} in the last mark, {now} now), so "
-                    f"positions "
-                    f"mean other records. Bring the old topic back, or start anew: delete {self.names.increment} and "
-                    f"{self.names.full}, then `holdfast topics create --start-at ...`",
+                    f"positions mean other records. Nothing was changed. Bring the old topic back, or stop the "
+                    f"service: `holdfast repair {'accept-gap' if topic == self.input else 'rebase'} MODULE:SERVICE "
+                    f"--why ... --dry-run` shows how it can go on",
                     topic=self.input,
                     partition=self.partition,
                     position=position,

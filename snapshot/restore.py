@@ -289,7 +289,8 @@ class _Restore:
         return NoUsableFull(
             f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
             f"changed. Bring the topics back with `holdfast snapshot restore` from a backup, or repair what is named "
-            f"and `holdfast retry {self.partition}`; see docs/runbook.md, 'No usable full'",
+            f"and `holdfast retry {self.partition}`, or stop the service: `holdfast repair rebase MODULE:SERVICE "
+            f"--records replay --why ... --dry-run`; see docs/runbook.md, 'No usable full'",
             topic=self.names.full,
             partition=self.partition,
         )

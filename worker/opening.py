@@ -226,9 +226,9 @@ class Opening:
             return True
         raise OffsetDisagrees(
             f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction "
-            f"{mark.n}, from {mark.start}). If the mark is right: stop the service, then kafka-consumer-groups --group "
-            f"{self._names.group} --topic {self._names.input}:{self._partition} --reset-offsets --to-offset {position} "
-            f"--execute, and start it again",
+            f"{mark.n}, from {mark.start}): somebody has reset the group's offsets. Nothing was skipped. Stop the "
+            f"service and say which is right: `holdfast repair adopt-offsets MODULE:SERVICE --from mark|group --why "
+            f"... --dry-run`",
             topic=self._names.input,
             partition=self._partition,
             position=position,
@@ -287,8 +287,8 @@ class Opening:
     def _gap(self, position: int, why: str) -> RetentionGap:
         return RetentionGap(
             f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records "
-            f"back, or "
-            f"start anew from a chosen position with `holdfast topics create --start-at ...` on new topics",
+            f"back, or stop the service: `holdfast repair accept-gap MODULE:SERVICE --why ... --dry-run` shows where "
+            f"it can go on",
             topic=self._names.input,
             partition=self._partition,
             position=position,

@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import GROUP, NoContact
-from holdfast.errors import KafkaTrouble
+from holdfast.errors import KafkaTrouble, Misconfigured
+from holdfast.kafka.answers import REFUSES_MEMBER
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
 from holdfast.kafka.taint import client_logger
@@ -22,7 +23,8 @@ from holdfast.ports import Listener, Trouble
 
 #: what librdkafka calls the states of a member that has no connection to its coordinator
 _SEARCHING = ("query-coord", "wait-coord", "wait-broker", "wait-broker-transport")
-_FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)
+#: _FATAL stands for an error that the client has met before; its flag says that it is none (seen with KIP-848)
+_FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, KafkaError._FATAL)
 
 
 class KafkaGroupConsumer:
@@ -106,6 +108,8 @@ class KafkaGroupConsumer:
     def _trouble(self, message: Message) -> Trouble:
         error = message.error()
         assert error is not None
+        if error.code() in REFUSES_MEMBER:
+            raise Misconfigured(f"the group does not take this member: {describe(error)}")
         if error.fatal() or error.code() in _FATAL:
             raise KafkaTrouble(f"the consumer cannot go on: {describe(error)}")
         partition = message.partition()

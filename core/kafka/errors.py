@@ -15,6 +15,7 @@ from holdfast.errors import (
     ProducerFenced,
     TransactionAborted,
 )
+from holdfast.kafka.answers import advice
 
 
 class Action(Enum):
@@ -89,7 +90,8 @@ def action(error: KafkaError) -> Action:
 
 
 def describe(error: KafkaError) -> str:
-    return f"{error.name()}({error.code()}): {error.str()}"
+    """The answer by its name, the client's words, and the setting to change where one would help."""
+    return f"{error.name()}({error.code()}): {error.str()}{advice(error.code())}"
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:

@@ -67,7 +67,11 @@ class Bench:
         return Place(self.names, partition, partitions, ids, writer, schemas(self._kind))
 
     def new_state(self, partition: int) -> State:
-        return Engine(self._handler, partition).state
+        return self.engine(partition).state
+
+    def engine(self, partition: int) -> Engine:
+        """The service's own handler, with empty tables."""
+        return Engine(self._handler, partition)
 
     def reader(self) -> KafkaReader:
         return KafkaReader(self.settings, self.names.group, self.admin, lambda: False, time.monotonic)
@@ -85,13 +89,21 @@ class Bench:
         :raises StateRefused: it could not be restored by the service either.
         :raises ToolRefused: the state at the last mark is not kept, but one before it.
         """
+        found, newest = self.newest(place)
+        self.require_complete(place, found.mark, newest, digest.to_bytes(found.state.digest))
+        return found
+
+    def newest(self, place: Place) -> tuple[Found, int]:
+        """The newest state that is kept, and its position: older than the last mark's where records must be replayed.
+
+        :raises StateRefused: it could not be restored by the service either.
+        """
         reader = self.reader()
         try:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
         finally:
             reader.close()
-        self.require_complete(place, found.mark, found.position, digest.to_bytes(found.state.digest))
-        return Found(found.mark, found.state)
+        return Found(found.mark, found.state), found.position
 
     def require_complete(self, place: Place, last: Mark, newest: int, digest_: bytes) -> None:
         """Whether the newest state that is kept, of position `newest`, is that of the last mark.

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.ops.cli import cat, command, compact, dev, prove, retry, run, snapshot, state, status, topics, upgrade
+from holdfast.ops.cli import (
+    cat,
+    command,
+    compact,
+    dev,
+    prove,
+    repair,
+    retry,
+    run,
+    snapshot,
+    state,
+    status,
+    topics,
+    upgrade,
+)
 
 app = typer.Typer(
     name="holdfast",
@@ -27,6 +41,7 @@ app.add_typer(snapshot.app, name="snapshot")
 app.command("cat")(cat.cat)
 app.command("prove")(prove.prove)
 app.add_typer(state.app, name="state")
+app.add_typer(repair.app, name="repair")
 app.add_typer(dev.app, name="dev")
 
 

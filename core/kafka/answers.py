@@ -1,0 +1,69 @@
+"""What a broker's answer means for whoever reads it: the setting to change, by the answer's name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+_E = KafkaError
+
+#: code -> what to change. Only answers that a setting, a right or an act of an operator mends.
+ADVICE: Final[dict[int, str]] = {
+    _E.INVALID_SESSION_TIMEOUT: (
+        "set group.session_timeout between the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms"
+    ),
+    _E.GROUP_MAX_SIZE_REACHED: (
+        "the group has as many members as the brokers allow: raise their group.max.size (KIP-848: "
+        "group.consumer.max.size), or run fewer instances; one that was killed counts until its session ends"
+    ),
+    _E.INCONSISTENT_GROUP_PROTOCOL: (
+        "the other members of the group share no assignor with this one: give all of them the same group.protocol, "
+        "and see that nobody else uses this group id"
+    ),
+    _E.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is reading its log after a start or a move: it passes by itself",
+    _E.COORDINATOR_NOT_AVAILABLE: (
+        "nobody is the coordinator: are the replicas of __consumer_offsets and __transaction_state alive?"
+    ),
+    _E.INVALID_REPLICATION_FACTOR: (
+        "there are fewer live brokers than replicas are wanted: start the others, or give --replication, or lower the "
+        "brokers' default.replication.factor"
+    ),
+    _E.TOPIC_ALREADY_EXISTS: "a topic of that name is there, or is just being deleted: try again in a moment",
+    _E.POLICY_VIOLATION: "the brokers' create.topic.policy or alter.config.policy forbids it",
+    _E.NOT_ENOUGH_REPLICAS: (
+        "fewer replicas are in sync than the topic's min.insync.replicas asks for: bring the brokers back, or have "
+        "min.insync.replicas below the replication factor"
+    ),
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
+        "fewer replicas are in sync than the topic's min.insync.replicas asks for: bring the brokers back, or have "
+        "min.insync.replicas below the replication factor"
+    ),
+    _E.LEADER_NOT_AVAILABLE: "the partition has no leader: are the brokers that hold its replicas alive?",
+    _E.MSG_SIZE_TOO_LARGE: (
+        "raise the topic's max.message.bytes (brokers: message.max.bytes) and kafka.message_max_bytes, or send less"
+    ),
+    _E.INVALID_RECORD: (
+        "the topic takes no record without a key, or with this timestamp: see its cleanup.policy (ours: delete) and "
+        "message.timestamp.type; `holdfast topics check` compares them"
+    ),
+    _E.KAFKA_STORAGE_ERROR: "a broker cannot use its disk: is it full? See its log.dirs and its log",
+    _E.INVALID_PRODUCER_ID_MAPPING: (
+        "the transactional id was idle for longer than the brokers' transactional.id.expiration.ms: keep "
+        "commit.renew_after well below that"
+    ),
+    _E.UNKNOWN_PRODUCER_ID: (
+        "the brokers have forgotten the producer: keep commit.renew_after well below their "
+        "transactional.id.expiration.ms and producer.id.expiration.ms"
+    ),
+    _E.INVALID_TRANSACTION_TIMEOUT: "commit.transaction_timeout is above the brokers' transaction.max.timeout.ms",
+}
+
+#: answers to a join that no repetition mends: the member would stay out of the group for ever, without a word
+REFUSES_MEMBER: Final = frozenset({_E.INVALID_SESSION_TIMEOUT, _E.INCONSISTENT_GROUP_PROTOCOL})
+
+
+def advice(code: int) -> str:
+    """`: what to change`, or '' where the answer says enough."""
+    told = ADVICE.get(code)
+    return f": {told}" if told else ""

@@ -1,0 +1,187 @@
+"""`holdfast repair rebase`: go on from an older state, where the one of the last mark cannot be brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from holdfast.errors import (
+    DamagedIncrement,
+    DigestMismatch,
+    NoMark,
+    ToolRefused,
+    TopicReplaced,
+    TornTransaction,
+    UsageError,
+)
+from holdfast.ports import OutOfRange
+from holdfast.snapshot import digest
+from holdfast.snapshot.look import salvage
+from holdfast.snapshot.look.salvage import Salvaged
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Mark
+from holdfast.snapshot.state import State
+from holdfast.surgery.bench import Bench
+from holdfast.surgery.repair import Mended
+from holdfast.surgery.repair_positions import as_marked
+from holdfast.table import Changes
+from holdfast.worker.engine import Engine, Poisoned
+
+Records = Literal["replay", "again"]
+
+#: what an older state helps against; other refusals have other remedies
+_MENDS = (DamagedIncrement, TornTransaction, DigestMismatch, NoMark, TopicReplaced)
+
+
+class Rebase:
+    """The records between the older state and the last mark were answered already: what becomes of them is a choice.
+
+    `replay` handles them here, sends nothing, and goes on at the last mark's position; the digest tells whether it is
+    the state that was lost. `again` has the service handle them once more: their outputs come twice.
+    """
+
+    name = "repair rebase"
+
+    def __init__(
+        self,
+        records: Records,
+        partitions: Sequence[int] = (),
+        full: int | None = None,
+        *,
+        accept_difference: bool = False,
+    ) -> None:
+        """`partitions` are rebased whether they need it or not; without any, those that cannot be restored are."""
+        self._records, self._chosen, self._full = records, partitions, full
+        self._accept = accept_difference
+        if full is not None and len(partitions) != 1:
+            raise UsageError("--full names a full of one partition: say which, --partitions P")
+
+    def mend(self, bench: Bench, place: Place) -> Mended:
+        chosen = place.partition in self._chosen
+        try:
+            if not chosen:
+                found = bench.find(place)
+                position = found.mark.positions[place.input]
+                return Mended(old=found.mark, like=found.mark, state=found.state, position=position)
+        except _MENDS as refusal:
+            if self._chosen:
+                raise
+            finding = f"{type(refusal).__name__}: {refusal}"
+        else:
+            finding = "chosen by the operator"
+        return self._rebase(bench, place, finding)
+
+    def nothing(self) -> str:
+        return "every partition can be restored; --partitions rebases one all the same"
+
+    def _rebase(self, bench: Bench, place: Place, finding: str) -> Mended:
+        reader = bench.reader()
+        try:
+            last = salvage.last_readable(reader, place)
+            lineage = last.lineage if last is not None else ""
+            salvaged = salvage.newest(reader, place, lineage, self._full)
+        finally:
+            reader.close()
+        where = f"{place.input}[{place.partition}]"
+        if last is not None and last.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input]):
+            raise ToolRefused(f"{where}: the input was made anew: that is for `holdfast repair accept-gap`")
+        if salvaged is None:
+            raise ToolRefused(
+                f"{where}: {finding}. No full is whole, and the deltas do not begin at the beginning: nothing to go on "
+                f"from. `holdfast snapshot restore` from a backup, or begin anew. Nothing was changed"
+            )
+        at = salvaged.position(place)
+        end = self._last_position(bench, place, last, at)
+        base = "the beginning" if salvaged.full < 0 else f"the full at {salvaged.full}"
+        told = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
+        if self._records == "replay" and end > at:
+            state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end)
+            done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
+        else:
+            state, position = state_of(bench, place, salvaged), at
+            done = f"{end - at} offsets are handled again: their outputs come twice"
+            if end <= at:
+                done = f"nothing comes after it, {self._compare(where, state, last)}"
+        return Mended(
+            old=last,
+            like=salvaged.mark,
+            state=state,
+            position=position,
+            finding=finding,
+            consequence=f"{told}; {done}",
+        )
+
+    def _last_position(self, bench: Bench, place: Place, last: Mark | None, at: int) -> int:
+        """Up to where records were answered: what the group has committed tells it where no mark is left."""
+        marked = last.positions.get(place.input, at) if last is not None else at
+        committed = bench.admin.committed(place.input, place.partition)
+        return max(marked, at, committed if committed is not None and last is None else 0)
+
+    def _replayed(self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int) -> State:
+        """:raises ToolRefused: a record is gone, or the handler refuses it."""
+        engine, where = bench.engine(place.partition), f"{place.input}[{place.partition}]"
+        _fill(place, engine.state, salvaged)
+        engine.mute(replaying=True)
+        reader = bench.reader()
+        try:
+            for batch in reader.read(place.input, place.partition, start, end, 500):
+                self._handle(engine, batch)
+                engine.state.commit(engine.freeze(), delta=False)
+                engine.take_commands()
+        except OutOfRange as error:
+            raise ToolRefused(
+                f"{where}: the records from {start} to {end} are to be replayed and not all there ({error}): --records "
+                f"again goes on at {start}, and `holdfast repair accept-gap` behind what is gone. Nothing was changed"
+            ) from error
+        except Poisoned as poison:
+            raise ToolRefused(f"{where}@{poison.offset}: the replay failed: {poison.error}") from poison
+        finally:
+            reader.close()
+        engine.mute(replaying=False)
+        return engine.state
+
+    def _handle(self, engine: Engine, batch: Sequence[object]) -> None:
+        try:
+            engine.run(batch)  # type: ignore[arg-type]
+        except Poisoned as poison:
+            if not poison.batch:
+                raise
+            engine.rollback()
+            engine.run(batch, one_by_one=True)  # type: ignore[arg-type]
+
+    def _compare(self, where: str, state: State, last: Mark | None) -> str:
+        if last is None:
+            return "with no mark left to compare the state with"
+        if digest.to_bytes(state.digest) == last.digest:
+            return "which gives the state that the last mark says"
+        if not self._accept:
+            raise ToolRefused(
+                f"{where}: the digest would be {digest.show(state.digest)}, the last mark says "
+                f"{digest.show(last.digest)}: that mark is forged, or the handler depends on more than its records, or "
+                f"is another version. --accept-difference goes on all the same. Nothing was changed"
+            )
+        return f"which gives another state than the last mark says ({digest.show(last.digest)})"
+
+
+def state_of(bench: Bench, place: Place, salvaged: Salvaged) -> State:
+    """As the service's own code holds it."""
+    state = bench.new_state(place.partition)
+    _fill(place, state, salvaged)
+    return state
+
+
+def _fill(place: Place, state: State, salvaged: Salvaged) -> None:
+    """:raises ToolRefused: this code declares other tables."""
+    for name, held in salvaged.contents.tables.items():
+        if held and name not in state.tables:
+            raise ToolRefused(
+                f"{place.input}[{place.partition}] holds table {name!r}, which this code does not declare"
+            )
+        if held:
+            state.load(Changes(name, list(held), list(held.values())))
+    state.loaded()
+    if digest.to_bytes(state.digest) != salvaged.mark.digest:
+        raise ToolRefused(
+            f"{place.input}[{place.partition}]: digest {digest.show(state.digest)} was loaded, its writer recorded "
+            f"{digest.show(salvaged.mark.digest)}. Nothing was changed"
+        )

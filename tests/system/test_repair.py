@@ -1,0 +1,250 @@
+"""`holdfast repair` on a real broker: what each command mends, what it leaves in the log, when it refuses (F23-F25)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from tests.system import verify
+from tests.system.apps.tally import tally
+from tests.system.local import Local
+from tests.system.stage import Stage
+from tests.system.verify import Row, read_all
+
+from holdfast.errors import (
+    DamagedIncrement,
+    DigestMismatch,
+    NoUsableFull,
+    OffsetDisagrees,
+    RetentionGap,
+    ToolRefused,
+    TopicReplaced,
+    TornTransaction,
+)
+from holdfast.snapshot import records
+from holdfast.snapshot.adopt import Reason
+from holdfast.snapshot.records import Adopt, Header
+from holdfast.surgery import repair as repairing
+from holdfast.surgery.repair import Repair, Repaired
+from holdfast.surgery.repair_positions import AcceptGap, AdoptOffsets
+from holdfast.surgery.repair_rebase import Rebase
+
+pytestmark = pytest.mark.kafka
+
+REASON = Reason(tool="test", who="ann", why="ticket 9")
+Rows = dict[int, list[Row]]
+
+
+@pytest.fixture
+def stopped(two_partitions: Stage) -> Stage:
+    """Two partitions with 1000 records handled, and nobody there."""
+    two_partitions.feed(1000, keys=100)
+    with Local(two_partitions):
+        two_partitions.await_all()
+    return two_partitions
+
+
+def run(stage: Stage, repair: Repair, *, act: bool = True) -> Repaired:
+    handler = tally(stage.output)
+    return repairing.run(stage.settings(), stage.names, handler, repair, REASON, act=act)
+
+
+def refused(stage: Stage, partition: int, error: type[BaseException]) -> str:
+    """How the partition fails at a start, while the others do not."""
+    with Local(stage) as local:
+        told = local.await_failed(partition, error)
+        local.await_live(*(set(range(stage.partitions)) - {partition}))
+    return told
+
+
+def adopted(stage: Stage, partition: int) -> Adopt:
+    """The trace that a repair left: exactly one record."""
+    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.increment)[partition]]
+    (adopt,) = [record for record in found if isinstance(record, Adopt)]
+    assert (adopt.who, adopt.why) == ("ann", "ticket 9")
+    assert adopt.tool.startswith("test")
+    return adopt
+
+
+def check(stage: Stage, handled: Rows, ends: dict[int, int] | None = None) -> None:
+    """Outputs and states are a fold over exactly these records."""
+    expected = verify.fold(handled)
+    expected.ends |= ends or {}
+    verify.check_outputs(stage.servers, stage.output, expected)
+    stage.snapshots.check(expected)
+    assert stage.group.positions(stage.names.input) == expected.ends
+
+
+def test_a_gap_is_accepted_and_what_is_there_is_handled_once(stopped: Stage) -> None:
+    stage = stopped
+    stage.feed(400, keys=100)
+    everything = read_all(stage.servers, stage.names.input)
+    position = stage.group.positions(stage.names.input)[0]
+    cut = position + 30
+    stage.delete_records(stage.names.input, 0, cut)
+    assert "repair accept-gap" in refused(stage, 0, RetentionGap)
+
+    shown = run(stage, AcceptGap(), act=False)
+    assert [(step.old_position, step.position, bool(step.finding)) for step in shown.partitions] == [
+        (position, cut, True),
+        (stage.group.positions(stage.names.input)[1],) * 2 + (False,),
+    ]
+    assert stage.group.positions(stage.names.input)[0] == position, "a dry run changes nothing"
+    done = run(stage, AcceptGap())
+    assert done.partitions[0].position == cut
+    trace = adopted(stage, 0)
+    assert (trace.old_positions, trace.positions) == ({stage.names.input: position}, {stage.names.input: cut})
+    assert "30 offsets are passed over" in trace.notes["partition 0"]
+    assert adopted(stage, 1).lineage == trace.lineage
+
+    stage.feed(100, keys=100)
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        for partition, end in stage.ends().items():
+            stage.await_partition(partition, end)
+    everything |= {p: merged(everything[p], rows) for p, rows in read_all(stage.servers, stage.names.input).items()}
+    everything[0] = [row for row in everything[0] if not position <= row.offset < cut]
+    check(stage, everything)
+
+
+def merged(one: list[Row], other: list[Row]) -> list[Row]:
+    return sorted({row.offset: row for row in (*one, *other)}.values(), key=lambda row: row.offset)
+
+
+def test_a_repair_without_need_or_with_members_is_refused(stopped: Stage) -> None:
+    stage = stopped
+    for repair in (AcceptGap(), AdoptOffsets("mark"), Rebase("replay")):
+        with pytest.raises(ToolRefused, match="Nothing was changed"):
+            run(stage, repair)
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        with pytest.raises(ToolRefused, match="has 1 member"):
+            run(stage, AcceptGap())
+    stage.verify()
+
+
+@pytest.mark.parametrize("source", ["mark", pytest.param("group", marks=pytest.mark.long)])
+def test_offsets_that_were_reset_are_adopted_or_put_right(stopped: Stage, source: str) -> None:
+    stage = stopped
+    position = stage.group.positions(stage.names.input)[0]
+    set_group_offset(stage, 0, position - 40)
+    assert "repair adopt-offsets" in refused(stage, 0, OffsetDisagrees)
+    run(stage, AdoptOffsets("mark" if source == "mark" else "group"))
+    trace = adopted(stage, 0)
+    assert str(position - 40) in trace.notes["partition 0"]
+    stage.feed(100, keys=100)
+    with Local(stage):
+        for partition, end in stage.ends().items():
+            stage.await_partition(partition, end)
+    if source == "mark":
+        stage.verify()
+        return
+    rows = read_all(stage.servers, stage.output)
+    lines = [row for each in rows.values() for row in each]
+    assert len(lines) == stage.fed + 40, "40 records are answered twice, by the operator's word"
+
+
+def set_group_offset(stage: Stage, partition: int, offset: int) -> None:
+    place = ConsumerGroupTopicPartitions(stage.names.group, [TopicPartition(stage.names.input, partition, offset)])
+    stage.admin.alter_consumer_group_offsets([place])[stage.names.group].result(30)
+
+
+def test_a_torn_log_is_rebased_and_nothing_is_answered_twice(stopped: Stage) -> None:
+    """A header without a mark: the deltas before it are good, so nothing has to be replayed."""
+    stage = stopped
+    append(stage, Header(stage.snapshots.restored(0).mark.n + 1, "torn", stage.snapshots.restored(0).mark.lineage, 0))
+    assert "repair rebase" in refused(stage, 0, TornTransaction)
+    run(stage, Rebase("replay"))
+    assert "TornTransaction" in adopted(stage, 0).notes["partition 0"]
+    stage.feed(100, keys=100)
+    with Local(stage):
+        for partition, end in stage.ends().items():
+            stage.await_partition(partition, end)
+    stage.verify()
+
+
+def append(stage: Stage, record: records.Record) -> None:
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(stage.names.increment, records.pack(record), partition=0)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.long
+def test_increments_deleted_to_their_end_are_replayed_from_an_older_full(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(600, keys=100)
+    with Local(stage):
+        stage.await_all()
+    stage.feed(400, keys=100)
+    process = stage.process("killed").await_live(0, 1)  # no full at its end
+    for partition, end in stage.ends().items():
+        stage.await_partition(partition, end)
+    process.kill()
+    stage.await_empty_group()
+    positions = stage.group.positions(stage.names.input)
+    stage.delete_records(stage.names.increment, 0)
+    assert "repair rebase" in refused(stage, 0, DamagedIncrement)
+    shown = run(stage, Rebase("again"), act=False)
+    assert shown.partitions[0].position < positions[0], "it would go back to the full"
+    done = run(stage, Rebase("replay"))
+    assert done.partitions[0].position == positions[0]
+    assert "no mark left to compare" in adopted(stage, 0).notes["partition 0"]
+    stage.feed(100, keys=100)
+    with Local(stage):
+        stage.await_all()
+    stage.verify()
+
+
+@pytest.mark.long
+def test_fulls_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage) -> None:
+    stage = stopped
+    stage.delete_records(stage.names.full, 0)
+    marks = [row.offset for row in read_all(stage.servers, stage.names.increment)[0]]
+    stage.delete_records(stage.names.increment, 0, marks[-1])  # only the last mark stays
+    assert "repair rebase" in refused(stage, 0, NoUsableFull)
+    with pytest.raises(ToolRefused, match="nothing to go on from"):
+        run(stage, Rebase("replay"))
+
+
+@pytest.mark.long
+def test_a_topic_made_anew_is_refused_until_an_operator_says_where_to_go_on(stopped: Stage) -> None:
+    """The input, and longer than before: only its id tells (F25)."""
+    stage = stopped
+    handled = read_all(stage.servers, stage.names.input)
+    stage.admin.delete_topics([stage.names.input])[stage.names.input].result(30)
+    stage.create_by_hand(stage.names.input)
+    stage.feed(3000, keys=100)
+    with Local(stage) as local:
+        for partition in (0, 1):
+            assert "repair accept-gap" in local.await_failed(partition, TopicReplaced)
+    with pytest.raises(ToolRefused, match="say where to go on"):
+        run(stage, AcceptGap())
+    run(stage, AcceptGap("beginning"))
+    with Local(stage):
+        for partition, end in stage.ends().items():
+            stage.await_partition(partition, end)
+    fresh = read_all(stage.servers, stage.names.input)
+    lines = read_all(stage.servers, stage.output)
+    assert sum(map(len, lines.values())) == sum(map(len, handled.values())) + sum(map(len, fresh.values()))
+    expected = verify.fold({p: [*handled[p], *fresh[p]] for p in handled})
+    stage.snapshots.check(expected)
+
+
+@pytest.mark.long
+def test_a_state_that_differs_from_its_mark_is_rebased_to_the_last_that_does_not(stopped: Stage) -> None:
+    """Somebody has written a delta with another value: the digest tells where it begins."""
+    stage = stopped
+    mark = stage.snapshots.restored(0).mark
+    forged = records.unpack(read_all(stage.servers, stage.names.increment)[0][-1].value)
+    assert isinstance(forged, records.Mark)
+    wrong = msgspec.structs.replace(forged, n=mark.n + 1, attempt="x", digest=b"\1" * 16, last_delta=mark.n + 1)
+    append(stage, Header(mark.n + 1, "x", mark.lineage, 0))
+    append(stage, wrong)
+    assert "digest" in refused(stage, 0, DigestMismatch)
+    with pytest.raises(ToolRefused, match="--accept-difference"):
+        run(stage, Rebase("replay", [0]))
+    run(stage, Rebase("replay", accept_difference=True))
+    stage.feed(100, keys=100)
+    with Local(stage):
+        stage.await_all()
+    stage.verify()
