@@ -130,6 +130,7 @@ class Proxy:
         self._upstream = 0
         self._traps: list[Trap] = []
         self._storms: list[Storm] = []
+        self._sprung: list[Trap] = []
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -171,14 +172,19 @@ class Proxy:
         for each in going:
             _shutdown(each)
 
+    def free(self) -> None:
+        """Take all traps away that caught nothing yet, and let go whoever waits in one."""
+        with self._lock:
+            traps, self._traps = [*self._traps, *self._sprung], []
+            self._sprung = []
+        for trap in traps:
+            trap._released.set()
+
     def close(self) -> None:
         """Stop listening, break all connections, free whoever waits in a trap."""
         _shutdown(self._listener)
         self._listener.close()
-        with self._lock:
-            traps, self._traps = self._traps, []
-        for trap in traps:
-            trap._released.set()
+        self.free()
         self.reset_all()
 
     def _accept(self) -> None:
@@ -202,6 +208,7 @@ class Proxy:
             for trap in self._traps:
                 if trap.match(request):
                     self._traps.remove(trap)
+                    self._sprung.append(trap)
                     return trap
             storms = list(self._storms)
         caught = (storm.trap_for(request) for storm in storms)

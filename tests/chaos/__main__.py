@@ -1,0 +1,86 @@
+"""`script/chaos`: run the service under a seeded schedule of faults, and judge what it did; see docs/reliability.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import structlog
+from tests.chaos import schedule
+from tests.chaos.arena import Shape
+from tests.chaos.faults import REGISTRY
+from tests.chaos.run import Result, run, versions
+from tests.chaos.targets import TARGETS
+from tests.chaos.try_mutants import try_all
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="script/chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of the schedule and of the service's mode; random by default")
+    parser.add_argument("--runs", type=int, default=1, help="so many, with seeds that go on counting")
+    parser.add_argument("--minutes", type=float, default=2.0, help="of faults")
+    parser.add_argument("--faults", help="codes, comma-separated, such as F1,F4,F18; --list names them")
+    parser.add_argument("--list", action="store_true", help="name the faults, and end")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--rate", type=int, default=300, help="records per second")
+    parser.add_argument("--target", choices=TARGETS, default="holdfast")
+    parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
+    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break holdfast on purpose; each must be caught")
+    parser.add_argument("--json", action="store_true", help="results as JSON, last of all")
+    return parser
+
+
+def main() -> int:
+    """0: nothing was lost, doubled or changed in any run."""
+    options = arguments().parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
+    if options.list:
+        for code, kind in REGISTRY.items():
+            print(f"{code:5} {kind.title}{'' if kind.usual else ' (only when named)'}")
+        return 0
+    first = options.seed if options.seed is not None else random.randrange(1_000_000)
+    if options.mutants is not None:
+        return 0 if all(row["caught"] for row in try_all(first, options.mutants)) else 1
+    results = [one_run(options, first + number) for number in range(options.runs)]
+    if options.json:
+        print(json.dumps({"versions": versions(), "runs": [result.plain() for result in results]}, indent=1))
+    bad = [result for result in results if not result.good]
+    for result in bad:
+        print(f"again: script/chaos --seed {result.seed} --minutes {options.minutes} {' '.join(_given(options))}")
+    return 1 if bad else 0
+
+
+def one_run(options: argparse.Namespace, seed: int) -> Result:
+    """The shape, the schedule and the mode come from the options and the seed."""
+    title, settings = schedule.mode(seed) if options.target == "holdfast" else (options.target, {})
+    shape = Shape(
+        options.brokers, options.workers, options.partitions, options.rate, target=options.target, settings=settings
+    )
+    codes = options.faults.split(",") if options.faults else schedule.usual(shape)
+    planned = schedule.plan(seed, options.minutes * 60, codes, shape)
+    if options.directory is not None:
+        return run(shape, planned, options.directory / f"seed-{seed}", seed=seed, title=title)
+    directory = Path(tempfile.mkdtemp(prefix="hf-chaos-"))
+    result = run(shape, planned, directory, seed=seed, title=title)
+    if result.good:
+        shutil.rmtree(directory)
+    else:
+        print(f"history and logs: {directory}")
+    return result
+
+
+def _given(options: argparse.Namespace) -> list[str]:
+    given = {"--faults": options.faults, "--brokers": options.brokers, "--workers": options.workers}
+    given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
+    return [f"{name} {value}" for name, value in given.items() if value is not None]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""What a run takes place in: brokers behind proxies, topics, worker processes, a feeder, a reader that reads along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.chaos import targets
+from tests.chaos.history import History
+from tests.chaos.observer import PATIENT, Observer
+from tests.chaos.points import Points
+from tests.chaos.workers import Worker, pause
+from tests.chaos.workload import ACCOUNTS, Feeder, job_of
+from tests.support.proxy import Proxy
+
+from holdfast.config.load import load
+from holdfast.dev import Cluster
+from holdfast.names import Names
+from holdfast.topics import Topics
+
+#: the shortest session that the settings allow
+SESSION = 6.0
+BROKER = {
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.segment.delete.delay.ms": "1000",
+    "transaction.max.timeout.ms": "60000",
+}
+SETTINGS = {
+    "HOLDFAST_KAFKA__SOCKET_TIMEOUT": "2",
+    "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "25",
+    "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "4",
+    "HOLDFAST_SNAPSHOT__KEEP": "2",
+    "HOLDFAST_SNAPSHOT__SLICE_BUDGET": "0.0005",
+    "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+}
+CLASSIC = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "6", "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.5"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a run is."""
+
+    brokers: int = 1
+    workers: int = 3
+    partitions: int = 6
+    per_second: int = 300
+    accounts: int = ACCOUNTS
+    target: str = "holdfast"
+    #: settings of the service, as environment
+    settings: Mapping[str, str] = field(default_factory=dict)
+    mutant: str = ""
+    proxied: bool = True
+
+
+class Arena:
+    """Enter it to start everything but the workers; what it started is ended when it is left, however."""
+
+    def __init__(self, shape: Shape, directory: Path, seed: int, cluster: Cluster | None = None) -> None:
+        self.shape, self.directory, self.seed = shape, directory, seed
+        directory.mkdir(parents=True, exist_ok=True)
+        self.history = History(directory / "history.jsonl")
+        run = uuid.uuid4().hex[:8]
+        self.names = Names(f"ledger-{run}", f"trades-{run}")
+        self.output = f"totals-{run}"
+        self.points = Points(directory / "points")
+        self.calls = directory / "calls"
+        self.workers: list[Worker] = []
+        self.proxies: dict[int, Proxy] = {}
+        #: partitions that a fault entitles to stop, and the error with which
+        self.may_stop: dict[int, str] = {}
+        self._stack = ExitStack()
+        self._given = cluster
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        self._stack.callback(self.history.close)
+        numbers = range(1, self.shape.brokers + 1)
+        if self._given is not None:
+            self.cluster = self._given
+        else:
+            if self.shape.proxied:
+                self.proxies = {number: self._stack.enter_context(Proxy()) for number in numbers}
+            advertised = {number: proxy.port for number, proxy in self.proxies.items()}
+            self.cluster = Cluster(self.shape.brokers, settings=BROKER, advertised=advertised or None)
+            self._stack.enter_context(self.cluster)
+            for number, proxy in self.proxies.items():
+                proxy.connect(self.cluster.ports[number])
+        self.servers = self.cluster.bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": self.servers, **PATIENT})
+        self._create_topics()
+        shape = self.shape
+        self.feeder = Feeder(
+            self.servers, self.names.input, shape.partitions, self.history, seed=self.seed, accounts=shape.accounts
+        )
+        self.observer = Observer(self.servers, self.output, self.history)
+        self.observer.start({f"a{number}": number % shape.partitions for number in range(shape.accounts)})
+        self._stack.callback(self.observer.stop)
+        self._stack.callback(self._end_workers)
+        for number in range(shape.workers):
+            self.add_worker(f"w{number}")
+
+    def _end_workers(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.feeder.finish(0.0)
+
+    def _create_topics(self) -> None:
+        if self.shape.target == "holdfast":
+            settings = load(env={k: v for k, v in self._environment().items() if k.startswith("HOLDFAST_")})
+            findings = Topics(settings, self.names, [self.output]).create("beginning", partitions=self.shape.partitions)
+            assert all(finding.good for finding in findings), findings
+            return
+        new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
+        for future in self.admin.create_topics(new).values():
+            future.result(30)
+
+    def _environment(self) -> dict[str, str]:
+        base = {**SETTINGS, "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers}
+        if self.shape.settings.get("HOLDFAST_GROUP__PROTOCOL") != "consumer":
+            base |= CLASSIC
+        return base | dict(self.shape.settings)
+
+    def add_worker(self, name: str) -> Worker:
+        """A process that is not started."""
+        job = self.directory / f"{name}.job.json"
+        told: dict[str, Any] = {
+            "service": self.names.service,
+            "bootstrap": self.servers,
+            "input": self.names.input,
+            "output": self.output,
+            "points": str(self.points.directory),
+            "calls": str(self.calls),
+            "mutant": self.shape.mutant,
+            "state_dir": str(self.directory / f"{name}.state"),
+        }
+        job.write_bytes(job_of(**targets.job(self.shape.target, told)))
+        command = targets.command(self.shape.target, job)
+        worker = Worker(name, self.directory, command, self._environment(), self.history)
+        self.workers.append(worker)
+        return worker
+
+    def worker(self, number: int) -> Worker:
+        return self.workers[number % len(self.workers)]
+
+    def broker(self, number: int) -> int:
+        return 1 + number % self.shape.brokers
+
+    def ensure_all(self) -> None:
+        """Everything that was started runs again: proxies let everything through, brokers, workers."""
+        for proxy in self.proxies.values():
+            proxy.free()
+        for number in range(1, self.shape.brokers + 1):
+            self.cluster.resume(number)
+            if not self.cluster.is_alive(number):
+                self.cluster.start(number)
+        for point in os.listdir(self.points.directory):
+            if "." not in point:
+                self.points.disarm(point)
+        for worker in self.workers:
+            worker.signal(signal.SIGCONT)
+            worker.start()
+
+    def committed_positions(self, timeout: float = 30.0) -> dict[int, int]:
+        """The group's offsets; asked of a consumer that joins nothing. Raises KafkaException."""
+        asking = Consumer({"bootstrap.servers": self.servers, "group.id": self.names.group, **PATIENT})
+        try:
+            places = [TopicPartition(self.names.input, p) for p in range(self.shape.partitions)]
+            return {place.partition: place.offset for place in asking.committed(places, timeout)}
+        finally:
+            asking.close()
+
+    def await_quiet(self, seconds: float) -> bool:
+        """Until the reader has seen an answer to everything that is on the input; False after so many seconds."""
+        deadline = self.history.now() + seconds
+        while len(self.observer.ids) < self.feeder.acknowledged:
+            if self.history.now() > deadline:
+                return False
+            self.revive()
+            pause(0.1)
+        return True
+
+    def revive(self) -> None:
+        """Start whoever has ended by itself, as a supervisor does."""
+        for worker in self.workers:
+            if worker.starts and worker.ended_by_itself() is not None:
+                self.history.tell(f"{worker.name} ended by itself with {worker.ended_by_itself()}; started again")
+                worker.start()

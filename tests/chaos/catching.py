@@ -1,0 +1,76 @@
+"""For each way to break holdfast the schedule that catches it; the same schedules must be good without the mutation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tests.chaos.arena import Shape
+from tests.chaos.broker_faults import ConnectionsBroken, LateCommit, OutOfRange
+from tests.chaos.faults import Fault, Storm, WorkerKilled, Zombie, ZombieAtPoint, ZombieDuringTakeover
+from tests.chaos.schedule import Planned
+from tests.support.proxy import Fault as Disturbance
+
+SMALL = {"HOLDFAST_COMMIT__MAX_RECORDS": "50"}
+#: a transaction is open nearly always
+OPEN = {"HOLDFAST_COMMIT__INTERVAL": "1"}
+MARKS_ONLY = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+
+
+@dataclass(frozen=True)
+class Catch:
+    """`faults` one after the other, `rest` seconds between them; `anomalies`: by which of them it may show."""
+
+    faults: Callable[[random.Random], list[Fault]]
+    anomalies: frozenset[str]
+    rest: float = 4.0
+    workers: int = 2
+    partitions: int = 4
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def shape(self, mutant: str) -> Shape:
+        return Shape(1, self.workers, self.partitions, 400, settings=self.settings, mutant=mutant)
+
+    def plan(self, seed: int) -> list[Planned]:
+        at, planned = 2.0, []
+        for fault in self.faults(random.Random(seed)):
+            planned.append(Planned(at, fault))
+            at += fault.hold + self.rest
+        return planned
+
+
+def several(kind: type[Fault], times: int) -> Callable[[random.Random], list[Fault]]:
+    return lambda draw: [kind(draw) for _ in range(times)]
+
+
+def torn(draw: random.Random) -> list[Fault]:
+    """Each commit request is on its way when its connection breaks, and arrives within the next transaction."""
+    faults = [LateCommit(draw) for _ in range(8)]
+    for fault in faults:
+        fault.how, fault.hold = Disturbance.HOLD_AND_RESET, 1.4
+    return list(faults)
+
+
+def unbegun(draw: random.Random) -> list[Fault]:
+    """Frozen with handled records of which Kafka knows nothing: no open transaction holds the heir back."""
+    faults = [ZombieAtPoint(draw) for _ in range(2)]
+    for fault in faults:
+        fault.point = "before_begin"
+    return list(faults)
+
+
+def rebalanced(draw: random.Random) -> list[Fault]:
+    return [Storm(draw), ConnectionsBroken(draw), Storm(draw), ConnectionsBroken(draw)]
+
+
+TWICE = frozenset({"duplicated", "lost", "wrong value", "digest differs", "broken chain", "two owners"})
+CATCHES: dict[str, Catch] = {
+    "no-fence": Catch(unbegun, TWICE | {"torn transaction", "partition failed"}, settings=SMALL),
+    "mark-before-fence": Catch(several(ZombieDuringTakeover, 2), TWICE, partitions=2, settings=SMALL),
+    "commit-on-lost": Catch(several(Zombie, 2), frozenset({"commit after lost"}), workers=1),
+    "no-rollback": Catch(rebalanced, TWICE, settings=SMALL),
+    "no-taint": Catch(torn, TWICE | {"torn transaction", "partition failed"}, rest=3.0, settings=OPEN),
+    "effects-in-replay": Catch(several(WorkerKilled, 2), frozenset({"effect in a replay"}), settings=MARKS_ONLY),
+    "reset-to-earliest": Catch(several(OutOfRange, 1), TWICE | {"partition failed"}),
+}

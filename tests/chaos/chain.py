@@ -1,0 +1,171 @@
+"""Walks what holdfast left on its topics: the chain of marks, each digest, the state that a new owner would load.
+
+Shares no code with holdfast. One object checks one partition; `findings` says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tests.chaos import frames
+from tests.chaos.rows import Row
+from tests.chaos.workload import Sent
+
+
+class StateAt:
+    """The state of a partition after so much of its input, going forward only."""
+
+    def __init__(self, inputs: Sequence[Sent]) -> None:
+        self._inputs, self._next = inputs, 0
+        self._totals: dict[str, tuple[int, int]] = {}
+        self._hashes: dict[str, int] = {}
+        self._sum = 0
+
+    def digest(self, position: int) -> bytes:
+        """16 bytes, as in a mark."""
+        while self._next < len(self._inputs) and self._inputs[self._next].offset < position:
+            trade = self._inputs[self._next].trade
+            total, count = self._totals.get(trade.account, (0, 0))
+            self._totals[trade.account] = total, count = total + trade.amount, count + 1
+            new = frames.key_hash(trade.account, frames.stored(total, count))
+            self._sum += new - self._hashes.get(trade.account, 0)
+            self._hashes[trade.account] = new
+            self._next += 1
+        return (self._sum % frames.MODULUS).to_bytes(16, "little")
+
+    def stored(self, position: int) -> dict[str, bytes]:
+        """Key -> stored value."""
+        self.digest(position)
+        return {account: frames.stored(*pair) for account, pair in self._totals.items()}
+
+
+class Chain:
+    """The increment topic of one partition, its full topic, its input."""
+
+    def __init__(self, partition: int, topic: str, inputs: Sequence[Sent]) -> None:
+        self.partition, self._topic, self._inputs = partition, topic, inputs
+        self.findings: list[str] = []
+        self.marks: list[dict[str, Any]] = []
+        self.attempts: list[str] = []
+        self._deltas: dict[int, list[Any]] = {}
+
+    def walk(self, rows: Sequence[Row]) -> None:
+        """Check that each transaction is whole and goes on where the one before it ended."""
+        open_: list[tuple[str, Any]] = []
+        for row in rows:
+            try:
+                kind, body = frames.unframe(row.value)
+            except (ValueError, IndexError) as error:
+                self._wrong(f"offset {row.offset}: {error}")
+                continue
+            if kind == "H" and open_ and self.marks:
+                self._wrong(f"torn commit: transaction {open_[0][1]} begins and has no mark (offset {row.offset})")
+                open_ = []
+            if kind != "M":
+                open_.append((kind, body))
+                continue
+            self._mark(body, open_, row.offset)
+            open_ = []
+        if open_:
+            self._wrong(f"torn commit: the topic ends within transaction {open_[0][1][:2]}")
+        if not self.marks:
+            self._wrong("no mark at all")
+
+    def _mark(self, mark: dict[str, Any], records: Sequence[tuple[str, Any]], offset: int) -> None:
+        n, attempt = mark["n"], mark["attempt"]
+        parts = [body for kind, body in records if kind == "P"]
+        if self.marks:
+            before = self.marks[-1]
+            heads = [body for kind, body in records if kind == "H"]
+            if len(heads) != 1 or heads[0][:2] != [n, attempt]:
+                self._wrong(f"torn abort: mark {n} at {offset} has no header of its own")
+            if n != before["n"] + 1 or mark["start"] != self.position(before):
+                self._wrong(
+                    f"mark {n} from {mark['start']} follows mark {before['n']} that ended at {self.position(before)}"
+                )
+            if [part[:3] for part in parts] != [[n, attempt, k] for k in range(mark.get("parts", 0))]:
+                self._wrong(f"mark {n} has parts {[part[:3] for part in parts]}, not {mark.get('parts', 0)}")
+        if not self.attempts or self.attempts[-1] != attempt:
+            if attempt in self.attempts:
+                self._wrong(f"two owners at once: attempt {attempt} comes back at mark {n}")
+            self.attempts.append(attempt)
+        self.marks.append(mark)
+        self._deltas[n] = [entry for part in parts for entry in part[3]]
+
+    def position(self, mark: dict[str, Any]) -> int:
+        return int(mark["positions"][self._topic])
+
+    def check_digests(self) -> int:
+        """Every mark's digest against the input; how many were compared."""
+        state = StateAt(self._inputs)
+        for mark in self.marks:
+            if state.digest(self.position(mark)) != mark["digest"]:
+                self._wrong(f"mark {mark['n']}: the digest is not that of the input up to {self.position(mark)}")
+                break
+        return len(self.marks)
+
+    def check_outputs(self, origins: Sequence[tuple[int, int]]) -> None:
+        """Each transaction's outputs, all of them and once; `origins` are (n, ordinal) of what a reader sees."""
+        seen = Counter(origins)
+        count = Counter(n for n, _ in seen)
+        for (n, ordinal), times in seen.items():
+            if times > 1:
+                self._wrong(f"output {ordinal} of transaction {n} is there {times} times")
+        for mark in self.marks[1:]:
+            if count[mark["n"]] != mark.get("outputs", 0):
+                self._wrong(f"transaction {mark['n']}: {count[mark['n']]} outputs, its mark says {mark['outputs']}")
+        beyond = [n for n in count if self.marks and n > self.marks[-1]["n"]]
+        if beyond:
+            self._wrong(f"outputs of transactions {sorted(beyond)} are visible, their marks are not")
+
+    def check_state(self, fulls: Sequence[Row]) -> None:
+        """What a new owner would load: the newest full that the last mark names, and the deltas after it."""
+        if not self.marks:
+            return
+        last = self.marks[-1]
+        base = self._base(last, fulls)
+        if base is None:
+            return
+        held, first, reached, position = base
+        for n in sorted(self._deltas):
+            if n > first and self._deltas[n]:
+                self._apply(held, n)
+                reached = max(reached, n)
+        marks = {mark["n"]: self.position(mark) for mark in self.marks}
+        # Without a change there is no delta: the state of `last_delta` is that of every mark up to the next one.
+        at = marks.get(max(reached, last.get("last_delta", 0)), position)
+        if held != StateAt(self._inputs).stored(at):
+            self._wrong(f"the state that would be restored is not that of the input up to {at}")
+
+    def _base(self, last: dict[str, Any], fulls: Sequence[Row]) -> tuple[dict[str, bytes], int, int, int] | None:
+        for low, offset, first, through, _ in last.get("fulls", []):
+            if first != through and last.get("last_delta", 0) < through:
+                continue
+            records = [frames.unframe(row.value) for row in fulls if low <= row.offset <= offset]
+            manifest = records[-1][1] if records and records[-1][0] == "F" else None
+            chunks = [body for kind, body in records if kind == "C" and manifest and body[0] == manifest["full"]]
+            if manifest is None or len(chunks) != len(manifest["checksums"]):
+                self._wrong(f"the full at {offset} that mark {last['n']} names is not whole")
+                continue
+            held: dict[str, bytes] = {}
+            for chunk in chunks:
+                _, keys, values = chunk[3]
+                held.update(zip(keys, values, strict=True))
+            return held, first, through, manifest["positions"][self._topic]
+        if self.marks[0]["n"] > 1:
+            self._wrong("the increments before the first full are gone")
+            return None
+        return {}, 0, 0, self.position(self.marks[0])
+
+    def _apply(self, held: dict[str, bytes], n: int) -> None:
+        for _, keys, values in self._deltas[n]:
+            for key, value in zip(keys, values, strict=True):
+                if value is None:
+                    held.pop(key, None)
+                else:
+                    held[key] = value
+
+    def _wrong(self, text: str) -> None:
+        self.findings.append(f"partition {self.partition}: {text}")

@@ -1,0 +1,221 @@
+"""The verdict over a run: what a reader sees against what must come of the input, by the names that Jepsen uses."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from tests.chaos.arena import Arena
+from tests.chaos.chain import Chain
+from tests.chaos.observer import read_all
+from tests.chaos.rows import Row
+from tests.chaos.worker import EFFECT_EVERY
+from tests.chaos.workers import Worker, pause
+from tests.chaos.workload import Fold, Running, Sent, fold, sorted_input
+
+_SHOWN = 5
+_ABORT = "rd_kafka_enq_once_del_source_return"
+_NAMES = {
+    "torn": "torn transaction",
+    "digest": "digest differs",
+    "state": "digest differs",
+    "two owners": "two owners",
+}
+
+
+@dataclass
+class Verdict:
+    """Findings by anomaly; `figures` are for the tables."""
+
+    findings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        return not any(self.findings.values())
+
+    def add(self, anomaly: str, texts: Sequence[str]) -> None:
+        if texts:
+            self.findings[anomaly] += texts
+
+    def lines(self) -> list[str]:
+        """One line for each anomaly, with its first few cases."""
+        told = []
+        for anomaly, texts in self.findings.items():
+            shown = "; ".join(texts[:_SHOWN])
+            told.append(f"{anomaly} ({len(texts)}): {shown}{'; ...' if len(texts) > _SHOWN else ''}")
+        return told
+
+
+def judge(arena: Arena, verdict: Verdict) -> None:
+    """Everything has stopped: read it all, and compare."""
+    arena.feeder.complete(lambda: read_all(arena.servers, arena.names.input, arena.history))
+    inputs = sorted_input(arena.feeder.sent)
+    rows = read_all(arena.servers, arena.output, arena.history)
+    ends = arena.committed_positions() if arena.may_stop else {}
+    expected = fold(inputs, {partition: max(0, ends.get(partition, 0)) for partition in arena.may_stop})
+    check_exact(verdict, expected, rows)
+    check_reading(verdict, arena, rows)
+    check_stable(verdict, arena)
+    if arena.shape.target == "holdfast":
+        check_chains(verdict, arena, inputs, rows)
+        check_effects(verdict, arena, expected)
+        check_logs(verdict, arena)
+    verdict.figures |= {"records": len(expected.origin), "outputs": len(rows)}
+
+
+def check_exact(verdict: Verdict, expected: Fold, rows: Sequence[Row]) -> None:
+    """Outputs are the recomputation from the input: by account in order, none lost, none twice."""
+    decode = msgspec.json.Decoder(Running).decode
+    found: dict[str, list[Running]] = defaultdict(list)
+    home: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        answer = decode(row.value)
+        found[answer.account].append(answer)
+        home[answer.account].add(row.partition)
+    seen = Counter(answer.id for answers in found.values() for answer in answers)
+    verdict.add("lost", [f"{one} at {expected.origin[one]}" for one in expected.origin if one not in seen])
+    verdict.add("duplicated", [f"{one} x {times}" for one, times in seen.items() if times > 1])
+    verdict.add("foreign", [one for one in seen if one not in expected.origin])
+    verdict.add("split key", [f"{account} in {where}" for account, where in home.items() if len(where) > 1])
+    for account, wanted in expected.answers.items():
+        got = found.get(account, [])
+        order, due = [answer.id for answer in got], [answer.id for answer in wanted]
+        if order != due and sorted(order) == sorted(due):
+            verdict.add("reordered", [account])
+        if order == due and got != wanted:
+            first = next(pair for pair in zip(wanted, got, strict=True) if pair[0] != pair[1])
+            verdict.add("wrong value", [f"{first[1]}, not {first[0]}"])
+
+
+def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
+    """What was read along against what is there in the end."""
+    decode = msgspec.json.Decoder(Running).decode
+    final = {(row.partition, row.offset): decode(row.value).id for row in rows}
+    seen = arena.observer.seen
+    aborted = [f"{seen[place]} at {place}" for place in seen if place not in final]
+    verdict.add("aborted read (G1a)", aborted)
+    verdict.add("inconsistent offsets", [f"{p}" for p, one in seen.items() if final.get(p, one) != one])
+    verdict.add("non-monotonic poll", arena.observer.backwards)
+
+
+def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
+    """No transaction is open any more: readers see to the end of every topic."""
+    topics = [arena.output]
+    if arena.shape.target == "holdfast":
+        topics += [arena.names.increment, arena.names.full]
+    deadline = arena.history.now() + seconds
+    while True:
+        open_ = [text for topic in topics for text in _unstable(arena, topic)]
+        if not open_ or arena.history.now() > deadline:
+            verdict.add("transaction left open", open_)
+            return
+        pause(0.5)
+
+
+def _unstable(arena: Arena, topic: str) -> list[str]:
+    spec: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    places = [TopicPartition(topic, p) for p in range(arena.shape.partitions)]
+    ends: list[dict[int, int]] = []
+    for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        try:
+            asked = arena.admin.list_offsets(dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=10)
+            ends.append({place.partition: future.result(12).offset for place, future in asked.items()})
+        except KafkaException as error:
+            return [f"{topic}: {error}"]
+    return [f"{topic}[{p}] ends at {ends[1][p]}, stable to {ends[0][p]}" for p in ends[0] if ends[0][p] < ends[1][p]]
+
+
+def check_chains(verdict: Verdict, arena: Arena, inputs: dict[int, list[Sent]], rows: Sequence[Row]) -> None:
+    """The footer chain, every digest, one writer at a time, and the state that the next owner would load."""
+    increments, fulls = _by_partition(arena, arena.names.increment), _by_partition(arena, arena.names.full)
+    origins: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in rows:
+        if row.origin is not None:
+            origins[row.origin[0]].append(row.origin[1:])
+    marks = 0
+    for partition in range(arena.shape.partitions):
+        chain = Chain(partition, arena.names.input, inputs[partition])
+        chain.walk(increments[partition])
+        marks += chain.check_digests()
+        # Transactions whose marks were truncated behind a full cannot be compared any more.
+        kept = {mark["n"] for mark in chain.marks[1:]}
+        newest = max(kept, default=0)
+        chain.check_outputs([one for one in origins[partition] if one[0] in kept or one[0] > newest])
+        chain.check_state(fulls[partition])
+        for text in chain.findings:
+            verdict.add(_named(text), [text])
+    verdict.figures["marks"] = marks
+
+
+def _named(text: str) -> str:
+    names = {
+        "torn": "torn transaction",
+        "digest": "digest differs",
+        "state": "digest differs",
+        "two owners": "two owners",
+    }
+    return next((name for word, name in names.items() if word in text), "broken chain")
+
+
+def _by_partition(arena: Arena, topic: str) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = defaultdict(list)
+    for row in read_all(arena.servers, topic, arena.history):
+        found[row.partition].append(row)
+    return found
+
+
+def check_effects(verdict: Verdict, arena: Arena, expected: Fold) -> None:
+    """Side effects: never in a replay, at least once for each record, always with the same key."""
+    lines = arena.calls.read_text().split("\n") if arena.calls.exists() else []
+    keys: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for line in filter(None, lines):
+        trade, *key, replaying = line.split(" ")
+        keys[trade].add(tuple(key))
+        if replaying != "0":
+            verdict.add("effect in a replay", [line])
+    due = [one for one in expected.origin if int(one[1:]) % EFFECT_EVERY == 0]
+    verdict.add("effect never called", [one for one in due if one not in keys])
+    verdict.add("effect with two keys", [one for one, found in keys.items() if len(found) > 1])
+    verdict.figures["effects"] = len(due)
+
+
+def check_logs(verdict: Verdict, arena: Arena) -> None:
+    """What the processes say of themselves: no failed partition, no dead thread, no commit of a lost partition."""
+    for worker in arena.workers:
+        # Partitions that were lost and whose threads have not ended: one that drains now commits what is not its own.
+        lost: set[int] = set()
+        for event in worker.events():
+            name, partition = event.get("event"), event.get("partition", -1)
+            if name in ("started_by_harness", "stopping"):
+                lost = set()
+            elif name == "lost":
+                lost |= set(event["partitions"])
+            elif name == "partition_closed":
+                lost.discard(partition)
+            elif name == "drained" and partition in lost:
+                verdict.add("commit after lost", [f"{worker.name}, partition {partition}"])
+            elif name == "failed" and event.get("error") != arena.may_stop.get(partition):
+                cause = str(event.get("cause"))[:160]
+                verdict.add("partition failed", [f"{worker.name}: {event.get('error')} {cause}"])
+            elif name == "thread_died":
+                verdict.add("thread died", [f"{worker.name}: {event.get('cause')}"])
+        _check_ends(verdict, worker)
+
+
+def _check_ends(verdict: Verdict, worker: Worker) -> None:
+    """What ended by itself and was started again: two ways are known, every other one is a finding.
+
+    Brokers that do not answer keep a service from starting (exit code 1), and librdkafka aborts the process when a
+    coordinator's connection breaks while an AdminClient asks (librdkafka issue 4605).
+    """
+    text = worker.log.read_text(errors="replace")
+    known = {0, -9, *([1] if "StartError: the brokers at" in text else []), *([-6] if _ABORT in text else [])}
+    verdict.add("process ended", [f"{worker.name}: exit code {c}" for c in worker.exit_codes if c not in known])
+    ends = verdict.figures.setdefault("restarts", [])
+    ends += [code for code in worker.exit_codes if code in (1, -6)]

@@ -1,0 +1,11 @@
+"""The chaos modules are imported from the project's root, as script/chaos does."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))

@@ -1,0 +1,177 @@
+"""holdfast broken on purpose, one way at a time: the harness must notice each. In tests only."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+
+def install(name: str) -> None:
+    """Break this process; nothing for an empty name."""
+    if name:
+        MUTANTS[name]()
+
+
+def no_fence() -> None:
+    """Random transactional ids, and offsets sent without the group's word: nothing shuts an older owner out."""
+    from holdfast.kafka.producer import KafkaTransactions
+    from holdfast.names import Names
+
+    ids, stranger = Names.transactional_id, _stranger()
+
+    def random_id(self: Names, partition: int) -> str:
+        return f"{ids(self, partition)}.{uuid.uuid4().hex[:8]}"
+
+    send_offsets = KafkaTransactions.send_offsets
+
+    def unchecked(self: KafkaTransactions, position: int, membership: Any) -> None:
+        send_offsets(self, position, stranger())
+
+    Names.transactional_id = random_id  # type: ignore[method-assign]
+    KafkaTransactions.send_offsets = unchecked  # type: ignore[method-assign]
+
+
+def _stranger() -> Callable[[], Any]:
+    """Group metadata of somebody who is no member: the broker then checks no generation."""
+    from confluent_kafka import Consumer
+
+    made: dict[str, Any] = {}
+
+    def metadata() -> Any:
+        import json
+        import sys
+        from pathlib import Path
+
+        if not made:
+            job = json.loads(Path(sys.argv[1]).read_text())
+            made["client"] = Consumer({"bootstrap.servers": job["bootstrap"], "group.id": job["service"]})
+            made["metadata"] = made["client"].consumer_group_metadata()
+        return made["metadata"]
+
+    return metadata
+
+
+def mark_before_fence() -> None:
+    """The last mark is read first, as far as it is committed; then the fence."""
+    from holdfast.kafka.reader import KafkaReader
+    from holdfast.worker.opening import Opening
+
+    fence, restore, bounds = Opening.fence, Opening.restore, KafkaReader.bounds
+    behind = Opening._offset_behind
+
+    def early(self: Any) -> Any:
+        KafkaReader.bounds = _stable_bounds  # type: ignore[method-assign]
+        Opening._offset_behind = lambda *_: False  # type: ignore[method-assign]
+        try:
+            self._early = restore(self)
+        finally:
+            KafkaReader.bounds = bounds  # type: ignore[method-assign]
+            Opening._offset_behind = behind  # type: ignore[method-assign]
+        return fence(self)
+
+    def late(self: Any) -> Any:
+        return self._early
+
+    # The partition makes a new Opening between fence and restore: it takes the early state along.
+    made = Opening.__init__
+    kept: dict[int, Any] = {}
+
+    def init(self: Any, tools: Any, signals: Any) -> None:
+        made(self, tools, signals)
+        if id(signals) in kept:
+            self._early = kept[id(signals)]
+
+    def keeping(self: Any) -> Any:
+        fenced = early(self)
+        kept[id(self._signals)] = self._early
+        return fenced
+
+    Opening.__init__ = init  # type: ignore[method-assign]
+    Opening.fence = keeping  # type: ignore[method-assign]
+    Opening.restore = late  # type: ignore[method-assign]
+
+
+def _stable_bounds(self: Any, topic: str, partition: int) -> tuple[int, int]:
+    from confluent_kafka import IsolationLevel, TopicPartition
+
+    from holdfast.kafka.admin import EARLIEST, LATEST
+
+    ends = []
+    for spec in (EARLIEST, LATEST):
+        place = TopicPartition(topic, partition)
+        asked = self._admin.client.list_offsets({place: spec}, isolation_level=IsolationLevel.READ_COMMITTED)
+        ends.append(asked[place].result(10).offset)
+    return ends[0], ends[1]
+
+
+def commit_on_lost() -> None:
+    """A partition that the group took away is drained as if it had been revoked."""
+    import time
+
+    from holdfast.worker.partition import PartitionWorker
+
+    def drain(self: PartitionWorker) -> None:
+        self.revoke(time.monotonic() + 10, final=False)
+
+    PartitionWorker.lose = drain  # type: ignore[method-assign]
+
+
+def no_rollback() -> None:
+    """After an abort the tables keep what the aborted transaction wrote."""
+    from holdfast.worker.engine import Engine
+
+    def forget_all_but_tables(self: Engine) -> None:
+        self.outputs.clear()
+        self.effects.clear()
+        self.commands.clear()
+        self._current, self._effect_at = None, (-1, 0)
+
+    Engine.rollback = forget_all_but_tables  # type: ignore[method-assign]
+
+
+def no_taint() -> None:
+    """A producer whose commit request may still be under way is used again."""
+    from holdfast.kafka.taint import Taint
+
+    def ignore(self: Taint, reason: str) -> None:
+        return
+
+    Taint._set = ignore  # type: ignore[method-assign]
+
+
+def effects_in_replay() -> None:
+    """Side effects of a replay are owed like any other."""
+    from holdfast.worker.engine import Engine
+
+    noting = Engine._note_effect
+
+    def loud(self: Engine, function: Any, args: tuple[Any, ...]) -> None:
+        replaying, self.handler.replaying = self.handler.replaying, False
+        noting(self, function, args)
+        self.handler.replaying = replaying
+
+    Engine._note_effect = loud  # type: ignore[method-assign]
+
+
+def reset_to_earliest() -> None:
+    """Where the input's position is gone, reading goes on where the topic begins now."""
+    from holdfast.config import client
+
+    consumer = client.consumer
+
+    def lenient(*args: Any, **kwargs: Any) -> Any:
+        return {**consumer(*args, **kwargs), "auto.offset.reset": "earliest"}
+
+    client.consumer = lenient
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "no-fence": no_fence,
+    "mark-before-fence": mark_before_fence,
+    "commit-on-lost": commit_on_lost,
+    "no-rollback": no_rollback,
+    "no-taint": no_taint,
+    "effects-in-replay": effects_in_replay,
+    "reset-to-earliest": reset_to_earliest,
+}

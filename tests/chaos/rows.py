@@ -1,0 +1,29 @@
+"""Records as a reader sees them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+from confluent_kafka import Message
+
+_ORIGIN = struct.Struct("<IQI")
+
+
+class Row(NamedTuple):
+    """One record of a topic as a read_committed reader sees it; `origin` is holdfast's header, if there is one."""
+
+    partition: int
+    offset: int
+    value: bytes
+    origin: tuple[int, int, int] | None
+
+
+def row_of(message: Message) -> Row:
+    value = message.value() or b""
+    origin = None
+    headers: Any = message.headers()
+    for name, header in headers or ():
+        if name == "hf" and isinstance(header, bytes) and len(header) == _ORIGIN.size:
+            origin = _ORIGIN.unpack(header)
+    return Row(message.partition() or 0, message.offset() or 0, bytes(value), origin)

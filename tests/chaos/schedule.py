@@ -1,0 +1,66 @@
+"""Which fault happens when: a function of the seed and of what was asked for, and of nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tests.chaos import broker_faults as _  # noqa: F401  registers its faults
+from tests.chaos.arena import Shape
+from tests.chaos.faults import REGISTRY, Fault
+
+_FIRST = 4.0
+_GAPS = (1.0, 9.0)
+#: so often a fault begins while the one before it goes on
+_OVERLAP = 0.3
+
+#: in which the service runs, drawn with the schedule
+MODES: dict[str, dict[str, str]] = {
+    "delta in every commit": {},
+    "delta every second": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1"},
+    "marks only": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"},
+}
+PROTOCOLS: dict[str, dict[str, str]] = {"classic": {}, "consumer": {"HOLDFAST_GROUP__PROTOCOL": "consumer"}}
+
+
+class Planned(NamedTuple):
+    """A fault with the second at which it begins."""
+
+    at: float
+    fault: Fault
+
+
+def usual(shape: Shape) -> list[str]:
+    """The faults that are drawn when none are named."""
+    return [code for code, kind in REGISTRY.items() if kind.usual and _fits(kind, shape)]
+
+
+def plan(seed: int, seconds: float, codes: Sequence[str], shape: Shape) -> list[Planned]:
+    """Faults until `seconds` have passed, at least one of each code if there is time for it."""
+    for code in codes:
+        kind = REGISTRY[code]
+        if not _fits(kind, shape):
+            raise ValueError(f"{code} ({kind.title}) does not fit this run: {shape}")
+    draw = random.Random(seed)
+    planned: list[Planned] = []
+    at, waiting = _FIRST, list[str]()
+    while at < seconds:
+        if not waiting:  # each kind once before any comes again
+            waiting = draw.sample(list(codes), len(codes))
+        fault = REGISTRY[waiting.pop()](draw)
+        planned.append(Planned(round(at, 2), fault))
+        at += draw.uniform(*_GAPS) + (0.0 if draw.random() < _OVERLAP else fault.hold)
+    return planned
+
+
+def mode(seed: int) -> tuple[str, dict[str, str]]:
+    """How the service runs under this seed: name and settings."""
+    draw = random.Random(f"mode {seed}")
+    dial, protocol = draw.choice(list(MODES)), draw.choice(list(PROTOCOLS))
+    return f"{protocol}, {dial}", MODES[dial] | PROTOCOLS[protocol]
+
+
+def _fits(kind: type[Fault], shape: Shape) -> bool:
+    enough = shape.brokers >= kind.brokers and (shape.proxied or not kind.proxied)
+    return enough and (shape.target == "holdfast" or not kind.only_holdfast)

@@ -1,0 +1,56 @@
+"""Short runs of the harness: a fixed seed in the default tier, other seeds and three brokers among the long tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.chaos import schedule
+from tests.chaos.arena import Shape
+from tests.chaos.catching import CATCHES
+from tests.chaos.run import Result, run
+from tests.chaos.try_mutants import caught, try_one
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
+
+SEED = 20260194  # a schedule in which each of SHORT comes once
+#: a kill, a zombie, a storm of rebalances, a late commit, broken connections
+SHORT = ["F1", "F4", "F15", "F17", "F18"]
+
+
+def chaos(directory: Path, seed: int, seconds: float, codes: list[str] | None, brokers: int = 1) -> Result:
+    title, settings = schedule.mode(seed)
+    shape = Shape(brokers, 2 if codes else 3, 4, 200, settings=settings)
+    planned = schedule.plan(seed, seconds, codes or schedule.usual(shape), shape)
+    return run(shape, planned, directory, seed=seed, title=title)
+
+
+def test_nothing_is_lost_or_doubled_under_a_fixed_schedule_of_faults(tmp_path: Path) -> None:
+    result = chaos(tmp_path, SEED, 33, SHORT)
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+@pytest.mark.long
+def test_nothing_is_lost_or_doubled_under_any_schedule(tmp_path: Path, seed: int) -> None:
+    result = chaos(tmp_path, seed, 240, None)
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+@pytest.mark.long
+def test_three_brokers_under_any_schedule(tmp_path: Path, seed: int) -> None:
+    result = chaos(tmp_path, seed, 240, None, brokers=3)
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", CATCHES)
+def test_a_broken_holdfast_is_caught(mutant: str, seed: int) -> None:
+    result = try_one(mutant, seed)
+    assert caught(mutant, result), f"{mutant} was not noticed with seed {seed}: {result.verdict.lines()}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutant", CATCHES)
+def test_the_schedule_that_catches_it_is_harmless_to_holdfast(mutant: str, seed: int) -> None:
+    result = try_one(mutant, seed, broken=False)
+    assert result.good, "\n".join(result.verdict.lines())

@@ -1,0 +1,146 @@
+"""The harness itself, without a broker: schedules repeat, and each checker finds what it is there to find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import xxhash
+from tests.chaos import schedule
+from tests.chaos.arena import Shape
+from tests.chaos.catching import CATCHES
+from tests.chaos.chain import Chain, StateAt
+from tests.chaos.checking import Verdict, check_exact
+from tests.chaos.faults import REGISTRY
+from tests.chaos.mutants import MUTANTS
+from tests.chaos.points import POINTS, Points
+from tests.chaos.rows import Row
+from tests.chaos.workload import Running, Sent, Trade, fold
+
+SENT = [Sent(n, Trade(f"t{n}", f"a{n % 2}", "X", "BUY", 1, n + 1, 0), 0.0) for n in range(6)]
+
+
+def outputs(answers: Sequence[Running]) -> list[Row]:
+    return [Row(0, place, msgspec.json.encode(answer), None) for place, answer in enumerate(answers)]
+
+
+def right() -> list[Running]:
+    answers = fold({0: SENT}).answers
+    return [answer for pair in zip(answers["a0"], answers["a1"], strict=True) for answer in pair]
+
+
+def anomalies(answers: Sequence[Running]) -> set[str]:
+    verdict = Verdict()
+    check_exact(verdict, fold({0: SENT}), outputs(answers))
+    return {name for name, texts in verdict.findings.items() if texts}
+
+
+def test_a_seed_is_a_schedule() -> None:
+    shape = Shape(brokers=3)
+    codes = schedule.usual(shape)
+
+    def told(seed: int) -> list[tuple[float, str, int, float]]:
+        return [(p.at, str(p.fault), p.fault.victim, p.fault.hold) for p in schedule.plan(seed, 300, codes, shape)]
+
+    assert told(3) == told(3)
+    assert told(3) != told(4)
+    assert {line[1].split(" ")[0] for line in told(3)} == set(codes), "not every fault came once within five minutes"
+
+
+def test_a_fault_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="F11"):
+        schedule.plan(1, 60, ["F11"], Shape(brokers=1))
+    assert "F7" not in schedule.usual(Shape(target="quix"))
+    assert {"F1", "F4", "F5", "F15", "F18"} <= REGISTRY.keys()
+
+
+def test_what_is_right_has_no_anomaly() -> None:
+    assert anomalies(right()) == set()
+
+
+def test_each_anomaly_is_found_by_its_name() -> None:
+    good = right()
+    assert anomalies(good[:-1]) == {"lost"}
+    assert anomalies([*good, good[0]]) == {"duplicated"}
+    assert anomalies([good[2], good[1], good[0], *good[3:]]) == {"reordered"}
+    assert anomalies([*good, Running("t99", "a0", 0, 9)]) == {"foreign"}
+    wrong = Running(good[3].id, good[3].account, good[3].total + 1, good[3].count)
+    assert anomalies([*good[:3], wrong, *good[4:]]) == {"wrong value"}
+
+
+def frame(kind: str, body: Any) -> bytes:
+    packed = msgspec.msgpack.encode(body)
+    return (
+        b"\x01"
+        + kind.encode()
+        + b"\0\0"
+        + len(packed).to_bytes(4, "little")
+        + xxhash.xxh3_64_intdigest(packed).to_bytes(8, "little")
+        + packed
+    )
+
+
+def mark(n: int, start: int, end: int, attempt: str = "one", **more: Any) -> Row:
+    digest = StateAt(SENT).digest(end)
+    body = {"n": n, "attempt": attempt, "start": start, "positions": {"in": end}, "digest": digest, "parts": 0}
+    return Row(0, 10 * n + 1, frame("M", {**body, "outputs": end - start, **more}), None)
+
+
+def header(n: int, start: int, attempt: str = "one") -> Row:
+    return Row(0, 10 * n, frame("H", [n, attempt, "line", start, []]), None)
+
+
+def walked(*rows: Row) -> Chain:
+    chain = Chain(0, "in", SENT)
+    chain.walk(rows)
+    chain.check_digests()
+    return chain
+
+
+WHOLE = [mark(0, 0, 0), header(1, 0), mark(1, 0, 2), header(2, 2), mark(2, 2, 4)]
+
+
+def test_a_whole_chain_has_no_finding() -> None:
+    chain = walked(*WHOLE)
+    chain.check_outputs([(1, 0), (1, 1), (2, 0), (2, 1)])
+    assert chain.findings == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([*WHOLE[:3], WHOLE[3], header(3, 4), mark(3, 4, 5)], "torn commit"),
+        ([*WHOLE[:3], WHOLE[4]], "torn abort"),
+        ([*WHOLE, header(3, 4)], "ends within transaction"),
+        ([*WHOLE[:3], header(3, 2), mark(3, 2, 4)], "follows mark 1"),
+        ([*WHOLE[:3], header(2, 1), mark(2, 1, 4)], "ended at 2"),
+        ([*WHOLE[:3], header(2, 2), mark(2, 2, 4, digest=b"0" * 16)], "digest"),
+        ([*WHOLE, header(3, 4, "two"), mark(3, 4, 5, "two"), header(4, 5), mark(4, 5, 6)], "two owners at once"),
+    ],
+)
+def test_a_broken_chain_is_told(rows: list[Row], told: str) -> None:
+    assert told in "\n".join(walked(*rows).findings)
+
+
+def test_outputs_are_counted_by_transaction() -> None:
+    for seen in ([(1, 0), (2, 0), (2, 1)], [(1, 0), (1, 1), (1, 1), (2, 0), (2, 1)], [(1, 0), (1, 1), (2, 0), (3, 0)]):
+        chain = walked(*WHOLE)
+        chain.check_outputs(seen)
+        assert chain.findings
+
+
+def test_every_mutant_has_a_schedule() -> None:
+    assert MUTANTS.keys() == CATCHES.keys()
+
+
+def test_points_are_claimed_once(tmp_path: Path) -> None:
+    points = Points(tmp_path)
+    for point in POINTS:
+        points.arm(point, "hold 0")
+        assert points.reached(point) == []
+        points.disarm(point)
+    with pytest.raises(AssertionError):
+        points.arm("nowhere", "kill")

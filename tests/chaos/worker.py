@@ -1,0 +1,101 @@
+"""`python -m tests.chaos.worker JOB.json`: holdfast's version of the service; logs JSON lines to standard output."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from tests.chaos import mutants, points
+from tests.chaos.workload import Running, Trade
+
+from holdfast import Handler, Output, Record, Service, Table
+from holdfast.config.load import load
+from holdfast.handler import EffectKey
+
+#: one trade in so many has a side effect
+EFFECT_EVERY = 20
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An account's total and number of trades."""
+
+    total: int = 0
+    count: int = 0
+
+
+class Totals(Handler[Trade]):
+    """The same work as the other targets do."""
+
+    accounts = Table(key=str, value=Account)
+    answers: Output[Running]
+    #: where effects are written down
+    calls = -1
+
+    def on_record(self, record: Record[Trade]) -> None:
+        trade = record.value
+        before = self.accounts.get(trade.account, Account())
+        after = Account(before.total + trade.amount, before.count + 1)
+        self.accounts[trade.account] = after
+        self.answers.send(Running(trade.id, trade.account, after.total, after.count), key=trade.account)
+        if int(trade.id[1:]) % EFFECT_EVERY == 0:
+            self.effect(self.called, trade.id, self.replaying)
+
+    def called(self, key: EffectKey, trade: str, replaying: bool) -> None:
+        os.write(self.calls, f"{trade} {key[1]} {key[2]} {key[3]} {int(replaying)}\n".encode())
+
+
+def totals(output: str, calls: str) -> type[Totals]:
+    """The handler with its output topic and its file of effects."""
+
+    class Bound(Totals):
+        answers = Output(output, value=Running)
+
+    Bound.calls = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    return Bound
+
+
+def service_of(job: dict[str, Any]) -> Service:
+    """As the job says; settings come from HOLDFAST_*."""
+    return Service(job["service"], input=job["input"], handler=totals(job["output"], job["calls"]), settings=load())
+
+
+def log_lines() -> None:
+    """One JSON object a line on standard output."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=structlog.WriteLoggerFactory(),
+    )
+
+
+def _end_with_the_harness() -> None:
+    """Its end of the pipe is closed when it dies, however it dies."""
+    os.read(0, 1)
+    os._exit(9)
+
+
+def main() -> None:
+    """Until SIGTERM. Exit codes as `holdfast run`."""
+    threading.Thread(target=_end_with_the_harness, daemon=True).start()
+    faulthandler.register(signal.SIGUSR2)
+    job = msgspec.json.decode(Path(sys.argv[1]).read_bytes())
+    log_lines()
+    points.install(job["points"])
+    mutants.install(job.get("mutant", ""))
+    service_of(job).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The input of a run, and what must come of it: totals of accounts, from what the brokers acknowledged."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaError, Message, Producer
+from tests.chaos.history import History
+from tests.chaos.rows import Row
+
+ACCOUNTS = 120
+_STEP = 0.02
+
+
+class Trade(msgspec.Struct, frozen=True):
+    """One record of the input; the account is the key, too."""
+
+    id: str
+    account: str
+    symbol: str
+    side: str
+    quantity: int
+    price: int
+    ts: int
+
+    @property
+    def amount(self) -> int:
+        return self.quantity * self.price * (1 if self.side == "BUY" else -1)
+
+
+class Running(msgspec.Struct, frozen=True):
+    """The answer to one trade: the account's total and number of trades after it."""
+
+    id: str
+    account: str
+    total: int
+    count: int
+
+
+class Sent(NamedTuple):
+    """A trade that is on the input for certain."""
+
+    offset: int
+    trade: Trade
+    at: float
+
+
+@dataclass
+class Fold:
+    """What must come of an input."""
+
+    #: by account, in order
+    answers: dict[str, list[Running]] = field(default_factory=dict)
+    #: trade's id -> input partition, offset
+    origin: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def fold(inputs: dict[int, list[Sent]], ends: dict[int, int] | None = None) -> Fold:
+    """The service's work again, in other words; `ends` cuts partitions of which less was to be handled."""
+    result, totals = Fold(), defaultdict[str, int](int)
+    for partition, sents in inputs.items():
+        end = None if ends is None else ends.get(partition)
+        for sent in sents:
+            if end is not None and sent.offset >= end:
+                break
+            trade = sent.trade
+            totals[trade.account] += trade.amount
+            answers = result.answers.setdefault(trade.account, [])
+            answers.append(Running(trade.id, trade.account, totals[trade.account], len(answers) + 1))
+            result.origin[trade.id] = partition, sent.offset
+    return result
+
+
+class Feeder:
+    """Sends trades steadily on a thread of its own; an account lies in one partition always.
+
+    It is idempotent and waits out every fault, so what it sent is on the input once, at the offset it was told.
+    """
+
+    def __init__(
+        self, servers: str, topic: str, partitions: int, history: History, *, seed: int, accounts: int = ACCOUNTS
+    ) -> None:
+        self._topic, self._partitions, self._history = topic, partitions, history
+        self._accounts = accounts
+        self._random = random.Random(seed)
+        self._number = self._withheld = 0
+        self.per_second = 0
+        #: partitions that get nothing for a while
+        self.silent: frozenset[int] = frozenset()
+        self.sent: dict[int, list[Sent]] = {partition: [] for partition in range(partitions)}
+        self.failed: list[str] = []
+        self._stop = threading.Event()
+        self._encode = msgspec.json.Encoder().encode
+        self._lock = threading.Lock()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "delivery.timeout.ms": 600_000,
+                "socket.timeout.ms": 6000,
+                "metadata.recovery.strategy": "none",
+                "allow.auto.create.topics": False,
+                "log_level": 2,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name="feeder", daemon=True)
+
+    def start(self, per_second: int) -> None:
+        self.per_second = per_second
+        self._thread.start()
+
+    def burst(self, count: int, partition: int | None = None) -> None:
+        """So many at once, all for one partition if one is named."""
+        for _ in range(count):
+            self._produce(partition)
+
+    def flush(self) -> None:
+        """Until everything that was sent is acknowledged."""
+        self._producer.flush(60)
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(map(len, self.sent.values()))
+
+    def finish(self, seconds: float) -> bool:
+        """End the thread; False when the brokers did not take everything in time."""
+        self._stop.set()
+        self._thread.join()
+        return self._producer.flush(seconds) == 0 and not self.failed
+
+    def complete(self, read: Callable[[], Sequence[Row]]) -> None:
+        """Where an acknowledgement has not come the input itself tells whether the record is on it."""
+        if self._number == self.acknowledged + self._withheld:
+            return
+        known = {sent.trade.id for sents in self.sent.values() for sent in sents}
+        for row in read():
+            trade = msgspec.json.decode(row.value, type=Trade)
+            if trade.id not in known:
+                self.sent[row.partition].append(Sent(row.offset, trade, self._history.now()))
+
+    def _run(self) -> None:
+        due, last = 0.0, self._history.now()
+        while not self._stop.wait(_STEP):
+            now = self._history.now()
+            # After a pause of this process itself there is no avalanche.
+            due, last = due + self.per_second * min(now - last, 1.0), now
+            while due >= 1.0:
+                self._produce(None)
+                due -= 1.0
+            self._producer.poll(0)
+
+    def _produce(self, partition: int | None) -> None:
+        with self._lock:
+            trade, where = self._make(partition)
+        if where in self.silent and partition is None:
+            self._withheld += 1
+            return
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.failed.append(f"{trade.id}: {error}")
+            else:
+                self.sent[where].append(Sent(message.offset() or 0, trade, self._history.now()))
+
+        while True:
+            try:
+                key = trade.account.encode()
+                self._producer.produce(self._topic, self._encode(trade), key, where, on_delivery=delivered)
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+
+    def _make(self, partition: int | None) -> tuple[Trade, int]:
+        draw = self._random
+        number = draw.randrange(self._accounts)
+        if partition is not None:
+            number += partition - number % self._partitions
+            number = number if number >= 0 else partition
+        side, self._number = draw.choice(("BUY", "SELL")), self._number + 1
+        trade = Trade(f"t{self._number}", f"a{number}", "X", side, draw.randrange(1, 9), draw.randrange(1, 99), 0)
+        return trade, number % self._partitions
+
+
+def sorted_input(sent: dict[int, list[Sent]]) -> dict[int, list[Sent]]:
+    """Acknowledgements come in order, but nothing promises it."""
+    return {partition: sorted(sents, key=lambda one: one.offset) for partition, sents in sent.items()}
+
+
+def job_of(**fields: Any) -> bytes:
+    """The file that tells a worker, of whatever target, what to do."""
+    return msgspec.json.encode(fields)
