@@ -20,6 +20,8 @@ from holdfast.ports import Clock, GroupConsumer, Membership, Trouble
 from holdfast.record import Message
 
 _HELD = 0.005
+#: how often the threads of the partitions are looked after
+_ATTEND = 0.05
 
 
 class Report(Protocol):
@@ -29,7 +31,7 @@ class Report(Protocol):
     def partition(self) -> int: ...
 
     @property
-    def kind(self) -> Literal["live", "failed", "closed", "stale", "died"]: ...
+    def kind(self) -> Literal["live", "failed", "closed", "stale", "died", "stuck"]: ...
 
     @property
     def position(self) -> int: ...
@@ -56,6 +58,9 @@ class Manager:
         self._consumer, self._workers, self._settings = consumer, workers, settings
         self._meters, self._log, self._clock = meters, log, clock
         self._assignment = Assignment()
+        #: of partitions that went away while their threads were busy
+        self._leaving: list[Worker] = []
+        self._attend_at = 0.0
         self._flow = Flow(settings.flow.high, settings.flow.low)
         self._reports: queue.SimpleQueue[tuple[Track, Report]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -115,10 +120,30 @@ class Manager:
             self._note_troubles(troubles)
         else:
             self._stopping.wait(_HELD)
+        self._attend()
         self._collect()
         if self._stale:
             self._refresh_membership()
         self.turned = self._clock()
+
+    def _attend(self) -> None:
+        """What the partitions' threads cannot see of themselves: slow and stuck handlers."""
+        now = self._clock()
+        if now < self._attend_at:
+            return
+        self._attend_at = now + _ATTEND
+        self._leaving = [worker for worker in self._leaving if not worker.closed.is_set()]
+        for worker in (*self._assignment.workers(), *self._leaving):
+            worker.attend(now)
+
+    def _await_closed(self, worker: Worker, deadline: float) -> bool:
+        """False: it is not closed by the deadline, or its handler is stuck."""
+        while not worker.closed.wait(max(0.0, min(_ATTEND, deadline - self._clock()))):
+            if worker.stuck or self._clock() >= deadline:
+                self._leaving.append(worker)
+                return False
+            self._attend()
+        return True
 
     def _dispatch(self, messages: Sequence[Message]) -> None:
         """What belongs to no live stream is dropped: it comes again after the seek (invariant 7)."""
@@ -172,7 +197,7 @@ class Manager:
         if report.kind == "stale":
             self._stale = True
             return
-        if report.kind == "died" or (report.kind == "failed" and self._exits_on_failure):
+        if report.kind in ("died", "stuck") or (report.kind == "failed" and self._exits_on_failure):
             self.failure = self.failure or report.cause
             self._stopping.set()
         if self._assignment.tracks.get(report.partition) is not track or self._stopping.is_set():
@@ -202,8 +227,10 @@ class Manager:
         self._refresh_membership()
         for worker in self._assignment.workers():
             worker.revoke(deadline, final=True)
-        while self._clock() < deadline and not all(worker.closed.is_set() for worker in self._assignment.workers()):
+        workers = list(self._assignment.workers())
+        while self._clock() < deadline and not all(worker.closed.is_set() or worker.stuck for worker in workers):
             self._consumer.consume(1, self._settings.flow.poll_timeout)
+            self._attend()
             self._collect()
             if self._stale:
                 self._refresh_membership()
@@ -240,7 +267,7 @@ class Manager:
         for worker in workers:
             worker.revoke(deadline, final=False)
         for worker in workers:
-            if not worker.closed.wait(max(0.0, deadline - self._clock())):
+            if not self._await_closed(worker, deadline):
                 worker.lose()
         self._consumer.unassign(partitions)
         self._stale = True
@@ -250,5 +277,6 @@ class Manager:
         self._log.warning("lost", partitions=sorted(partitions))
         for worker in self._assignment.remove(partitions):
             worker.lose()
+            self._leaving.append(worker)
         self._consumer.unassign(partitions)
         self._stale = True

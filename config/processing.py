@@ -229,6 +229,29 @@ class FailureSettings:
         "park",
         "exit",
     )
+    handler_slow: float = seconds(
+        10.0,
+        "A call of the handler that takes longer on one record (or one batch, with on_batch) is logged once, with its "
+        "stack (handler_slow). The group is not disturbed by it: the manager polls on.",
+        low=0.1,
+        high=DAY,
+    )
+    handler_stuck: float | Literal["off"] = seconds(
+        300.0,
+        "A call that takes longer than this is given up: the partition has failed, nothing of it will be committed. "
+        "Longer than the slowest record that is in order.",
+        low=0.2,
+        high=DAY,
+        words=("off",),
+    )
+    stuck_exit: float | Literal["off"] = seconds(
+        60.0,
+        "How long after that the process leaves the group and ends, with exit code 4, if the handler has not come "
+        "back: a thread cannot be stopped from outside. off: it stays, with the partition failed.",
+        low=0.1,
+        high=DAY,
+        words=("off",),
+    )
     fence_limit: int = count(
         5,
         "So many fences of one partition within fence_window, and it fails: two owners fight.",

@@ -28,6 +28,7 @@ HoldfastError
 │   │   ├── NewerFormat        a newer holdfast wrote this: run that one
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
 │   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
+│   ├── HandlerStuck           the handler does not come back: mend it, restart the process
 │   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
@@ -169,6 +170,10 @@ class UnknownSchema(StateRefused):
 
 class UpgradeUnfinished(StateRefused):
     """The code needs a format that the partition is not written in yet, for the sake of an older holdfast."""
+
+
+class HandlerStuck(PartitionError):
+    """The handler has been inside one record or hook for longer than `failure.handler_stuck`."""
 
 
 class RestoreTimeout(PartitionError):

@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.config.errors import SettingsError
 from holdfast.errors import (
     AccessRefused,
+    HandlerStuck,
     OutageTooLong,
     PartitionError,
     StuckCall,
@@ -30,6 +31,7 @@ class Exit(IntEnum):
     #: typer's own
     USAGE = 2
     PARTITION_FAILED = 3
+    HANDLER_STUCK = 4
     CONFIGURATION = 5
     STUCK = 6
     OUTAGE = 7
@@ -58,6 +60,7 @@ MEANINGS: Final[dict[Exit, tuple[str, bool]]] = {
     Exit.ERROR: ("an error that a new start may get over: brokers that do not answer, a bug", True),
     Exit.USAGE: ("a wrong option on the command line", False),
     Exit.PARTITION_FAILED: ("a partition failed, and `failure.on_partition_failure` is `exit`", True),
+    Exit.HANDLER_STUCK: ("a handler has not come back from a record (`failure.handler_stuck`, `.stuck_exit`)", True),
     Exit.CONFIGURATION: ("a setting, a name, a topic or a right is wrong or missing: every start would end so", False),
     Exit.STUCK: ("a thread has made no progress for too long and was given up", True),
     Exit.OUTAGE: ("the brokers were away for longer than the service may wait", True),
@@ -81,11 +84,13 @@ ANSWERS: Final[dict[Answer, str]] = {
 _CONFIGURATION: Final = (UsageError, SettingsError, TopicMissing, TopicMismatch, AccessRefused)
 
 
-def exit_of(error: BaseException | None) -> Exit:
+def exit_of(error: BaseException | None) -> Exit:  # noqa: PLR0911  one line for each
     """The code for what ended a service; None for a stop."""
     match error:
         case None:
             return Exit.STOPPED
+        case HandlerStuck():
+            return Exit.HANDLER_STUCK
         case PartitionError():
             return Exit.PARTITION_FAILED
         case StuckCall():

@@ -105,6 +105,9 @@ FAILURES: Final = _counter("partition_failures", "Times a partition failed, by e
 RECORDS: Final = _counter("records_processed", "Input records whose transaction committed.")
 OUTPUTS: Final = _counter("records_produced", "Output records whose transaction committed.")
 HANDLER_SECONDS: Final = _histogram("handler_seconds", "Time in the handler for the records of one transaction.")
+SLOW_RECORDS: Final = _counter(
+    "slow_records", "Calls of the handler that took longer on one record or batch than failure.handler_slow."
+)
 MAILBOX: Final = _gauge("mailbox_records", "Records between the manager and the partition's thread.")
 PAUSES: Final = _counter("pauses", "Times the partition was paused because its mailbox was full.")
 EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")

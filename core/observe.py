@@ -49,6 +49,8 @@ Event = Literal[
     "fenced_away",
     "failed",
     "retrying",
+    "handler_slow",
+    "handler_stuck",
     "kafka_retry",
     "offset_behind",
     "effect_failed",

@@ -17,8 +17,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import libversion
+from hypothesis import settings
 
 from holdfast.dev.jars import DEFAULT_VERSION
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("holdfast", deadline=None)
+settings.load_profile("holdfast")
 
 ROOT = Path(__file__).resolve().parent.parent
 #: the same in all processes of a run

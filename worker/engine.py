@@ -5,9 +5,10 @@ No Kafka and no thread in here: the worker and the test driver run the same engi
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from weakref import ref
 
 from holdfast import serde
@@ -19,6 +20,7 @@ from holdfast.record import Message, Record
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
 from holdfast.worker.effects import note
+from holdfast.worker.handling import Handling
 
 
 class Poisoned(Exception):
@@ -43,6 +45,7 @@ class Engine:
         track_delta: bool = False,
         traced: bool = False,
         output_partitions: Callable[[str], int] = lambda topic: 0,
+        handling: Handling | None = None,
     ) -> None:
         self.handler = factory()
         self.outputs: list[Sent] = []
@@ -65,29 +68,29 @@ class Engine:
         self._decode = serde.for_messages(input_type(type(self.handler))).decode
         self._batched = overrides(self.handler, "on_batch")
         self._single = overrides(self.handler, "on_record")
-        self._current: Record[Any] | None = None
+        #: which record is being handled, and who may cut a batch short
+        self._handling = Handling() if handling is None else handling
         self._effect_at: tuple[int, int] = (-1, 0)
 
     # Handling
 
     def mute(self, replaying: bool) -> None:
         """In a replay outputs and effects go nowhere."""
-        self._current = None
+        self._handling.record = None
         self.handler.replaying = replaying
         for output in self._bound_outputs.values():
             output.muted = replaying
 
-    def run(self, messages: Sequence[Message], *, one_by_one: bool = False) -> None:
-        """Hand the messages to the handler, in order.
+    def run(self, messages: Sequence[Message], *, one_by_one: bool = False) -> int:
+        """Hand the messages to the handler, in order; how many were handled, all unless `Handling.cut` ended it early.
 
         :raises Poisoned: at the first record that cannot be decoded or handled; those before it have been handled.
         """
         if any(map(type(messages[0]).headers, messages)):
-            self._run_with_headers(messages, one_by_one)
-        else:
-            self._run_plain(messages, one_by_one)
+            return self._run_with_headers(messages, one_by_one)
+        return self._run_plain(messages, one_by_one)
 
-    def _run_plain(self, messages: Sequence[Message], one_by_one: bool) -> None:
+    def _run_plain(self, messages: Sequence[Message], one_by_one: bool) -> int:
         undecodable: Poisoned | None = None
         try:
             values = list(map(self._decode, map(type(messages[0]).value, messages)))
@@ -96,43 +99,62 @@ class Engine:
         records = list(map(Record, messages, values))
         if self._batched and not (one_by_one and self._single):
             self._on_batch(records)
-        else:
-            self._on_records(records)
+        elif (handled := self._on_records(records, messages)) < len(values):
+            return handled
         if undecodable is not None:
             raise undecodable
+        return len(messages)
 
-    def _on_records(self, records: list[Record[Any]]) -> None:
-        handle = self.handler.on_record
+    def _on_records(self, records: list[Record[Any]], messages: Sequence[Message]) -> int:
+        """How many were handled: `Handling.cut` empties the list, which ends the loop."""
+        handle, handling, given = self.handler.on_record, self._handling, len(records)
         record = None
+        handling.enter("on_record", threading.get_ident(), records)
         try:
             for record in records:
-                self._current = record
+                handling.record = record
                 handle(record)
         except Exception as error:  # a handler may raise anything
             assert record is not None
             raise self._poisoned(record, error) from error
+        finally:
+            handling.leave()
+        if len(records) == given:
+            return given
+        last = -1 if record is None else record.offset
+        return sum((message.offset() or 0) <= last for message in messages)
 
     def _on_batch(self, records: list[Record[Any]]) -> None:
         if not records:
             return
-        self._current = records[0]
+        self._handling.record = records[0]
+        self._handling.enter("on_batch", threading.get_ident())
         try:
             self.handler.on_batch(records)
         except Exception as error:  # a handler may raise anything
             raise self._poisoned(records[0], error, batch=self._single) from error
+        finally:
+            self._handling.leave()
 
-    def _run_with_headers(self, messages: Sequence[Message], one_by_one: bool) -> None:
+    def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
+        """Raises what the user's hook raises."""
+        self._handling.enter(name, threading.get_ident())
+        try:
+            getattr(self.handler, name)()
+        finally:
+            self._handling.leave()
+
+    def _run_with_headers(self, messages: Sequence[Message], one_by_one: bool) -> int:
         """Commands are rare: cut the batch at each of them."""
         start = 0
         for i, message in enumerate(messages):
             if not any(name == COMMAND_HEADER for name, _ in message.headers() or ()):
                 continue
-            if start < i:
-                self._run_plain(messages[start:i], one_by_one)
+            if start < i and (handled := self._run_plain(messages[start:i], one_by_one)) < i - start:
+                return start + handled
             self._on_command(message)
             start = i + 1
-        if start < len(messages):
-            self._run_plain(messages[start:], one_by_one)
+        return start + self._run_plain(messages[start:], one_by_one) if start < len(messages) else start
 
     def _on_command(self, message: Message) -> None:
         try:
@@ -154,11 +176,14 @@ class Engine:
         self._obey(command, message)
 
     def _obey(self, command: Command, message: Message) -> None:
-        record = self._current = Record(message, message.value() or b"")
+        record = self._handling.record = Record(message, message.value() or b"")
+        self._handling.enter("on_command", threading.get_ident())
         try:
             self.handler.on_command(command.name, record)
         except Exception as error:  # a handler may raise anything
             raise self._poisoned(record, error) from error
+        finally:
+            self._handling.leave()
 
     def _decode_until_bad(self, messages: Sequence[Message]) -> tuple[list[Any], Poisoned | None]:
         values: list[Any] = []
@@ -181,7 +206,7 @@ class Engine:
         return Poisoned(record.offset, failed, batch=batch)
 
     def _note_effect(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        record = self._current
+        record = self._handling.record
         if record is None:
             raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
         if self.handler.replaying:
@@ -230,7 +255,7 @@ class Engine:
         self.outputs.clear()
         self.effects.clear()
         self.commands.clear()
-        self._current, self._effect_at = None, (-1, 0)
+        self._handling.record, self._effect_at = None, (-1, 0)
 
 
 def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tuple[Any, ...]) -> None:

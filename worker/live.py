@@ -44,7 +44,7 @@ class Live:
     def begin(self) -> None:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
         self._riders.begin(self.committer.mark)
-        self._engine.handler.on_live()
+        self._engine.call_hook("on_live")
         self._engine.refuse_writes("on_live")
 
     def renew(self) -> None:
@@ -174,7 +174,7 @@ class Live:
         """
         while self._tools.clock() < self._signals.deadline and not self._signals.lost():
             self._transacting.settle()
-            while (messages := self._work.next(self._policy.room())) is not None:
+            while self._may_redo() and (messages := self._work.next(self._policy.room())) is not None:
                 self._transacting.handle(messages)
             if self._policy.since is None:
                 break
@@ -190,6 +190,11 @@ class Live:
             self._commit_mark()
             self.fulls.settle(self.committer.mark, self._signals.deadline)
         return not self.uncommitted or (self._policy.since is None and self._work.at_poison is not None)
+
+    def _may_redo(self) -> bool:
+        """What was handled before and rolled back is handled again; what waits beyond that is the next owner's."""
+        behind = self._transacting.position < self._transacting.reached
+        return behind and not self._signals.lost() and self._tools.clock() < self._signals.deadline
 
     def _final_full(self) -> None:
         """Bounds, one more mark, the full at that mark: so the bounds lie before its header (rule S5)."""
@@ -211,4 +216,4 @@ class Live:
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""
         self._riders.close()
-        self._engine.handler.on_stop()
+        self._engine.call_hook("on_stop")

@@ -164,11 +164,10 @@ class Opening:
             for piece in in_order(batches, restored.pinned):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(self._names.control, self._partition, piece))
+                    _commit(engine)
                 else:
                     self._replay_batch(engine, piece)
                     count += len(piece)
-                engine.state.commit(engine.freeze(), delta=False)
-                engine.take_commands()
         except Poisoned as poison:
             raise poison.error from poison
         except OutOfRange as error:
@@ -185,13 +184,19 @@ class Opening:
 
     def _replay_batch(self, engine: Engine, batch: Sequence[Message]) -> None:
         """A batch that on_batch refuses is handled record by record, as it was when it was live."""
-        try:
-            engine.run(batch)
-        except Poisoned as poison:
-            if not poison.batch:
-                raise
-            engine.rollback()
-            engine.run(batch, one_by_one=True)
+        rest = batch
+        while rest:
+            try:
+                handled = engine.run(rest)
+            except Poisoned as poison:
+                if not poison.batch:
+                    raise
+                engine.rollback()
+                handled = engine.run(rest, one_by_one=True)
+            _commit(engine)
+            if handled < len(rest) and self._signals.leaving():
+                raise Cancelled
+            rest = rest[handled:]
 
     def _fence_once(self) -> Transactions:
         producer = self._tools.producer()
@@ -210,6 +215,7 @@ class Opening:
             track_delta=settings.snapshot.delta_interval != "off",
             traced=settings.service.mode == "development",
             output_partitions=self._tools.output_partitions,
+            handling=self._tools.handling,
         )
 
     def _offset_behind(self, mark: Mark) -> bool:
@@ -300,6 +306,12 @@ class Opening:
     def _tell(self, doing: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
+
+
+def _commit(engine: Engine) -> None:
+    """What a replay has handled is part of the state, and of nothing else."""
+    engine.state.commit(engine.freeze(), delta=False)
+    engine.take_commands()
 
 
 def _named(mark: Mark) -> str:

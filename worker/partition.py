@@ -15,6 +15,7 @@ from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import frame
 from holdfast.snapshot.records import Mark
+from holdfast.worker.attendant import Attendant
 from holdfast.worker.committer import Committer
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lifecycle import Event, Lifecycle, Phase
@@ -22,10 +23,10 @@ from holdfast.worker.live import Live
 from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.opening import Opened, Opening
 from holdfast.worker.ownership import Ownership
+from holdfast.worker.refusals import ProducerDropped
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed, tell_restored
 from holdfast.worker.tools import Report, Tools
-from holdfast.worker.transacting import ProducerDropped
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
@@ -48,6 +49,7 @@ class PartitionWorker:
         self._opened: Opened | None = None
         self._live: Live | None = None
         self._ownership = Ownership(tools, self._signals)
+        self._attendant = Attendant(tools, self._signals)
         self._phases: dict[Phase, Callable[[], None]] = {
             Phase.FENCING: self._fence,
             Phase.RESTORING: self._restore,
@@ -92,9 +94,20 @@ class PartitionWorker:
             self._signals.retry()
             self.mailbox.signal()
 
+    def attend(self, now: float) -> None:
+        """The manager looks after the thread, many times a second; see `holdfast.worker.attendant`."""
+        self._attendant.attend(now)
+
+    @property
+    def stuck(self) -> bool:
+        """Its thread is inside the handler and was given up: waiting for it is of no use."""
+        return self._attendant.failure is not None
+
     def status(self) -> dict[str, Any]:
         """Phase, position and cause, for people; any thread."""
         life, live = self._life, self._live
+        if (stuck := self._attendant.failure) is not None:
+            life = Lifecycle(Phase.FAILED, stuck)
         return {
             "partition": self.partition,
             "phase": life.phase.value,

@@ -26,6 +26,10 @@ class CommitPolicy:
         if self.since is None:
             self.since = now
 
+    def cut(self, records: int) -> None:
+        """So many of those were not handled after all."""
+        self.records -= records
+
     def room(self) -> int:
         """How many more records the open transaction may take."""
         return max(0, self.settings.max_records - self.records)

@@ -6,6 +6,10 @@ from holdfast.errors import Fenced, HoldfastError, Lost, OutputRefused, Partitio
 from holdfast.snapshot.place import Place
 
 
+class ProducerDropped(Exception):
+    """The producer must be replaced, and the last mark settles how its last transaction ended."""
+
+
 def refused(place: Place, why: str, position: int) -> OutputRefused:
     return OutputRefused(
         f"{why}. Nothing was skipped; then `holdfast retry {place.partition}`",

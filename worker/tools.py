@@ -20,6 +20,7 @@ from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
 from holdfast.snapshot.store.sink import StoreSink
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
+from holdfast.worker.handling import Handling
 
 #: what runs the effects of a handler; the name is for its thread
 EffectsOf = Callable[[Handler[Any], str, EffectReport], Effects]
@@ -30,7 +31,8 @@ class Report(NamedTuple):
 
     partition: int
     #: stale = the group metadata is refused and must be fetched anew; died = a bug ended the thread
-    kind: Literal["live", "failed", "closed", "stale", "died"]
+    #: stuck = the handler does not come back, so the process has to end
+    kind: Literal["live", "failed", "closed", "stale", "died", "stuck"]
     #: with "live": where to read from, and the stream that the mailbox now takes
     position: int = -1
     stream: int = -1
@@ -63,6 +65,8 @@ class Tools:
     control: Callable[[], Control] = NoControl
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
+    #: what the handler is doing; see `holdfast.worker.attendant`
+    handling: Handling = field(default_factory=Handling)
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background

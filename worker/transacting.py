@@ -13,37 +13,31 @@ from functools import partial
 
 from holdfast import metrics
 from holdfast.errors import (
-    Fenced,
     HoldfastError,
     KafkaTrouble,
-    Lost,
     MessageRefused,
     OutcomeUnknown,
-    OutputRefused,
     ProducerFenced,
     TransactionAborted,
 )
-from holdfast.output import Sent
 from holdfast.ports import Membership
 from holdfast.record import Message
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.controlled import Obeyed
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.outgoing import Outgoing
 from holdfast.worker.ownership import await_newer_membership
 from holdfast.worker.policy import CommitPolicy
-from holdfast.worker.refusals import fenced, refused
+from holdfast.worker.refusals import ProducerDropped, fenced, refused
 from holdfast.worker.riders import Flight, Riders
 from holdfast.worker.signals import Signals
+from holdfast.worker.telling import tell_committed
 from holdfast.worker.tools import Tools
 from holdfast.worker.work import Work, offset
 
 #: aborts in a row, without a commit between, after which the partition fails
 _ABORTS = 10
-
-
-class ProducerDropped(Exception):
-    """The producer must be replaced, and the last mark settles how its last transaction ended."""
 
 
 class Transacting:
@@ -56,9 +50,8 @@ class Transacting:
         self.work = Work()
         #: the commit that is under way
         self._flight: Flight | None = None
-        #: outputs of the transaction that is ahead of it
-        self._ahead: list[Sent] = []
-        self._outputs = 0
+        #: outputs of the transaction that is ahead of it, too
+        self._outgoing = Outgoing(tools)
         #: seconds in the handler for the open transaction, and the record that it handled last
         self._handling = 0.0
         self._newest: Message | None = None
@@ -66,12 +59,12 @@ class Transacting:
         #: what the last commit was tried with
         self._used = Membership(-1, None, "")
         #: next offset to handle, and the highest one ever: below it records are handled again
-        self.position = self._reached = committer.position
+        self.position = self.reached = committer.position
 
     @property
     def redoing(self) -> bool:
         """Records were rolled back and are not committed again yet."""
-        return self.committer.position < self._reached
+        return self.committer.position < self.reached
 
     @property
     def in_flight(self) -> bool:
@@ -105,18 +98,19 @@ class Transacting:
     def _process(self, messages: Sequence[Message]) -> None:
         if not self.committer.is_open:
             self._require_clean_producer()
-        began = self._tools.clock()
+        began, careful = self._tools.clock(), self.work.is_careful(messages)
+        wait = self._flight is not None or (self._outgoing.holding and not careful)
         self.policy.handled(len(messages), began)
-        self._engine.run(messages, one_by_one=self.work.is_careful(messages))
-        self._handling += self._tools.clock() - began
-        self._newest = messages[-1]
-        outputs = self._engine.take_outputs()
-        self._outputs += len(outputs)
-        if self._flight is None:
-            self.committer.send(outputs)
-        else:
-            self._ahead += outputs
-        self.position = offset(messages[-1]) + 1
+        handled = self._engine.run(messages, one_by_one=careful)
+        self.work.put_back(handled)
+        self.policy.cut(len(messages) - handled)
+        seconds = self._tools.clock() - began
+        self._handling += seconds
+        self._outgoing.ran(seconds)
+        self._outgoing.take(self._engine.take_outputs(), self.committer, wait=wait)
+        if handled:
+            self._newest = messages[handled - 1]
+            self.position = offset(self._newest) + 1
 
     def _blame(self, messages: Sequence[Message], error: MessageRefused) -> None:
         """Something that was sent is refused: find the record that sent it."""
@@ -124,7 +118,7 @@ class Transacting:
             self.work.suspect()
         else:
             at = offset(messages[0])
-            self.work.fail_at(Poisoned(at, self._refused(f"an output was refused: {error}", at)))
+            self.work.fail_at(Poisoned(at, refused(self._tools.place, f"an output was refused: {error}", at)))
         self._undo()
 
     # Committing
@@ -137,7 +131,7 @@ class Transacting:
     def begin_commit(self) -> bool:
         """Close the transaction and let it commit beside, once the one before it is settled. False: it was undone."""
         try:
-            return self.settle() and self._try(self._launch)
+            return self.settle() and (not self._outgoing.waiting or self._try(self._tell)) and self._try(self._launch)
         except Poisoned as poison:  # a command of the control topic: what was handled before it is committed first
             self.work.fail_at(poison)
             self._undo()
@@ -152,6 +146,7 @@ class Transacting:
     def _launch(self) -> None:
         if not self.committer.is_open:
             self._require_clean_producer()
+            self._outgoing.opens(self.committer)
         now = self._tools.clock()
         used = self._used = self._tools.membership()
         if used.metadata is None:
@@ -163,14 +158,14 @@ class Transacting:
         try:
             parts = committer.pack(closing)
         except MessageRefused as error:
-            raise self._refused(str(error), committer.position) from error
+            raise refused(self._tools.place, str(error), committer.position) from error
         call = partial(committer.commit, closing, parts, used.metadata)
         begun = self._tools.beside(call, f"commit-{self._tools.place.partition}")
         newest = self._newest.timestamp()[1] if self._newest is not None else 0
-        records = self.policy.close()
-        self._flight = Flight(begun, closing, effects, records, self._outputs, now, self._handling, newest)
+        records, outputs = self.policy.close(), self._outgoing.closed()
+        self._flight = Flight(begun, closing, effects, records, outputs, now, self._handling, newest)
         self.work.close()
-        self._outputs, self._handling = 0, 0.0
+        self._handling = 0.0
 
     def _obey(self) -> Obeyed:
         """Commands of the control topic are handled last, at this position, which their mark pins.
@@ -187,12 +182,11 @@ class Transacting:
         outputs = self._engine.take_outputs()
         if not outputs:
             return obeyed
-        self._outputs += len(outputs)
         try:
-            self.committer.send(outputs)
+            self._outgoing.take(outputs, self.committer, wait=False)
         except MessageRefused as error:
             said = f"an output of a command that came by the control topic was refused: {error}"
-            raise Poisoned(self.position, self._refused(said, self.position)) from error
+            raise Poisoned(self.position, refused(self._tools.place, said, self.position)) from error
         return obeyed
 
     def _land(self) -> bool:
@@ -203,7 +197,7 @@ class Transacting:
         try:
             flight.commit.wait()
         except MessageRefused as error:
-            raise self._refused(str(error), self.committer.position) from error
+            raise refused(self._tools.place, str(error), self.committer.position) from error
         self._committed(flight)
 
     def _committed(self, flight: Flight) -> None:
@@ -212,36 +206,24 @@ class Transacting:
         self._engine.state.commit(flight.closing.frozen, delta=mark.delta)
         self._flight, self._aborts = None, 0
         self.work.committed()
-        self._count(flight, mark)
+        tell_committed(self._tools, flight, mark, self.committer)
         self.policy.committed(self._tools.clock())
         self._riders.committed(mark, flight, self.committer.increment_bytes)
         self._riders.fulls.boundary(mark)
 
     def _catch_up(self) -> None:
         """Kafka is told of the transaction that was ahead."""
-        if self.policy.since is None:
-            return
-        self._require_clean_producer()
-        ahead, self._ahead = self._ahead, []
-        try:
-            self.committer.send(ahead)
-        except MessageRefused:
-            self._undo()  # handled again with nothing in flight, the record is found
+        if self.policy.since is not None and not self._outgoing.holding:
+            self._tell()
 
-    def _count(self, flight: Flight, mark: Mark) -> None:
-        meters, size = self._tools.metrics, self.committer.increment_bytes
-        meters.observe(metrics.COMMIT_SECONDS, self._tools.clock() - flight.began)
-        meters.observe(metrics.COMMIT_RECORDS, flight.records)
-        meters.observe(metrics.COMMIT_BYTES, size)
-        meters.observe(metrics.HANDLER_SECONDS, flight.handling)
-        meters.inc(metrics.TRANSACTIONS, 1, "committed")
-        meters.inc(metrics.RECORDS, flight.records)
-        meters.inc(metrics.OUTPUTS, flight.outputs)
-        meters.inc(metrics.INCREMENT_BYTES, size)
-        meters.set(metrics.POSITION, self.committer.position)
-        meters.set(metrics.KEYS, mark.keys)
-        if flight.newest > 0:
-            meters.set(metrics.RECORD_TIME, flight.newest / 1000)
+    def _tell(self) -> None:
+        self._require_clean_producer()
+        try:
+            self._outgoing.send(self.committer)
+        except MessageRefused:
+            if self._outgoing.holding:
+                self.work.suspect()
+            self._undo()  # handled again with nothing in flight, the record is found
 
     # Undoing
 
@@ -255,7 +237,7 @@ class Transacting:
         except TransactionAborted as error:
             self._redo(error)
         except ProducerFenced as error:
-            raise self._fenced(error) from error
+            raise self._superseded(error) from error
         except OutcomeUnknown as error:
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
             raise ProducerDropped(f"the outcome of the transaction is unknown: {error}") from error
@@ -271,16 +253,17 @@ class Transacting:
             # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).
             self._require_clean_producer()
         except ProducerFenced as error:
-            raise self._fenced(error) from error
+            raise self._superseded(error) from error
         except (OutcomeUnknown, TransactionAborted) as error:
             raise ProducerDropped(f"the abort's outcome is unknown: {error}") from error
         return self._forget()
 
     def _forget(self) -> int:
-        self._flight, self._ahead, self._outputs, self._handling = None, [], 0, 0.0
+        self._flight, self._handling = None, 0.0
+        self._outgoing.forget()
         self._engine.rollback()
         self.policy.close()
-        self._reached = max(self._reached, self.position)
+        self.reached = max(self.reached, self.position)
         self.position = self.committer.position
         return self.work.undo()
 
@@ -293,8 +276,10 @@ class Transacting:
             await_newer_membership(self._tools, self._signals, self._used)
             self._signals.pause(min(0.01 * 2**self._aborts, 1.0))
         elif self._aborts > _ABORTS:
-            raise self._refused(
-                f"{self._aborts} transactions in a row were aborted, the last because {error}", self.position
+            raise refused(
+                self._tools.place,
+                f"{self._aborts} transactions in a row were aborted, the last because {error}",
+                self.position,
             )
         else:
             self._signals.pause(min(0.05 * 2**self._aborts, 5.0))
@@ -335,9 +320,10 @@ class Transacting:
         if taint:
             raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
 
-    def _refused(self, why: str, position: int) -> OutputRefused:
-        return refused(self._tools.place, why, position)
-
-    def _fenced(self, error: HoldfastError) -> Fenced | Lost:
-        self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "fenced")
+    def _superseded(self, error: HoldfastError) -> Exception:
+        """The broker ends a transaction that is open for too long in the way in which another owner does."""
+        outlived = not self._signals.lost() and self._outgoing.outlived(self.committer)
+        self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown" if outlived else "fenced")
+        if outlived:
+            return ProducerDropped(f"{outlived}: {error}")
         return fenced(self._tools.place, error, self.committer.position, lost=self._signals.lost())

@@ -54,6 +54,15 @@ class Work:
         self._kept.append(messages)
         return messages
 
+    def put_back(self, handled: int) -> None:
+        """Of the last records that `next` gave only so many were handled: the others come again first."""
+        if handled >= len(self._kept[-1]):
+            return
+        messages = self._kept.pop()
+        if handled > 0:
+            self._kept.append(messages[:handled])
+        self._todo.appendleft(messages[handled:])
+
     @property
     def careful(self) -> bool:
         """What comes next is handled record by record."""

@@ -42,7 +42,7 @@ def run(
     holdfast run examples.clearing.app:service -c examples/clearing/clearing.toml
 
     Exit code 0: stopped in good order; 1: an error, told in one line;
-    3: a partition failed, with failure.on_partition_failure = "exit";
+    3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
     5: something is wrong or missing that no new start gets over.
     docs/cli.md has all of them.
     """

@@ -53,6 +53,7 @@ class Partition:
     """A worker that does not end its first drain."""
 
     depth = 0
+    stuck = False
 
     def __init__(self) -> None:
         self.closed = threading.Event()
@@ -75,6 +76,8 @@ class Partition:
         self.failures.append(cause)
 
     def retry(self) -> None: ...
+
+    def attend(self, now: float) -> None: ...
 
     def status(self) -> dict[str, Any]:
         return {}

@@ -24,6 +24,8 @@ SETTINGS = {
     # The consumer protocol takes its times from the broker: as short as the classic ones of these tests.
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
+    # A transaction that is open for too long is ended soon after its time, not up to 10 s later.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     # Files with a broken retention are gone soon, so that a gap can be shown.
     "log.segment.delete.delay.ms": "1000",
 }

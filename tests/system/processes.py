@@ -17,6 +17,9 @@ GLANCE = 0.02
 
 LogEvent = dict[str, Any]
 
+#: the same service by `holdfast run`
+CLI = ("-m", "holdfast.ops.cli.entry", "run", "tests.system.apps.served:service", "--set", "log.format=json")
+
 #: after these a partition is not handled by this process
 ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "partition_closed"})
 
@@ -36,6 +39,8 @@ class Process:
 
     def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
         self.name = name
+        if "PROBE_CLI" in environment:
+            self.command = CLI
         self.log = directory / f"{name}.log"
         own = {"HOLDFAST_SERVICE__INSTANCE": name, "PYTHONUNBUFFERED": "1"}
         own["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))

@@ -42,6 +42,7 @@ class Stage:
         self.output = f"lines-{namespace}{run}"
         self.calls = directory / "calls"
         self.poison = directory / "poison"
+        self.hold = directory / "hold"
         self.admin = AdminClient({"bootstrap.servers": servers, "allow.auto.create.topics": False, **verify.PATIENT})
         self.group = verify.Group(servers, self.names.group)
         self.snapshots = verify.Snapshots(servers, self.names)
@@ -65,6 +66,7 @@ class Stage:
             "PROBE_INPUT": self.names.input,
             "PROBE_OUTPUT": self.output,
             "PROBE_POISON": str(self.poison),
+            "PROBE_HOLD": str(self.hold),
         }
         protocol = KIP848 if more.get("HOLDFAST_GROUP__PROTOCOL") == "consumer" else FAST
         return own | protocol | more
@@ -93,7 +95,7 @@ class Stage:
 
     def service(self, **more: str) -> Service:
         """The service inside this process, not started."""
-        handler = tally(self.output, poison_file=self.poison)
+        handler = tally(self.output, poison_file=self.poison, hold_file=self.hold)
         return Service(self.names.service, input=self.names.input, handler=handler, settings=self.settings(**more))
 
     def feed(self, count: int, keys: int = 1000, padding: int = 0) -> None:

@@ -46,7 +46,9 @@ def _end_with_the_test() -> None:
 def main() -> None:
     threading.Thread(target=_end_with_the_test, daemon=True).start()
     seconds = float(os.environ.get("PROBE_SLOW", "0"))
-    handler = tally(os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"), seconds)
+    handler = tally(
+        os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"), seconds, _path("PROBE_HOLD")
+    )
     structlog.configure(
         processors=[
             _also_note_closing(handler),

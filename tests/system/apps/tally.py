@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -38,6 +39,9 @@ class Line(msgspec.Struct, frozen=True):
 POISON = -1
 #: the amount of an event that deletes its key
 CLEAR = -2
+#: the amount of an event that the handler stays in while the file PROBE_HOLD exists; if the file holds a number, it
+#: removes the file and stays so many seconds in a call that keeps the interpreter to itself
+HOLD = -3
 
 #: with the partition the key of what commands leave behind, and the one whose count tells where they stood
 COMMANDS, WITNESS = "commands", "key-1"
@@ -53,6 +57,7 @@ class Tally(Handler[Event]):
     #: writes down every call, where a test wants to know
     note: Note | None = None
     poison: Path | None = None
+    hold: Path | None = None
     #: seconds that each record takes
     slow: float = 0.0
 
@@ -61,6 +66,8 @@ class Tally(Handler[Event]):
             self.note(f"call {self.partition} {record.offset}")
         if self.slow:
             time.sleep(self.slow)
+        if record.value.amount == HOLD and self.hold is not None:
+            stay(self.hold)
         event, key = record.value, (record.key or b"").decode()
         before = self.totals.get(key, Total())
         after = Total(before.count + 1, before.sum + event.amount)
@@ -82,7 +89,21 @@ class Tally(Handler[Event]):
         self.lines.send(Line(self.partition, record.offset, int(record.value), after.count, after.sum), key)
 
 
-def tally(output: str, calls: Path | None = None, poison_file: Path | None = None, seconds: float = 0.0) -> type[Tally]:
+def stay(hold: Path) -> None:
+    if hold.exists() and (text := hold.read_text()):
+        hold.unlink()
+        ctypes.PyDLL(None).usleep(round(float(text) * 1e6))
+    while hold.exists():
+        time.sleep(0.01)
+
+
+def tally(
+    output: str,
+    calls: Path | None = None,
+    poison_file: Path | None = None,
+    seconds: float = 0.0,
+    hold_file: Path | None = None,
+) -> type[Tally]:
     """The handler with its output topic, and with a file to which all processes write their calls."""
 
     class Bound(Tally):
@@ -90,6 +111,7 @@ def tally(output: str, calls: Path | None = None, poison_file: Path | None = Non
         note = None if calls is None else staticmethod(Calls(calls).note)
         poison = poison_file
         slow = seconds
+        hold = hold_file
 
     return Bound
 
