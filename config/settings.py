@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from holdfast.config.connection import GroupSettings, KafkaSettings, SecuritySettings
 from holdfast.config.options import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
+from holdfast.config.preflight import DoctorSettings
 from holdfast.config.processing import (
     CommitSettings,
     FailureSettings,
@@ -100,6 +101,7 @@ class Settings:
     output: OutputSettings = field(default_factory=OutputSettings)
     failure: FailureSettings = field(default_factory=FailureSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    doctor: DoctorSettings = field(default_factory=DoctorSettings)
 
     def __post_init__(self) -> None:
         from holdfast.config.agreement import check_agreement  # it needs this module's types

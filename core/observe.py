@@ -71,6 +71,7 @@ Event = Literal[
     "stuck",
     "thread_died",
     "uncaught",
+    "doctor",
 ]
 EVENTS: Final[tuple[str, ...]] = get_args(Event)
 

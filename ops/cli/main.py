@@ -12,6 +12,7 @@ from holdfast.ops.cli import (
     command,
     compact,
     dev,
+    operating,
     prove,
     repair,
     retry,
@@ -43,6 +44,7 @@ app.command("prove")(prove.prove)
 app.add_typer(state.app, name="state")
 app.add_typer(repair.app, name="repair")
 app.add_typer(dev.app, name="dev")
+operating.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

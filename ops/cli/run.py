@@ -66,7 +66,7 @@ def _serve(target: str, settings: Settings) -> Exit:
         try:
             _open(control)
             early.obey()
-            with _bars(service, settings):
+            with _looked_at(service, settings), _bars(service, settings):
                 service.run()
         finally:
             early.ignore()
@@ -86,6 +86,18 @@ def _bars(service: Service, settings: Settings) -> AbstractContextManager[object
     bars = Bars(lambda: service.status()["partitions"], sys.stderr)
     configure_logging(settings.log, bars.lines)
     return bars
+
+
+def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[object]:
+    """The doctor, before the start or beside it.
+
+    :raises StartError: `doctor.at_start` is `fail`, and a check has failed.
+    """
+    if settings.doctor.at_start == "off":
+        return nullcontext()
+    from holdfast.ops.doctor.at_start import AtStart
+
+    return AtStart(service)
 
 
 def _open(control: Control) -> None:

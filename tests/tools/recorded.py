@@ -220,7 +220,7 @@ class Ledger:
             done = subprocess.run(
                 self.command(*arguments),
                 cwd=self.directory,
-                env=self._shell(),
+                env=self.shell(),
                 capture_output=True,
                 text=True,
                 check=False,
@@ -235,7 +235,7 @@ class Ledger:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
         ):
-            for name, value in self._shell().items():
+            for name, value in self.shell().items():
                 patch.setenv(name, value)
             patch.setattr(sys, "argv", ["holdfast", *arguments])
             code = _code(entry.main)
@@ -250,13 +250,13 @@ class Ledger:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.command(*arguments), cwd=self.directory, env=self._shell(), stdout=subprocess.PIPE, text=True
+            self.command(*arguments), cwd=self.directory, env=self.shell(), stdout=subprocess.PIPE, text=True
         )
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "holdfast.ops.cli.entry", *arguments]
 
-    def _shell(self) -> dict[str, str]:
+    def shell(self) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
         return inherited | {"COLUMNS": "160"} | self.environment()
 

@@ -1,0 +1,11 @@
+"""Which librdkafka is in use."""
+
+from __future__ import annotations
+
+from confluent_kafka import libversion
+
+
+def version() -> tuple[int, int, int]:
+    """Major, minor, revision of the library that was loaded."""
+    number = libversion()[1]
+    return number >> 24, number >> 16 & 0xFF, number >> 8 & 0xFF

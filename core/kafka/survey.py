@@ -1,0 +1,310 @@
+"""What a doctor asks of a cluster: brokers, settings, replicas, groups, rights, clocks. Only `clocks` writes.
+
+Every call blocks, with a deadline; raises KafkaTrouble (Misconfigured where a right is missing).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble
+from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
+from holdfast.kafka.errors import kafka_error, translate
+from holdfast.kafka.taint import quiet_logger
+
+_DEADLINE: Final = 10.0
+_PROBES: Final = 5
+_UNSETTLED: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+class Broker(NamedTuple):
+    """As the cluster advertises it."""
+
+    id: int
+    host: str
+    port: int
+
+
+class Replicas(NamedTuple):
+    """One partition of a topic; `leader` is -1 where there is none."""
+
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+class Topic(NamedTuple):
+    """A topic, and which operations its describer may do on it, in capitals: READ, WRITE, ..."""
+
+    name: str
+    id: str
+    partitions: tuple[Replicas, ...]
+    allowed: frozenset[str]
+
+    @property
+    def replication(self) -> int:
+        return min((len(each.replicas) for each in self.partitions), default=0)
+
+
+class Member(NamedTuple):
+    """One member of a group, and its partitions of the input."""
+
+    client_id: str
+    host: str
+    static_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+class Group(NamedTuple):
+    """A group now; `state` is DEAD where it does not exist."""
+
+    state: str
+    kind: str
+    assignor: str
+    members: tuple[Member, ...]
+    allowed: frozenset[str]
+
+
+class Acl(NamedTuple):
+    """One rule of an authorizer; words in capitals as Kafka names them."""
+
+    kind: str
+    name: str
+    prefixed: bool
+    principal: str
+    operation: str
+    permission: str
+
+    def covers(self, prefix: str) -> bool:
+        """Whether it is about names that begin so."""
+        return self.name == "*" or (prefix.startswith(self.name) if self.prefixed else self.name.startswith(prefix))
+
+
+class Clock(NamedTuple):
+    """A broker's clock less ours, and how wrong that may be, in seconds."""
+
+    broker: int
+    ahead: float
+    uncertainty: float
+
+
+class ClusterSurvey:
+    """Used by one thread at a time."""
+
+    def __init__(self, settings: Settings, admin: Admin) -> None:
+        self._settings, self._admin = settings, admin
+
+    def brokers(self) -> list[Broker]:
+        """From any broker's metadata, over the bootstrap connection if need be."""
+        try:
+            found = self._admin.client.list_topics(timeout=_DEADLINE).brokers
+        except KafkaException as error:
+            raise translate(error) from error
+        return [Broker(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
+
+    def broker_settings(self, broker: int) -> dict[str, str | None]:
+        return self._settings_of(ResourceType.BROKER, str(broker))
+
+    def topic_settings(self, topic: str) -> dict[str, str | None]:
+        return self._settings_of(ResourceType.TOPIC, topic)
+
+    def topics(self, names: Sequence[str]) -> dict[str, Topic | None]:
+        """Each topic, None where it is missing."""
+        asked = self._admin.client.describe_topics(
+            TopicCollection(list(names)), include_authorized_operations=True, request_timeout=_DEADLINE
+        )
+        return {name: self._topic(name, future) for name, future in asked.items()}
+
+    def group(self, name: str) -> Group:
+        until = time.monotonic() + _DEADLINE
+        while True:
+            asked = self._admin.client.describe_consumer_groups(
+                [name], include_authorized_operations=True, request_timeout=_DEADLINE
+            )
+            try:
+                return _group(result(asked[name]))
+            except KafkaTrouble as error:
+                code = _code(error)
+                if code == KafkaError.GROUP_ID_NOT_FOUND:
+                    return Group("DEAD", "", "", (), frozenset())
+                if code not in _UNSETTLED or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int, int]:
+        """Log start, last stable offset, high watermark."""
+        return (
+            self._offset(topic, partition, EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+            self._offset(topic, partition, LATEST, IsolationLevel.READ_COMMITTED),
+            self._offset(topic, partition, LATEST, IsolationLevel.READ_UNCOMMITTED),
+        )
+
+    def allowed(self) -> frozenset[str]:
+        """What this principal may do to the cluster itself; all of it where nobody asks."""
+        asked = self._admin.client.describe_cluster(include_authorized_operations=True, request_timeout=_DEADLINE)
+        return _names(result(asked).authorized_operations)
+
+    def acls(self) -> list[Acl]:
+        """Those that are shown: none without an authorizer, and none without DESCRIBE on the cluster."""
+        nothing: Any = None  # for any name, principal and host
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            nothing,
+            ResourcePatternType.ANY,
+            nothing,
+            nothing,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        found = result(self._admin.client.describe_acls(everything, request_timeout=_DEADLINE))
+        return [
+            Acl(
+                each.restype.name,
+                each.name,
+                each.resource_pattern_type.name == "PREFIXED",
+                each.principal,
+                each.operation.name,
+                each.permission_type.name,
+            )
+            for each in found
+        ]
+
+    def clocks(self, brokers: Sequence[int], prefix: str, wall: Callable[[], float] = time.time) -> list[Clock]:
+        """By probe records on a topic of its own that is deleted again: the broker's append time against ours.
+
+        Needs the rights to create, write and delete a topic called `prefix`.
+        """
+        name = f"{prefix}{uuid.uuid4().hex[:8]}"
+        topic = NewTopic(
+            name,
+            len(brokers),
+            replica_assignment=[[broker] for broker in brokers],
+            config={"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"},
+        )
+        result(self._admin.client.create_topics([topic], request_timeout=_DEADLINE)[name])
+        try:
+            config: dict[str, Any] = dict(client.full_producer(self._settings))
+            config |= {"linger.ms": 0, "logger": quiet_logger("clock")}
+            producer = Producer(config)
+            return [_clock(producer, name, index, broker, wall) for index, broker in enumerate(brokers)]
+        finally:
+            self._admin.client.delete_topics([name], request_timeout=_DEADLINE)[name].exception(_DEADLINE)
+
+    def _settings_of(self, kind: ResourceType, name: str) -> dict[str, str | None]:
+        resource = ConfigResource(kind, name)
+        asked = self._admin.client.describe_configs([resource], request_timeout=_DEADLINE)
+        return {key: entry.value for key, entry in result(asked[resource]).items()}
+
+    def _topic(self, name: str, future: Any) -> Topic | None:
+        try:
+            found = result(future)
+        except KafkaTrouble as error:
+            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        partitions = tuple(
+            Replicas(
+                each.id,
+                each.leader.id if each.leader is not None else -1,
+                tuple(node.id for node in each.replicas),
+                tuple(node.id for node in each.isr),
+            )
+            for each in found.partitions
+        )
+        return Topic(name, str(found.topic_id), partitions, _names(found.authorized_operations))
+
+    def _offset(self, topic: str, partition: int, spec: Any, isolation: IsolationLevel) -> int:
+        place = TopicPartition(topic, partition)
+        asked = self._admin.client.list_offsets({place: spec}, isolation_level=isolation, request_timeout=_DEADLINE)
+        return told(result(asked[place]).offset)
+
+
+def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> Clock:
+    """The probe with the shortest way there and back tells most."""
+    seen: list[tuple[float, float]] = []
+
+    for _ in range(_PROBES):
+        stamps: list[int] = []
+        faults: list[KafkaError] = []
+
+        def told_back(
+            error: KafkaError | None,
+            message: Message,
+            stamps: list[int] = stamps,
+            faults: list[KafkaError] = faults,
+        ) -> None:
+            if error is not None:
+                faults.append(error)
+            else:
+                stamps.append(message.timestamp()[1])
+
+        before, started = wall(), time.monotonic()
+        producer.produce(topic, b"", partition=partition, on_delivery=told_back)
+        producer.flush(_DEADLINE)
+        took = time.monotonic() - started
+        if faults or not stamps:
+            raise KafkaTrouble(f"the probe record to broker {broker} was not taken: {faults or 'no answer'}")
+        # The stamp is cut to milliseconds, so half of one is added to it and to the doubt.
+        seen.append((took, stamps[0] / 1000 + 0.0005 - (before + took / 2)))
+    took, ahead = min(seen)
+    return Clock(broker, ahead, took / 2 + 0.0005)
+
+
+def _group(found: Any) -> Group:
+    members = tuple(
+        Member(
+            each.client_id or "",
+            (each.host or "").lstrip("/"),
+            each.group_instance_id or "",
+            tuple((place.topic, place.partition) for place in each.assignment.topic_partitions)
+            if each.assignment is not None
+            else (),
+        )
+        for each in found.members
+    )
+    kind = getattr(found, "type", None)
+    return Group(
+        found.state.name,
+        kind.name if kind is not None else "",
+        found.partition_assignor or "",
+        members,
+        _names(found.authorized_operations),
+    )
+
+
+def _names(operations: Any) -> frozenset[str]:
+    return frozenset(operation.name for operation in operations or ())
+
+
+def _code(error: KafkaTrouble) -> int | None:
+    inner = kafka_error(error.__cause__) if error.__cause__ else None
+    return inner.code() if inner is not None else None

@@ -1,0 +1,169 @@
+"""Asks one address what it speaks: ApiVersions (KIP-35, KIP-511, KIP-584), which a broker answers before any login.
+
+confluent_kafka tells neither a broker's release nor whether every advertised address is reached from here.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from holdfast.config.settings import Settings
+
+_API_VERSIONS: Final = 18
+_VERSION: Final = 3
+_MOST_BYTES: Final = 1_000_000
+#: the newest level of `metadata.version` that a release supports (Kafka's MetadataVersion)
+_RELEASES: Final = {
+    7: "3.3", 8: "3.4", 11: "3.5", 14: "3.6", 19: "3.7", 20: "3.8", 21: "3.9",
+    25: "4.0", 27: "4.1", 29: "4.2", 30: "4.3", 33: "4.4",
+}  # fmt: skip
+
+
+class Spoken(NamedTuple):
+    """What a broker said of itself; levels of features by name."""
+
+    #: such as "4.1"; "newer than 4.4"; '' when it tells no metadata version (before 3.3, or not Apache's)
+    release: str
+    supported: dict[str, int]
+    finalized: dict[str, int]
+    #: how long the answer took, connecting included
+    seconds: float
+
+
+def ask(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> Spoken:
+    """Connect, ask, hang up. Blocks for `timeout` seconds at most.
+
+    :raises OSError: nobody answers there, or not in time; TLS fails (ssl.SSLError).
+    :raises ValueError: what answers is no Kafka broker, or one before 2.4.
+    """
+    started = time.monotonic()
+    with socket.create_connection((host, port), timeout) as plain:
+        connection = tls.wrap_socket(plain, server_hostname=host) if tls is not None else plain
+        try:
+            connection.sendall(_request())
+            (size,) = struct.unpack(">i", _exactly(connection, 4))
+            if not 4 < size < _MOST_BYTES:
+                raise ValueError("what answers is no Kafka broker, or wants TLS")
+            body = _exactly(connection, size)
+        finally:
+            if connection is not plain:
+                connection.close()
+    return _spoken(_Fields(body[4:]), time.monotonic() - started)
+
+
+def tls_of(settings: Settings) -> ssl.SSLContext | None:
+    """As librdkafka would connect; None without TLS. The name in the certificate is left to librdkafka.
+
+    :raises OSError: a certificate or key cannot be read.
+    """
+    security = settings.kafka.security
+    if not security.protocol.endswith("ssl"):
+        return None
+    context = ssl.create_default_context(cafile=security.ssl_ca_location or None)
+    context.check_hostname = False
+    if security.ssl_certificate_location:
+        context.load_cert_chain(
+            security.ssl_certificate_location,
+            security.ssl_key_location or None,
+            security.ssl_key_password.reveal() or None,
+        )
+    return context
+
+
+def release_of(supported: dict[str, int]) -> str:
+    """The release whose brokers support `metadata.version` up to this level."""
+    level = supported.get("metadata.version")
+    if level is None:
+        return ""
+    newest = max(_RELEASES)
+    if level > newest:
+        return f"newer than {_RELEASES[newest]}"
+    return next((name for least, name in _RELEASES.items() if level <= least), "")
+
+
+def _request() -> bytes:
+    name = b"holdfast"
+    body = bytes([len(name) + 1]) + name + bytes([2]) + b"1" + b"\x00"
+    head = struct.pack(">hhih", _API_VERSIONS, _VERSION, 1, len(name)) + name + b"\x00"
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("the connection was closed before the answer")
+        data += part
+    return bytes(data)
+
+
+class _Fields:
+    """Reads Kafka's flexible encoding, front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def short(self) -> int:
+        (value,) = struct.unpack_from(">h", self._data, self._at)
+        self._at += 2
+        return int(value)
+
+    def skip(self, count: int) -> None:
+        self._at += count
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def text(self) -> str:
+        length = self.varint() - 1
+        self._at += length
+        return self._data[self._at - length : self._at].decode()
+
+    def tags(self) -> Iterator[tuple[int, _Fields]]:
+        for _ in range(self.varint()):
+            tag, length = self.varint(), self.varint()
+            yield tag, _Fields(self._data[self._at : self._at + length])
+            self._at += length
+
+
+def _spoken(body: _Fields, seconds: float) -> Spoken:
+    try:
+        error = body.short()
+        if error != 0:
+            raise ValueError(f"it answers with error {error}: a broker before 2.4, or no broker")
+        for _ in range(body.varint() - 1):
+            body.skip(6)
+            _pass(body)
+        body.skip(4)
+        features = dict(body.tags())
+        supported = {name: most for name, _, most in _features(features.get(0))}
+        # Finalized ones are written newest level first.
+        finalized = {name: most for name, most, _ in _features(features.get(2))}
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise ValueError("its answer cannot be read: no Kafka broker?") from error
+    return Spoken(release_of(supported), supported, finalized, seconds)
+
+
+def _features(fields: _Fields | None) -> Iterator[tuple[str, int, int]]:
+    for _ in range(fields.varint() - 1 if fields is not None else 0):
+        assert fields is not None
+        yield fields.text(), fields.short(), fields.short()
+        _pass(fields)
+
+
+def _pass(fields: _Fields) -> None:
+    for _ in fields.tags():
+        continue

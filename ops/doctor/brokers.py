@@ -1,0 +1,193 @@
+"""Checks of the brokers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from holdfast.kafka import wire
+from holdfast.kafka.wire import Spoken
+from holdfast.ops.doctor.case import Case, NotAsked
+from holdfast.ops.doctor.report import Finding, Seen
+
+#: the first release whose transactions carry group metadata and whose brokers check partitions of transactions
+OLDEST: Final = (3, 6)
+#: what each broker has of its own, or what only tells where it runs
+_OWN: Final = (
+    "advertised.listeners",
+    "broker.id",
+    "broker.rack",
+    "client.quota.callback.class",
+    "controller.quorum.bootstrap.servers",
+    "listeners",
+    "log.dir",
+    "log.dirs",
+    "metadata.log.dir",
+    "node.id",
+)
+_SECRET_OR_LOCAL: Final = ("ssl.keystore", "ssl.truststore", "listener.name.", "password", "sasl.jaas.config")
+
+
+class Reachable:
+    name: ClassVar = "brokers-reachable"
+    looks_at: ClassVar = "every address that the brokers advertise, asked from this machine (TCP, TLS, ApiVersions)"
+    fails: ClassVar = "an address does not answer, so a client that is sent there stands still"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        for broker, answer in spoken(case).items():
+            if isinstance(answer, str):
+                yield seen.failed(
+                    broker,
+                    f"advertised, but does not answer from here: {answer}",
+                    f"start that broker, open the way to it, or mend its advertised.listeners; try: nc -vz "
+                    f"{broker.rpartition(' at ')[2].replace(':', ' ')}",
+                )
+
+
+class Versions:
+    name: ClassVar = "broker-versions"
+    looks_at: ClassVar = "the release of each broker, and whether the cluster's own upgrade was finished"
+    fails: ClassVar = f"a broker is older than {OLDEST[0]}.{OLDEST[1]}"
+    warns: ClassVar = "brokers of several releases; a finalized metadata version below what all of them support"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        answers = {broker: each for broker, each in spoken(case).items() if not isinstance(each, str)}
+        if not answers:
+            raise NotAsked("no broker answers")
+        for broker, answer in answers.items():
+            if not answer.release:
+                yield seen.unknown(broker, "tells no metadata version: older than 3.3, or not Apache Kafka")
+            elif not answer.release.startswith("newer") and _number(answer.release) < OLDEST:
+                wanted = ".".join(map(str, OLDEST))
+                yield seen.failed(
+                    broker, f"release {answer.release}, needed {wanted}", f"upgrade it to {wanted} or later"
+                )
+        releases = sorted({each.release for each in answers.values() if each.release})
+        if len(releases) > 1:
+            yield seen.warned("cluster", f"brokers of releases {', '.join(releases)}", "finish the rolling upgrade")
+            return
+        levels = {each.finalized.get("metadata.version", 0) for each in answers.values()}
+        lowest = min(each.supported.get("metadata.version", 0) for each in answers.values())
+        if levels and 0 < min(levels) < lowest:
+            yield seen.warned(
+                "cluster",
+                f"metadata.version is {min(levels)}, all brokers support {lowest}: an upgrade was not finished",
+                case.kafka("kafka-features", f"upgrade --release-version {releases[0]}"),
+            )
+
+
+class SettingsDiffer:
+    name: ClassVar = "broker-settings-differ"
+    looks_at: ClassVar = "every setting of every broker, but for addresses, ids and directories"
+    fails: ClassVar = "-"
+    warns: ClassVar = "brokers have different values: what holds depends on which one leads"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        told = {each.id: case.broker_settings(each.id) for each in case.brokers}
+        if not any(told.values()):
+            raise NotAsked("the brokers do not show their settings")
+        for key in sorted(set().union(*told.values())):
+            if key in _OWN or any(part in key for part in _SECRET_OR_LOCAL):
+                continue
+            values = {broker: settings.get(key) for broker, settings in told.items()}
+            if len(set(values.values())) > 1:
+                shown = ", ".join(f"{broker}: {value}" for broker, value in values.items())
+                yield seen.warned(
+                    key,
+                    f"differs between brokers ({shown})",
+                    case.kafka(
+                        "kafka-configs", f"--alter --entity-type brokers --entity-default --add-config {key}=..."
+                    )
+                    + ", or the same line in each broker's properties",
+                )
+
+
+class UncleanElection:
+    name: ClassVar = "unclean-election"
+    looks_at: ClassVar = "unclean.leader.election.enable of the brokers and of each topic"
+    fails: ClassVar = "it is on: a replica that lags may lead, and acknowledged records are gone"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, key = Seen(self), "unclean.leader.election.enable"
+        for broker, value in case.setting(key).items():
+            if value == "true":
+                yield seen.failed(
+                    f"broker {broker}",
+                    "on: acknowledged records may be lost in an election",
+                    case.kafka(
+                        "kafka-configs", f"--alter --entity-type brokers --entity-default --add-config {key}=false"
+                    ),
+                )
+        for topic in case.data if case.given is not None else ():
+            if case.topic_setting(topic, key) == "true":
+                yield seen.failed(
+                    topic, "on: acknowledged records may be lost in an election", case.set_topic(topic, key, "false")
+                )
+
+
+class Clocks:
+    name: ClassVar = "clocks"
+    looks_at: ClassVar = "each broker's clock against this machine's, by records on a topic that is deleted again"
+    fails: ClassVar = "they differ by more than sixty times doctor.clock_tolerance"
+    warns: ClassVar = "they differ by more than doctor.clock_tolerance, beyond what the measurement leaves open"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        if not case.probes:
+            raise NotAsked("it writes a record, which was not allowed (--no-probe, or at the start of a service)")
+        seen, tolerance = Seen(self), case.settings.doctor.clock_tolerance
+        prefix = f"{case.given.group if case.given else 'holdfast'}.doctor-"
+        for clock in case.cluster.clocks([each.id for each in case.brokers], prefix, case.wall):
+            text = f"{clock.ahead:+.3f} s against this machine, give or take {clock.uncertainty:.3f} s"
+            beyond = abs(clock.ahead) - clock.uncertainty
+            tell = seen.failed if beyond > 60 * tolerance else seen.warned if beyond > tolerance else None
+            if tell is not None:
+                yield tell(
+                    f"broker {clock.broker}", text, "on the one that is wrong: chronyc makestep; chronyc tracking"
+                )
+
+
+class LogDirectory:
+    name: ClassVar = "log-directory"
+    looks_at: ClassVar = "log.dirs of each broker"
+    fails: ClassVar = "it is temporary, and service.mode is production"
+    warns: ClassVar = "it is temporary (/tmp, /var/tmp, /dev/shm), in development"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        for broker, value in case.setting("log.dirs").items():
+            for place in value.split(","):
+                if place.strip().startswith(("/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108 - what we look for
+                    tell = seen.failed if case.strict else seen.warned
+                    yield tell(
+                        f"broker {broker}",
+                        f"keeps its data in {place.strip()}, which a restart of the machine may empty",
+                        case.set_brokers("log.dirs", "/var/lib/kafka"),
+                    )
+
+
+def spoken(case: Case) -> dict[str, Spoken | str]:
+    """`broker 1 at host:port` -> what it said, or why it said nothing; asked once for each case."""
+    kept: dict[str, Spoken | str] | None = case.__dict__.get("_spoken")
+    if kept is None:
+        tls = wire.tls_of(case.settings)
+        patience = case.settings.kafka.connection_timeout
+        kept = {}
+        for each in case.brokers:
+            try:
+                kept[f"broker {each.id} at {each.host}:{each.port}"] = wire.ask(each.host, each.port, tls, patience)
+            except (OSError, ValueError) as error:
+                kept[f"broker {each.id} at {each.host}:{each.port}"] = str(error) or type(error).__name__
+        case.__dict__["_spoken"] = kept
+    return kept
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))
+
+
+CHECKS = (Reachable, Versions, SettingsDiffer, UncleanElection, Clocks, LogDirectory)

@@ -1,0 +1,158 @@
+"""What all checks look at: one service on one cluster, each fact asked once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from holdfast.config.settings import Settings
+from holdfast.errors import HoldfastError
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.stable import StableReader
+from holdfast.kafka.survey import Broker, ClusterSurvey, Group, Topic
+from holdfast.names import Names
+from holdfast.snapshot.look.survey import Survey, survey
+from holdfast.snapshot.place import Place
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+class NotAsked(HoldfastError):
+    """A check cannot look: the text says what is missing for it."""
+
+
+class Case:
+    """Every property blocks the first time, and raises what its question raised.
+
+    `names` is None where only a cluster is looked at. `probes` allows checks that write (a topic of their own).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Names | None,
+        outputs: Sequence[str] = (),
+        *,
+        probes: bool = True,
+        deep: bool = False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings, self.given, self.outputs = settings, names, tuple(dict.fromkeys(outputs))
+        self.probes, self.deep, self.wall = probes, deep, wall
+        self.admin = Admin(settings, names.group if names is not None else "holdfast-doctor")
+        self.cluster = ClusterSurvey(settings, self.admin)
+        self._broker_settings: dict[int, dict[str, str | None]] = {}
+        self._topic_settings: dict[str, dict[str, str | None]] = {}
+
+    @property
+    def names(self) -> Names:
+        """:raises NotAsked: only the cluster is known."""
+        if self.given is None:
+            raise NotAsked("no service was named: `holdfast doctor MODULE:SERVICE`, or --name and --input")
+        return self.given
+
+    @property
+    def strict(self) -> bool:
+        """What only costs comfort in development stops production."""
+        return self.settings.service.mode == "production"
+
+    @cached_property
+    def brokers(self) -> list[Broker]:
+        return self.cluster.brokers()
+
+    def broker_settings(self, broker: int) -> dict[str, str | None]:
+        if broker not in self._broker_settings:
+            self._broker_settings[broker] = self.cluster.broker_settings(broker)
+        return self._broker_settings[broker]
+
+    def setting(self, key: str) -> dict[int, str]:
+        """A broker setting, broker by broker.
+
+        :raises NotAsked: the cluster does not show it, as managed ones do not.
+        """
+        found = {each.id: self.broker_settings(each.id).get(key) for each in self.brokers}
+        shown = {broker: value for broker, value in found.items() if value is not None}
+        if len(shown) < len(found) or not found:
+            raise NotAsked(f"the brokers do not show {key}")
+        return shown
+
+    def topic_settings(self, topic: str) -> dict[str, str | None]:
+        if topic not in self._topic_settings:
+            self._topic_settings[topic] = self.cluster.topic_settings(topic)
+        return self._topic_settings[topic]
+
+    def topic_setting(self, topic: str, key: str) -> str:
+        """:raises NotAsked: the cluster does not show it."""
+        value = self.topic_settings(topic).get(key)
+        if value is None:
+            raise NotAsked(f"the brokers do not show {key} of {topic}")
+        return value
+
+    @cached_property
+    def topics(self) -> dict[str, Topic | None]:
+        """Input, our topics, outputs, control and the internal ones; None where one is missing."""
+        own = []
+        if self.given is not None:
+            own = [self.given.input, self.given.increment, self.given.full, self.given.control, *self.outputs]
+        return self.cluster.topics(list(dict.fromkeys([*own, OFFSETS, TRANSACTIONS])))
+
+    def topic(self, name: str) -> Topic:
+        """:raises NotAsked: it is missing, which the check `topics` tells."""
+        found = self.topics[name]
+        if found is None:
+            raise NotAsked(f"{name} is missing")
+        return found
+
+    @property
+    def ours(self) -> list[str]:
+        """The service's own topics that exist."""
+        wanted = [self.names.increment, self.names.full, self.names.control]
+        return [name for name in wanted if self.topics[name] is not None]
+
+    @property
+    def data(self) -> list[str]:
+        """Input, outputs and our own topics that exist."""
+        others = [name for name in (self.names.input, *self.outputs) if self.topics[name] is not None]
+        return list(dict.fromkeys([*others, *self.ours]))
+
+    @cached_property
+    def group(self) -> Group:
+        return self.cluster.group(self.names.group)
+
+    @cached_property
+    def reader(self) -> StableReader:
+        return StableReader(self.settings, self.names.group, self.admin)
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """Each partition as the topics are now."""
+        names = self.names
+        facts = {name: self.topic(name) for name in (names.input, names.increment, names.full)}
+        ids = {name: fact.id for name, fact in facts.items()}
+        count = len(facts[names.input].partitions)
+        kept = min(len(facts[names.increment].partitions), len(facts[names.full].partitions), count)
+        return [Place(names, partition, count, ids) for partition in range(kept)]
+
+    @cached_property
+    def surveys(self) -> list[Survey]:
+        """What each partition has on its topics."""
+        return [survey(self.reader, place) for place in self.places]
+
+    def close(self) -> None:
+        if "reader" in self.__dict__:
+            self.reader.close()
+
+    # Commands that mend
+
+    def kafka(self, tool: str, arguments: str) -> str:
+        """A command of Kafka's own, as it is typed."""
+        return f"{tool} --bootstrap-server {self.settings.kafka.bootstrap_servers.split(',')[0].strip()} {arguments}"
+
+    def set_topic(self, topic: str, key: str, value: object) -> str:
+        arguments = f"--alter --entity-type topics --entity-name {topic} --add-config {key}={value}"
+        return self.kafka("kafka-configs", arguments)
+
+    def set_brokers(self, key: str, value: object) -> str:
+        """Settings that the brokers read at their start only must go into the file of each."""
+        return f"set {key}={value} in each broker's properties, and restart them one by one (deploy/kafka/)"

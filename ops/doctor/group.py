@@ -1,0 +1,158 @@
+"""Checks of the consumer group."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from holdfast.config.units import format_duration
+from holdfast.ops.doctor.brokers import spoken
+from holdfast.ops.doctor.case import Case, NotAsked
+from holdfast.ops.doctor.report import Finding, Seen
+
+#: Kafka's own default, in milliseconds
+_USUAL_DELAY: Final = 3000
+
+
+class RebalanceDelay:
+    name: ClassVar = "rebalance-delay"
+    looks_at: ClassVar = "group.initial.rebalance.delay.ms"
+    fails: ClassVar = "-"
+    warns: ClassVar = f"more than {_USUAL_DELAY} ms: a start of all instances waits for so long"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        for broker, value in case.setting("group.initial.rebalance.delay.ms").items():
+            if int(value) > _USUAL_DELAY:
+                yield seen.warned(
+                    f"broker {broker}",
+                    f"{value} ms: when all instances start anew, nothing is read for so long",
+                    case.set_brokers("group.initial.rebalance.delay.ms", _USUAL_DELAY),
+                )
+
+
+class SessionBounds:
+    name: ClassVar = "session-bounds"
+    looks_at: ClassVar = "group.session_timeout against the brokers' group.min and max.session.timeout.ms"
+    fails: ClassVar = "the brokers refuse it: no instance could join"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, group = Seen(self), case.settings.group
+        if group.protocol != "classic":
+            return
+        least = case.setting("group.min.session.timeout.ms")
+        most = case.setting("group.max.session.timeout.ms")
+        for broker in least:
+            low, high = int(least[broker]) / 1000, int(most[broker]) / 1000
+            if not low <= group.session_seconds <= high:
+                nearest = min(max(group.session_seconds, low), high)
+                yield seen.failed(
+                    f"broker {broker}",
+                    f"allows {format_duration(low)} to {format_duration(high)}, group.session_timeout is "
+                    f"{format_duration(group.session_seconds)}",
+                    f"group.session_timeout = {nearest:g}",
+                )
+
+
+class Instances:
+    name: ClassVar = "instances"
+    looks_at: ClassVar = "members of the group against partitions of the input"
+    fails: ClassVar = "-"
+    warns: ClassVar = "more members than partitions: some only stand by"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, count = Seen(self), len(case.topic(case.names.input).partitions)
+        members = len(case.group.members)
+        if members > count:
+            yield seen.warned(
+                case.names.group,
+                f"{members} members for {count} partitions: {members - count} have nothing to do but to stand by",
+                f"stop some, or: holdfast state repartition MODULE:SERVICE --to {members} --why ...",
+            )
+
+
+class StaticMembers:
+    name: ClassVar = "static-members"
+    looks_at: ClassVar = "group.instance_id against the members that are there, and those against one another"
+    fails: ClassVar = "a live member on another host has the same id: the two would fence each other"
+    warns: ClassVar = "a live member on this host has it: fine if that is the very instance that is looked at"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, own = Seen(self), case.settings.group.instance_id
+        members = case.group.members
+        for name, count in Counter(each.static_id for each in members if each.static_id).items():
+            if count > 1:
+                yield seen.failed(name, f"{count} members have this group.instance_id", "give each its own")
+        here = _addresses()
+        for each in members:
+            if own and each.static_id == own:
+                tell = seen.warned if each.host in here else seen.failed
+                yield tell(
+                    own,
+                    f"group.instance_id of a live member too: {each.client_id} on {each.host}",
+                    "give each instance its own group.instance_id, or none",
+                )
+
+
+class GroupProtocol:
+    name: ClassVar = "group-protocol"
+    looks_at: ClassVar = "group.protocol against what the brokers support and what the group's members use"
+    fails: ClassVar = "the brokers do not have it, or live members use an assignor that does not go with ours"
+    warns: ClassVar = "live members use the other protocol: a change needs a rolling restart"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, wanted = Seen(self), case.settings.group.protocol
+        if wanted == "consumer":
+            yield from self._supported(case, seen)
+        group = case.group
+        if not group.members:
+            return
+        if group.kind and group.kind != wanted.upper():
+            yield seen.warned(
+                case.names.group,
+                f"its members use the {group.kind.lower()} protocol, group.protocol is {wanted}",
+                "restart the instances one by one with the new setting (docs/upgrades.md)",
+            )
+        elif wanted == "classic" and group.assignor not in ("", "cooperative-sticky"):
+            yield seen.failed(
+                case.names.group,
+                f"its members assign by {group.assignor!r}, we by 'cooperative-sticky': a join would be refused",
+                "stop the strangers in this group, or give the service another name or namespace",
+            )
+
+    def _supported(self, case: Case, seen: Seen) -> Iterator[Finding]:
+        try:
+            offered = case.setting("group.coordinator.rebalance.protocols")
+        except NotAsked:
+            offered = {}
+        for broker, value in offered.items():
+            if "consumer" not in value.split(","):
+                yield seen.failed(
+                    f"broker {broker}",
+                    f"offers the protocols {value}, group.protocol is consumer",
+                    "group.protocol = 'classic', or "
+                    + case.set_brokers("group.coordinator.rebalance.protocols", "..."),
+                )
+        for where, answer in spoken(case).items():
+            if not isinstance(answer, str) and answer.finalized.get("group.version", 0) < 1:
+                yield seen.failed(
+                    where,
+                    "the feature group.version is not finalized, group.protocol is consumer",
+                    case.kafka("kafka-features", "upgrade --feature group.version=1"),
+                )
+
+
+def _addresses() -> set[str]:
+    """Under which a broker may see this machine."""
+    found = {"127.0.0.1", "::1"}
+    try:
+        found |= {str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None)}
+    except OSError:
+        return found
+    return found
+
+
+CHECKS = (RebalanceDelay, SessionBounds, Instances, StaticMembers, GroupProtocol)

@@ -1,0 +1,78 @@
+"""What a check says, and how bad the whole is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import msgspec
+
+from holdfast.exits import Answer
+
+if TYPE_CHECKING:
+    from holdfast.ops.doctor.case import Case
+
+
+class Level(StrEnum):
+    """How good a finding is. UNKNOWN: nobody could look, so nobody knows."""
+
+    PASS = "PASS"  # noqa: S105 - no password
+    WARN = "WARN"
+    FAIL = "FAIL"
+    UNKNOWN = "UNKNOWN"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the report: which check, about what, how it stands, why, and the exact command that mends it."""
+
+    check: str
+    about: str
+    level: Level
+    reason: str
+    mend: str = ""
+
+
+class Check(Protocol):
+    """One question. `looks_at`, `fails` and `warns` make its row in docs/doctor.md."""
+
+    name: ClassVar[str]
+    looks_at: ClassVar[str]
+    #: when it is FAIL and when WARN, '-' for never
+    fails: ClassVar[str]
+    warns: ClassVar[str]
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        """Every finding that is not PASS; none means PASS.
+
+        :raises HoldfastError: it cannot look, which is UNKNOWN with that reason.
+        """
+        ...
+
+
+class Seen:
+    """Makes the findings of one check."""
+
+    def __init__(self, check: type[Check] | Check) -> None:
+        self._name = check.name
+
+    def passed(self, about: str, reason: str) -> Finding:
+        return Finding(self._name, about, Level.PASS, reason)
+
+    def warned(self, about: str, reason: str, mend: str) -> Finding:
+        return Finding(self._name, about, Level.WARN, reason, mend)
+
+    def failed(self, about: str, reason: str, mend: str) -> Finding:
+        return Finding(self._name, about, Level.FAIL, reason, mend)
+
+    def unknown(self, about: str, reason: str, mend: str = "") -> Finding:
+        return Finding(self._name, about, Level.UNKNOWN, reason, mend)
+
+
+def answer(findings: Iterable[Finding]) -> Answer:
+    """The worst decides: FAIL, then UNKNOWN, then WARN."""
+    levels = {each.level for each in findings}
+    for level, code in ((Level.FAIL, Answer.FAILED), (Level.UNKNOWN, Answer.UNKNOWN), (Level.WARN, Answer.WARNED)):
+        if level in levels:
+            return code
+    return Answer.YES

@@ -1,0 +1,74 @@
+"""Checks of the state on the topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from holdfast.config.units import format_duration
+from holdfast.ops.doctor.case import Case
+from holdfast.ops.doctor.report import Finding, Seen
+from holdfast.snapshot.look import forecast
+from holdfast.snapshot.look.verify import verify
+
+
+class Provable:
+    name: ClassVar = "snapshots-provable"
+    looks_at: ClassVar = (
+        "each partition's last mark, the full that a restore would choose and the chain after it; with --deep every "
+        "chunk, checksum and digest as well (`holdfast snapshot verify`)"
+    )
+    fails: ClassVar = "a partition could not be restored"
+    warns: ClassVar = "the newest full that a mark refers to is not usable, an older one is"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, names = Seen(self), case.names
+        again = f"holdfast snapshot verify --name {names.service} --input {names.input}"
+        for place, each in zip(case.places, case.surveys, strict=True):
+            where = f"{names.input}[{each.partition}]"
+            command = f"{again} --partitions {each.partition}"
+            if each.trouble:
+                yield seen.failed(where, each.trouble, command)
+                continue
+            spoiled = [full for full in each.fulls if full.finding and full.referred]
+            for full in spoiled:
+                yield seen.warned(where, f"full@{full.offset} is not usable: {full.finding}", command)
+            if case.deep:
+                for finding in verify(case.reader, place).findings:
+                    if finding.fault:
+                        yield seen.failed(where, str(finding), command)
+
+
+class RestoreTime:
+    name: ClassVar = "restore-time"
+    looks_at: ClassVar = "how long a restore of each partition would take, by size and default speeds (docs/restore.md)"
+    fails: ClassVar = "longer than restore.deadline"
+    warns: ClassVar = "longer than snapshot.restore_budget"
+
+    def __init__(self, deadline: float | None = None, budget: float | None = None) -> None:
+        """Limits in seconds, in the place of the settings'."""
+        self._deadline, self._budget = deadline, budget
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, settings = Seen(self), case.settings
+        deadline = self._deadline or settings.restore.deadline
+        budget = self._budget or settings.snapshot.restore_budget
+        slowest = 0.0
+        for place, each in zip(case.places, case.surveys, strict=True):
+            seconds = forecast.seconds(forecast.workload(case.reader, place, each))
+            slowest = max(slowest, seconds)
+            where = f"{case.names.input}[{each.partition}]"
+            mend = "holdfast snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"
+            if seconds > deadline:
+                limit = format_duration(deadline)
+                yield seen.failed(where, f"{seconds:.1f} s predicted, restore.deadline is {limit}", mend)
+            elif not isinstance(budget, str) and seconds > budget:
+                limit = format_duration(budget)
+                yield seen.warned(where, f"{seconds:.1f} s predicted, snapshot.restore_budget is {limit}", mend)
+        if case.surveys:
+            yield seen.passed(
+                case.names.group, f"the slowest partition needs {slowest:.1f} s, and a session time-out before"
+            )
+
+
+CHECKS = (Provable, RestoreTime)

@@ -1,0 +1,229 @@
+"""Checks of the service's topics, and of the cluster's own two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from statistics import median
+from typing import ClassVar, Final
+
+from holdfast.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
+from holdfast.ops.doctor.report import Finding, Seen
+from holdfast.topics import REQUIRED
+
+#: so many records must be there, and so many times the median, before one partition counts as crowded
+_SKEW_RECORDS: Final = 1000
+_SKEW_TIMES: Final = 4.0
+
+
+class Topics:
+    name: ClassVar = "topics"
+    looks_at: ClassVar = "whether input, outputs, increment and full topic are there"
+    fails: ClassVar = "one is missing"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, names = Seen(self), case.names
+        command = f"holdfast topics create --name {names.service} --input {names.input} --start-at ..."
+        for topic in (names.input, names.increment, names.full, *case.outputs):
+            if case.topics[topic] is None:
+                more = " --partitions N" if topic not in (names.increment, names.full) else ""
+                yield seen.failed(topic, "is missing", command + more)
+
+
+class Replication:
+    name: ClassVar = "replication"
+    looks_at: ClassVar = (
+        f"replication factor and min.insync.replicas of input, outputs, our topics, `{OFFSETS}`, `{TRANSACTIONS}`"
+    )
+    fails: ClassVar = (
+        "min.insync.replicas = replication factor > 1 (one broker's death stops everything); 1 of several (an "
+        "acknowledged record may be on one disk only); one replica in production"
+    )
+    warns: ClassVar = "one replica in development; two in production"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        for topic in [*(case.data if case.given is not None else ()), OFFSETS, TRANSACTIONS]:
+            found = case.topics[topic]
+            if found is None:
+                continue  # an internal topic that nobody has needed yet
+            least = int(case.topic_setting(topic, "min.insync.replicas"))
+            yield from self._judge(case, seen, topic, found.replication, least)
+
+    def _judge(self, case: Case, seen: Seen, topic: str, replicas: int, least: int) -> Iterator[Finding]:
+        more = _reassign(case, topic)
+        if replicas == 1:
+            tell = seen.failed if case.strict else seen.warned
+            yield tell(topic, "one replica: nothing survives the loss of its broker", more)
+        elif least >= replicas:
+            yield seen.failed(
+                topic,
+                f"min.insync.replicas {least} of {replicas} replicas: the death of one broker stops every write",
+                case.set_topic(topic, "min.insync.replicas", replicas - 1 if replicas > 2 else 1),
+            )
+        elif least == 1:
+            yield seen.failed(
+                topic,
+                f"min.insync.replicas 1 of {replicas}: an acknowledged record may be on one disk only",
+                case.set_topic(topic, "min.insync.replicas", 2) if replicas > 2 else more,
+            )
+        elif replicas == 2 and case.strict:
+            yield seen.warned(topic, "two replicas", more)
+
+
+def _reassign(case: Case, topic: str) -> str:
+    """The command that gives a topic three replicas, its leaders where they are."""
+    brokers, found = [each.id for each in case.brokers], case.topic(topic)
+    if len(brokers) < 3:
+        return f"add brokers: the cluster has {len(brokers)}, three replicas need three"
+    plan = []
+    for each in found.partitions:
+        others = [broker for broker in brokers if broker not in each.replicas]
+        plan.append({"topic": topic, "partition": each.partition, "replicas": [*each.replicas, *others][:3]})
+    file = f"/tmp/{topic}.json"  # noqa: S108 - for the person who pastes it
+    text = json.dumps({"version": 1, "partitions": plan}, separators=(",", ":"))
+    command = case.kafka("kafka-reassign-partitions", f"--reassignment-json-file {file} --execute")
+    return f"echo '{text}' > {file}; {command}"
+
+
+class CleanupPolicy:
+    name: ClassVar = "cleanup-policy"
+    looks_at: ClassVar = "cleanup.policy, retention and timestamp type of our topics; cleanup.policy of the input"
+    fails: ClassVar = "ours differ from what `holdfast topics create` sets: state would be deleted or compacted away"
+    warns: ClassVar = "the input is compacted: a replay would not find every record again"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, names = Seen(self), case.names
+        for topic in (names.increment, names.full):
+            if case.topics[topic] is None:
+                continue
+            for key, wanted in REQUIRED.items():
+                value = case.topic_setting(topic, key)
+                if value != wanted:
+                    yield seen.failed(topic, f"{key} is {value}, must be {wanted}", case.set_topic(topic, key, wanted))
+        case.topic(names.input)
+        policy = case.topic_setting(names.input, "cleanup.policy")
+        if "compact" in policy:
+            yield seen.warned(
+                names.input,
+                f"cleanup.policy is {policy}: records vanish behind newer ones of their key, also unread ones",
+                case.set_topic(names.input, "cleanup.policy", "delete"),
+            )
+
+
+class PartitionCounts:
+    name: ClassVar = "partition-counts"
+    looks_at: ClassVar = "partitions of input, increment and full topic, and the number that each last mark recorded"
+    fails: ClassVar = "they differ: keys have moved, or will find no state"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, names = Seen(self), case.names
+        count = len(case.topic(names.input).partitions)
+        mend = f"stop service and producers, then: holdfast state repartition MODULE:SERVICE --to {count} --why ..."
+        for topic in (names.increment, names.full):
+            had = len(case.topic(topic).partitions)
+            if had != count:
+                yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", mend)
+        for each in case.surveys:
+            if each.mark is not None and each.mark.partitions != count:
+                yield seen.failed(
+                    f"{names.input}[{each.partition}]",
+                    f"its state was built with {each.mark.partitions} partitions, the topic has {count} now",
+                    mend,
+                )
+
+
+class TopicIds:
+    name: ClassVar = "topic-ids"
+    looks_at: ClassVar = "the id of each topic against the one that each last mark recorded"
+    fails: ClassVar = "a topic was deleted and created again: positions mean other records"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        told: set[str] = set()
+        for place, each in zip(case.places, case.surveys, strict=True):
+            recorded = each.mark.topic_ids if each.mark is not None else {}
+            for topic, known in recorded.items():
+                now = place.topic_ids.get(topic, known)
+                if now != known and topic not in told:
+                    told.add(topic)
+                    yield seen.failed(
+                        topic,
+                        f"was deleted and created again: id {known} in the last marks, {now} now",
+                        "bring the old topic back, or see docs/runbook.md, 'A topic was replaced'",
+                    )
+
+
+class MessageSize:
+    name: ClassVar = "message-size"
+    looks_at: ClassVar = "max.message.bytes of outputs and our topics against kafka.message_max_bytes"
+    fails: ClassVar = "a topic takes less than we may send: a delta, a chunk or an output would be refused"
+    warns: ClassVar = "-"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, most = Seen(self), case.settings.kafka.message_max_bytes
+        for topic in case.data:
+            if topic == case.names.input and topic not in case.outputs:
+                continue
+            taken = int(case.topic_setting(topic, "max.message.bytes"))
+            if taken < most:
+                yield seen.failed(
+                    topic,
+                    f"takes {taken} bytes, kafka.message_max_bytes is {most}",
+                    case.set_topic(topic, "max.message.bytes", most + 1024),
+                )
+
+
+class PartitionsNow:
+    name: ClassVar = "partitions-now"
+    looks_at: ClassVar = "leader and in-sync replicas of every partition, now"
+    fails: ClassVar = "a partition has no leader, or fewer replicas in sync than min.insync.replicas"
+    warns: ClassVar = "a replica is out of sync"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen = Seen(self)
+        for topic in [*(case.data if case.given is not None else ()), OFFSETS, TRANSACTIONS]:
+            found = case.topics[topic]
+            for each in found.partitions if found is not None else ():
+                where = f"{topic}[{each.partition}]"
+                away = sorted(set(each.replicas) - set(each.in_sync))
+                if each.leader < 0:
+                    mend = case.kafka("kafka-topics", f"--describe --topic {topic}") + ", then start its brokers"
+                    yield seen.failed(where, f"has no leader; replicas on brokers {list(each.replicas)}", mend)
+                elif away:
+                    least = int(case.topic_setting(topic, "min.insync.replicas"))
+                    tell = seen.failed if len(each.in_sync) < least else seen.warned
+                    yield tell(
+                        where,
+                        f"{len(each.in_sync)} of {len(each.replicas)} replicas in sync, needed {least}",
+                        f"start or mend broker {', '.join(map(str, away))}",
+                    )
+
+
+class Skew:
+    name: ClassVar = "record-skew"
+    looks_at: ClassVar = "records that each partition of the input holds"
+    fails: ClassVar = "-"
+    warns: ClassVar = f"one holds more than {_SKEW_TIMES:g} times the median: its worker does most of the work"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, topic = Seen(self), case.names.input
+        held = {}
+        for each in case.topic(topic).partitions:
+            start, _, end = case.cluster.ends(topic, each.partition)
+            held[each.partition] = end - start
+        usual = median(held.values())
+        for partition, count in held.items():
+            if len(held) > 1 and count >= _SKEW_RECORDS and count > _SKEW_TIMES * max(usual, 1):
+                yield seen.warned(
+                    f"{topic}[{partition}]",
+                    f"holds {count} records, the median is {usual:.0f}",
+                    "choose a key with more different values, or one that is spread; holdfast cat "
+                    f"{topic} --partition {partition} shows the keys",
+                )
+
+
+CHECKS = (Topics, Replication, CleanupPolicy, PartitionCounts, TopicIds, MessageSize, PartitionsNow, Skew)

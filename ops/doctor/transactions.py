@@ -1,0 +1,93 @@
+"""Checks of what transactions need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from holdfast.config.units import format_duration
+from holdfast.kafka.opened import opened_at
+from holdfast.ops.doctor.case import Case, NotAsked
+from holdfast.ops.doctor.report import Finding, Seen
+
+
+class IdExpiration:
+    name: ClassVar = "id-expiration"
+    looks_at: ClassVar = "transactional.id.expiration.ms against commit.renew_after"
+    fails: ClassVar = "an idle partition's id may expire before it is renewed: a zombie comes back to life"
+    warns: ClassVar = "less than twice commit.renew_after: one renewal that is late is enough"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, renew = Seen(self), case.settings.commit.renew_after
+        for broker, value in case.setting("transactional.id.expiration.ms").items():
+            kept = int(value) / 1000
+            if kept < 2 * renew:
+                tell = seen.failed if kept <= renew else seen.warned
+                yield tell(
+                    f"broker {broker}",
+                    f"ids expire after {format_duration(kept)} without a transaction, commit.renew_after is "
+                    f"{format_duration(renew)}",
+                    case.set_brokers("transactional.id.expiration.ms", 604800000)
+                    + f", or commit.renew_after = {kept / 3:.0f}",
+                )
+
+
+class TransactionTimeouts:
+    name: ClassVar = "transaction-timeouts"
+    looks_at: ClassVar = "commit.transaction_timeout against the brokers' transaction.max.timeout.ms"
+    fails: ClassVar = "the brokers refuse ours: no partition could be fenced"
+    warns: ClassVar = (
+        "restore.hanging_after is shorter than theirs: a restore gives up before the broker ends a stranger"
+    )
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, ours = Seen(self), case.settings.commit.transaction_timeout
+        most = {broker: int(value) / 1000 for broker, value in case.setting("transaction.max.timeout.ms").items()}
+        for broker, allowed in most.items():
+            if allowed < ours:
+                yield seen.failed(
+                    f"broker {broker}",
+                    f"allows transactions of {format_duration(allowed)}, commit.transaction_timeout is "
+                    f"{format_duration(ours)}",
+                    case.set_brokers("transaction.max.timeout.ms", round(ours * 1000))
+                    + f", or commit.transaction_timeout = {allowed:g}",
+                )
+        hanging = case.settings.restore.hanging_after
+        if hanging < ours:
+            yield seen.warned(
+                "restore.hanging_after",
+                f"{format_duration(hanging)} is less than commit.transaction_timeout ({format_duration(ours)})",
+                f"restore.hanging_after = {ours * 2:g}",
+            )
+
+
+class Hanging:
+    name: ClassVar = "hanging-transactions"
+    looks_at: ClassVar = (
+        "input, outputs and our topics: is an old open transaction hiding the end from committed readers?"
+    )
+    fails: ClassVar = "one was open for longer than restore.hanging_after"
+    warns: ClassVar = "one was open for longer than commit.transaction_timeout"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, settings = Seen(self), case.settings
+        for topic in case.data:
+            for each in case.topic(topic).partitions:
+                found = opened_at(settings, case.cluster, topic, each.partition)
+                if found is None:
+                    continue
+                age = case.wall() - found.since
+                if age <= settings.commit.transaction_timeout:
+                    continue
+                tell = seen.failed if age > settings.restore.hanging_after else seen.warned
+                yield tell(
+                    f"{topic}[{each.partition}]",
+                    f"a transaction that is open for {age:.0f} s hides offsets {found.stable} to {found.end}",
+                    f"holdfast txn list --topic {topic} names its owner; holdfast txn abort "
+                    f"'{topic}[{each.partition}]' ends it",
+                )
+        if not case.data:
+            raise NotAsked("none of the service's topics exists")
+
+
+CHECKS = (IdExpiration, TransactionTimeouts, Hanging)

@@ -1,0 +1,243 @@
+"""`holdfast doctor` on a service that is as it should be, and what does not depend on a broker."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.tools.recorded import Ledger
+
+from holdfast.dev import Cluster
+from holdfast.exits import Answer
+from holdfast.kafka import wire
+from holdfast.ops.doctor.brokers import Versions
+from holdfast.ops.doctor.case import Case
+from holdfast.ops.doctor.document import document
+from holdfast.ops.doctor.examine import CHECKS, examine
+from holdfast.ops.doctor.machine import ClientLibrary
+from holdfast.ops.doctor.report import Check, Finding, Level, answer
+from holdfast.ops.doctor.snapshots import RestoreTime
+
+
+def test_the_page_has_a_row_for_each_check(root: Path) -> None:
+    page = (root / "docs" / "doctor.md").read_text(encoding="utf-8")
+
+    assert page == document()
+    assert all(f"\n| `{each.name}` | " in page for each in CHECKS)
+    assert len({each.name for each in CHECKS}) == len(CHECKS)
+
+
+def test_each_check_is_made_to_fail_by_a_test(root: Path) -> None:
+    """A check that no test ever saw fail may be one that cannot."""
+    told = "".join(path.read_text(encoding="utf-8") for path in sorted((root / "tests" / "tools").glob("test_doctor*")))
+
+    assert [each.name for each in CHECKS if f'"{each.name}"' not in told] == []
+
+
+@pytest.mark.parametrize(
+    ("levels", "code"),
+    [
+        ("", Answer.YES),
+        ("PASS", Answer.YES),
+        ("PASS WARN", Answer.WARNED),
+        ("WARN UNKNOWN", Answer.UNKNOWN),
+        ("UNKNOWN FAIL WARN", Answer.FAILED),
+    ],
+)
+def test_the_worst_finding_decides_the_exit_code(levels: str, code: Answer) -> None:
+    assert answer([Finding("x", "-", Level(each), "") for each in levels.split()]) is code
+
+
+# On a broker of a developer
+
+
+@pytest.mark.kafka
+def test_a_sound_service_has_only_the_faults_of_one_broker(ledger: Ledger) -> None:
+    told = ledger.json("doctor", ledger.target, "--deep", "--set", "service.mode=development", code=10)
+
+    assert told["worst"] == "WARNED"
+    not_good = {each["check"] for each in told["findings"] if each["level"] != "PASS"}
+    assert not_good == {"replication", "log-directory"}
+    assert {each["check"] for each in told["findings"]} == {each.name for each in CHECKS}
+    assert all(each["mend"] for each in told["findings"] if each["level"] in ("WARN", "FAIL"))
+
+
+@pytest.mark.kafka
+def test_by_names_alone_and_for_people(ledger: Ledger) -> None:
+    names = ("--name", ledger.names.service, "--input", ledger.names.input, "--no-probe", "--quiet")
+    done = ledger.run("doctor", *names)
+
+    assert done.returncode == Answer.FAILED  # one replica, in production
+    assert "FAIL    replication" in done.stdout
+    assert "UNKNOWN clocks" in done.stdout
+    assert "PASS" not in done.stdout
+    assert "        mend: " in done.stdout
+
+
+@pytest.mark.kafka
+def test_without_a_service_the_cluster_alone(ledger: Ledger) -> None:
+    told = ledger.json("doctor", "--only", "topics", "--only", "unclean-election", code=11)
+
+    assert [(each["check"], each["level"]) for each in told["findings"]] == [
+        ("unclean-election", "PASS"),
+        ("topics", "UNKNOWN"),
+    ]
+
+
+@pytest.mark.kafka
+def test_a_wrong_check_is_told_with_those_there_are(ledger: Ledger) -> None:
+    done = ledger.run("doctor", "--only", "clock")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no check 'clock'; there are brokers-reachable, " in done.stderr
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("off", "level"), [(-0.001, "PASS"), (30, "WARN"), (-120, "FAIL")])
+def test_a_clock_that_is_wrong(ledger: Ledger, off: float, level: str) -> None:
+    """Ours, in place of the broker's: what is compared is the difference."""
+    settings = ledger.settings(HOLDFAST_DOCTOR__CLOCK_TOLERANCE="1")
+    case = Case(settings, ledger.names, wall=lambda: time.time() + off)
+
+    assert [each.level for each in examine(case, ["clocks"])] == [level]
+
+
+@pytest.mark.kafka
+def test_the_probes_topic_is_gone_afterwards(ledger: Ledger) -> None:
+    case = Case(ledger.settings(), ledger.names)
+    examine(case, ["clocks"])
+
+    left = [name for name in case.admin.client.list_topics(timeout=10).topics if "doctor-" in name]
+    assert [name for name in left if name.startswith(ledger.names.group)] == []
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("check", "level"),
+    [
+        (ClientLibrary((2, 10, 0)), "FAIL"),
+        (ClientLibrary((2, 3, 0)), "FAIL"),
+        (ClientLibrary((2, 15, 0)), "FAIL"),
+        (ClientLibrary((2, 16, 0)), "PASS"),
+        (RestoreTime(deadline=0.01), "FAIL"),
+        (RestoreTime(budget=0.01), "WARN"),
+    ],
+    ids=str,
+)
+def test_other_versions_and_other_limits(ledger: Ledger, check: Check, level: str) -> None:
+    """ "client-library", "restore-time": the real state, judged by limits that it exceeds."""
+    found = examine(Case(ledger.settings(), ledger.names), checks=[check])
+
+    assert level in {each.level for each in found}
+
+
+@pytest.mark.kafka
+def test_too_few_files(ledger: Ledger) -> None:
+    words = [*ledger.command("doctor", ledger.target), "--only", "file-limit", "--json"]
+    limited = ["sh", "-c", 'ulimit -n 250; exec "$@"', "sh", *words]
+
+    done = subprocess.run(
+        limited, cwd=ledger.directory, env=ledger.shell(), capture_output=True, text=True, check=False, timeout=90
+    )
+
+    assert done.returncode == Answer.WARNED, done.stderr
+    assert "LimitNOFILE=278" in done.stdout
+
+
+# Brokers of other releases, as bytes on a socket
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("levels", "level", "told"),
+    [
+        ((33, 33), "PASS", ""),
+        ((8, 8), "FAIL", "release 3.4, needed 3.6"),
+        ((33, 25), "WARN", "metadata.version is 25, all brokers support 33"),
+        ((0, 0), "UNKNOWN", "tells no metadata version"),
+    ],
+)
+def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, told: str) -> None:
+    case = Case(ledger.settings(), ledger.names)
+    with _speaking(*levels) as port:
+        case.__dict__["_spoken"] = {f"broker 1 at 127.0.0.1:{port}": wire.ask("127.0.0.1", port, None, 10)}
+
+    (found,) = examine(case, checks=[Versions()])
+
+    assert (found.level, told in found.reason) == (level, True), found
+    assert found.check == "broker-versions"
+
+
+def test_what_is_no_broker_is_told_apart() -> None:
+    with (
+        _speaking(33, 33, garbage=b"HTTP/1.1 400 Bad Request\r\n\r\n") as port,
+        pytest.raises(ValueError, match="no Kaf"),
+    ):
+        wire.ask("127.0.0.1", port, None, 10)
+
+
+@contextmanager
+def _speaking(supported: int, finalized: int, garbage: bytes = b"") -> Iterator[int]:
+    """A peer that answers one ApiVersions request as a broker with these levels of metadata.version would."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                (size,) = struct.unpack(">i", connection.recv(4))
+                asked = connection.recv(size)
+                body = asked[4:8] + struct.pack(">h", 0) + b"\x02" + struct.pack(">hhh", 18, 0, 4) + b"\x00"
+                body += struct.pack(">i", 0) + _tags(supported, finalized)
+                connection.sendall(garbage or struct.pack(">i", len(body)) + body)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield int(listener.getsockname()[1])
+        thread.join(30)
+
+
+def _tags(supported: int, finalized: int) -> bytes:
+    if not supported:
+        return b"\x00"
+    name = b"\x11metadata.version"
+    first = b"\x02" + name + struct.pack(">hh", 1, supported) + b"\x00"
+    third = b"\x02" + name + struct.pack(">hh", finalized, finalized) + b"\x00"
+    return b"\x02" + b"\x00" + bytes([len(first)]) + first + b"\x02" + bytes([len(third)]) + third
+
+
+# At the start of a service
+
+
+@pytest.mark.kafka
+def test_a_service_does_not_start_when_a_check_fails(ledger: Ledger) -> None:
+    done = ledger.run("run", ledger.target, "--json", "--set", "doctor.at_start=fail")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert not {"starting", "subscribed"} & {each["event"] for each in events}
+    assert {"replication", "log-directory"} <= {each["check"] for each in events if each["event"] == "doctor"}
+    assert events[-1]["cause"].startswith("doctor.at_start = fail: log-directory: broker 1: ")
+
+
+@pytest.mark.kafka
+def test_a_service_tells_beside_its_start_what_is_not_good(kafka: Cluster, tmp_path: Path) -> None:
+    beside = Ledger(kafka.bootstrap_servers, tmp_path).create()
+    words = beside.command("run", beside.target, "--json", "--set", "doctor.at_start=warn")
+    process = subprocess.Popen(words, cwd=tmp_path, env=beside.shell(), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    told: set[str] = set()
+    for line in process.stderr:
+        event = json.loads(line)
+        told.add(event["event"] if event["event"] != "doctor" else f"doctor {event['check']} {event['level']}")
+        if {"live", "doctor replication FAIL"} <= told:
+            process.terminate()
+    assert process.wait(60) == 0
+    assert "stopped" in told
