@@ -125,7 +125,7 @@ def no_rollback() -> None:
         self.outputs.clear()
         self.effects.clear()
         self.commands.clear()
-        self._current, self._effect_at = None, (-1, 0)
+        self._handling.record, self._effect_at = None, (-1, 0)
 
     Engine.rollback = forget_all_but_tables  # type: ignore[method-assign]
 
