@@ -36,6 +36,7 @@ HoldfastError
 │       └── Lost
 ├── StuckCall                  a call into Kafka or into a handler never came back: the process must be started anew
 ├── OutageTooLong              Kafka was out of reach for longer than kafka.outage allows
+├── ThreadDied             something that is no Exception ended a thread: a handler that called sys.exit()
 ├── CompactionBusy             another compaction of this service has the lock: wait for its end
 └── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
     ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
@@ -206,6 +207,19 @@ class StuckCall(HoldfastError):
 
 class OutageTooLong(HoldfastError):
     """Kafka was out of reach for longer than `kafka.outage` allows; nothing is lost, a supervisor starts it again."""
+
+
+class ThreadDied(HoldfastError):
+    """A thread was ended by SystemExit or the like: no stop of the process; the cause is chained."""
+
+
+def of_thread(error: BaseException) -> Exception:
+    """What a dead thread's error is outside it."""
+    if isinstance(error, Exception):
+        return error
+    died = ThreadDied(f"{type(error).__name__}: {error} ended a thread")
+    died.__cause__ = error
+    return died
 
 
 class CompactionBusy(HoldfastError):

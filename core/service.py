@@ -17,7 +17,7 @@ from holdfast import gauges
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.contact import Contact
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, of_thread
 from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.consumer import KafkaGroupConsumer
@@ -222,7 +222,7 @@ class Service:
             self._failure = self._manager.failure
         except BaseException as error:  # seen by wait() and by the process's exit code (invariant 10)
             log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
-            self._failure = error
+            self._failure = of_thread(error)
         finally:
             log.info("stopped", cause=str(self._failure) if self._failure else None)
             assert self._wiring is not None

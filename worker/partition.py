@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import metrics
-from holdfast.errors import Fenced, OwnershipError, RestoreTimeout
+from holdfast.errors import Fenced, OwnershipError, RestoreTimeout, of_thread
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import frame
@@ -130,7 +130,7 @@ class PartitionWorker:
                 self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (invariant 10)
             self._tools.log.error("thread_died", cause=f"{type(error).__name__}: {error}", exc_info=True)
-            self._tools.report(Report(self.partition, "died", cause=error))
+            self._tools.report(Report(self.partition, "died", cause=of_thread(error)))
         finally:
             self._drop()
             self._tools.metrics.forget()

@@ -33,6 +33,7 @@ from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
 _GROUP_ATTEMPT = 3.0
+_NO_TIMEOUT = 600.0
 _PAUSE = 0.2
 #: seconds that a question may take that need not be answered
 _PEEK = 2.0
@@ -178,13 +179,14 @@ class Admin:
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
-        waiting for that broker (librdkafka issue 5511).
+        waiting for that broker (librdkafka issue 5511). The wait is ours: a request for a coordinator that runs out
+        of time inside librdkafka 2.16 ends the whole process when the broker answers after all (issue 4605).
         """
         with self._making:
             asker = self._group_asker = self._group_asker or self._new_client("groups")
         try:
-            futures = asker.describe_consumer_groups([self._group], request_timeout=_GROUP_ATTEMPT)
-            group = result(futures[self._group])
+            futures = asker.describe_consumer_groups([self._group], request_timeout=_NO_TIMEOUT)
+            group = result(futures[self._group], seconds=_GROUP_ATTEMPT)
         except KafkaTrouble:
             with self._making:
                 self._group_asker = None if self._group_asker is asker else self._group_asker
@@ -274,9 +276,9 @@ def told(offset: int) -> int:
     return offset
 
 
-def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False) -> Any:
-    """Wait in short steps, so that a stop ends it; the client's own request timeout bounds it."""
-    for _ in range(round((_ATTEMPT + 5.0) / 0.1)):
+def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False, seconds: float = _ATTEMPT + 5.0) -> Any:
+    """Wait in short steps, so that a stop ends it; the client's own request timeout bounds it, or `seconds`."""
+    for _ in range(round(seconds / 0.1)):
         if cancelled():
             raise Cancelled
         try:
@@ -285,4 +287,4 @@ def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False) -
             continue
         except Exception as error:
             raise translate(error) from error
-    raise KafkaTrouble(f"no answer within {_ATTEMPT:.0f} s")
+    raise KafkaTrouble(f"no answer within {seconds:.0f} s")

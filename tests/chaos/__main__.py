@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import structlog
-from tests.chaos import schedule
+from tests.chaos import schedule, soak
 from tests.chaos.arena import Shape
 from tests.chaos.faults import REGISTRY
 from tests.chaos.run import Result, run, versions
@@ -33,6 +33,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--target", choices=TARGETS, default="holdfast")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break holdfast on purpose; each must be caught")
+    parser.add_argument("--soak", action="store_true", help="a steady load with few faults: is anything growing?")
     parser.add_argument("--json", action="store_true", help="results as JSON, last of all")
     return parser
 
@@ -48,6 +49,8 @@ def main() -> int:
     first = options.seed if options.seed is not None else random.randrange(1_000_000)
     if options.mutants is not None:
         return 0 if all(row["caught"] for row in try_all(first, options.mutants)) else 1
+    if options.soak:
+        return run_soak(options, first)
     results = [one_run(options, first + number) for number in range(options.runs)]
     if options.json:
         print(json.dumps({"versions": versions(), "runs": [result.plain() for result in results]}, indent=1))
@@ -55,6 +58,14 @@ def main() -> int:
     for result in bad:
         print(f"again: script/chaos --seed {result.seed} --minutes {options.minutes} {' '.join(_given(options))}")
     return 1 if bad else 0
+
+
+def run_soak(options: argparse.Namespace, seed: int) -> int:
+    """`--minutes` and `--rate` say how long and how much."""
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="hf-soak-"))
+    result = soak.soak(seed, options.minutes, options.rate, directory)
+    print(*soak.show(result), *result.verdict.lines(), sep="\n")
+    return 0 if result.good else 1
 
 
 def one_run(options: argparse.Namespace, seed: int) -> Result:

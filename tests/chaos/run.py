@@ -135,7 +135,11 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
         worker.ask_stop()
     for worker in arena.workers:
         code = worker.wait(_STOP)
-        if arena.shape.target == "holdfast" and code not in (0, None):
+        if arena.shape.target == "holdfast" and code not in (
+            0,
+            -15,
+            None,
+        ):  # -15: so soon after its start that it heard nothing yet
             verdict.add("process ended by itself", [f"{worker.name}: exit code {code} after SIGTERM"])
         if code is None:
             verdict.add("did not stop", [f"{worker.name} within {_STOP:.0f} s of SIGTERM"])
