@@ -157,6 +157,10 @@ class TopicReplaced(StateRefused):
     """A topic id differs from the one in the mark: the topic was deleted and created again."""
 
 
+class StateMoved(StateRefused):
+    """The state goes on in another input topic: this one is closed."""
+
+
 class PartitionCountChanged(StateRefused):
     """The input has another number of partitions than the state was built with."""
 

@@ -55,6 +55,10 @@ class Reader(Protocol):
         """
         ...
 
+    def cancelled(self) -> bool:
+        """Whether its calls end with Cancelled now: for who waits for something else than Kafka meanwhile."""
+        ...
+
     def close(self) -> None: ...
 
 

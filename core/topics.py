@@ -146,12 +146,12 @@ class Topics:
         self._begin(count, start_at)
         return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
 
-    def make(self, replication: int, partitions: Mapping[str, int]) -> None:
+    def make(self, replication: int, partitions: Mapping[str, int], *, control: bool = False) -> None:
         """Create what is missing and write no mark: for a tool that writes another beginning.
 
         `partitions` names those of the input and the outputs.
         """
-        self._make_all(partitions, replication, control=False)
+        self._make_all(partitions, replication, control=control)
 
     def _make_all(self, partitions: Mapping[str, int], replication: int, control: bool) -> tuple[set[str], int]:
         """The topics that were created, and the partition count of the input."""

@@ -71,6 +71,34 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"{names.increment}[{self.place.partition}] is of lineage {self.lineage} already")
 
 
+class Leaving(NamedTuple):
+    """A partition that is closed by the same transaction: its last mark, and the input in which its state goes on."""
+
+    place: Place
+    last: Mark
+    into: str
+
+    def records(self, attempt: str, now: float) -> tuple[Header, Mark]:
+        """Header and mark; the state, its position and its lineage stay as they are, for whoever looks back."""
+        last, n = self.last, self.last.n + 1
+        position = last.positions[self.place.input]
+        mark = msgspec.structs.replace(
+            last,
+            n=n,
+            attempt=attempt,
+            start=position,
+            parts=0,
+            outputs=0,
+            commands=(),
+            pinned=(),
+            moved=self.into,
+            format=frame.NEWEST,  # an older release would not know that it must not go on
+            writer=self.place.writer,
+            time=int(now * 1000),
+        )
+        return Header(n, attempt, last.lineage, position, self.place.writer), mark
+
+
 class Adopted(NamedTuple):
     """The records of one partition, in order; the group's offset goes between the second and the last."""
 
@@ -175,13 +203,19 @@ def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:
 
 
 def commit(
-    producer: Transactions, membership: Any, adoptions: Sequence[Adoption], reason: Reason, now: float
+    producer: Transactions,
+    membership: Any,
+    adoptions: Sequence[Adoption],
+    reason: Reason,
+    now: float,
+    leaving: Sequence[Leaving] = (),
 ) -> Mapping[int, Mark]:
     """Adopt all partitions in one transaction of a producer that has fenced; the new marks by partition.
 
-    Every other partition's id must be fenced too, before its last mark was read. `membership` is what the group offsets
-    are sent with: of a member of the group, so that the transaction fails if the group has moved on meanwhile. As in
-    every transaction the marks come last, after the offsets.
+    `leaving` are partitions of another input, which end where these begin. Every other partition's id must be fenced
+    too, before its last mark was read. `membership` is what the group offsets are sent with: of a member of the group,
+    so that the transaction fails if the group has moved on meanwhile. As in every transaction the marks come last,
+    after the offsets.
 
     :raises UsageError: nothing was written.
     :raises TransactionAborted, ProducerFenced: nothing was committed.
@@ -195,8 +229,13 @@ def commit(
     for partition, (header, adopt, mark) in written.items():
         producer.send_increment(topic, partition, records.pack(header, mark.format))
         producer.send_increment(topic, partition, records.pack(adopt, mark.format))
+    closed = [(each.place, *each.records(producer.attempt, now)) for each in leaving]
+    for place, header, mark in closed:
+        producer.send_increment(place.names.increment, place.partition, records.pack(header, mark.format))
     producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
     for partition, (_, _, mark) in written.items():
         producer.send_increment(topic, partition, records.pack(mark))
+    for place, _, mark in closed:
+        producer.send_increment(place.names.increment, place.partition, records.pack(mark, mark.format))
     producer.commit()
     return {partition: mark for partition, (_, _, mark) in written.items()}

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UnknownSchema, UpgradeUnfinished
+from holdfast.errors import (
+    DamagedIncrement,
+    PartitionCountChanged,
+    StateMoved,
+    TopicReplaced,
+    UnknownSchema,
+    UpgradeUnfinished,
+)
 from holdfast.names import Names
 from holdfast.snapshot.records import Manifest, Mark, Writer
 
@@ -29,6 +36,20 @@ class Place(msgspec.Struct, frozen=True):
     @property
     def input(self) -> str:
         return self.names.input
+
+    def require_here(self, mark: Mark) -> None:
+        """For whoever wants to go on from this mark, not for who only looks.
+
+        :raises StateMoved: it closes this place.
+        """
+        if mark.moved:
+            raise StateMoved(
+                f"the state has moved to the input {mark.moved} (`holdfast state repartition --into`, transaction "
+                f"{mark.n}): run the service with that input. Nothing was changed",
+                topic=self.input,
+                partition=self.partition,
+                position=mark.positions.get(self.input, -1),
+            )
 
     def check(self, mark: Mark) -> None:
         """:raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the mark is of another place.

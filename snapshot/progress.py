@@ -136,5 +136,8 @@ class WatchedReader:
             size = sum(map(len, filter(None, (message.value() for message in batch))))
             self._progress.advance((batch[-1].offset() or 0) + 1, size, len(batch))
 
+    def cancelled(self) -> bool:
+        return self._reader.cancelled()
+
     def close(self) -> None:
         self._reader.close()

@@ -139,6 +139,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: number of the transaction that began this lineage: nothing before it belongs to this state (rule S6)
     adopted: int = 0
     fulls: tuple[FullRef, ...] = ()
+    #: the state goes on in this input topic, and nobody may go on from here; '' everywhere else
+    moved: str = ""
     #: every record from here on may need a reader that knows this format; it never falls
     format: int = 1
     #: the deltas up to `last_delta` lead to the state from a full of this transaction or a later one, not from earlier

@@ -151,6 +151,7 @@ class _Restore:
         try:
             mark = self._last_mark()
             self.place.check(mark)
+            self.place.require_here(mark)
             return self._first_that_works(mark)
         except frame.BadFrame as error:
             raise damaged(self.place, f"a record cannot be read: {error}") from error

@@ -35,7 +35,10 @@ class Fulls:
     the increment offset in its manifest lies before the header of its first transaction for certain (rule S5).
     """
 
-    def __init__(self, tools: Tools, state: State, policy: SnapshotPolicy, mark: Mark) -> None:
+    def __init__(
+        self, tools: Tools, state: State, policy: SnapshotPolicy, mark: Mark, leaving: Callable[[], bool]
+    ) -> None:
+        self._leaving = leaving
         self._tools, self._state, self._policy = tools, state, policy
         self._settings = tools.settings.snapshot
         self.refs = mark.fulls
@@ -160,7 +163,7 @@ class Fulls:
 
     def final(self, mark: Mark, bounds: Bounds, deadline: float) -> None:
         """Write a full at once; if it was complete in time the next mark refers to it."""
-        self._start(mark, bounds)
+        self._start(mark, bounds, lambda: self._tools.clock() >= deadline)
         try:
             while self._pending is None and (left := deadline - self._tools.clock()) > 0:
                 if self._writer is not None:
@@ -191,7 +194,7 @@ class Fulls:
     def _prepare(self, mark: Mark) -> None:
         if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
             bounds, self._bounds = self._bounds, None
-            self._start(mark, bounds)
+            self._start(mark, bounds, self._leaving)
             if self._policy.mode == "off" and self._writer is not None:
                 # Without deltas a full is one state at one boundary: S = E.
                 self._advance(self._writer, mark.n, -1.0)
@@ -209,9 +212,9 @@ class Fulls:
             return False
         return True
 
-    def _start(self, mark: Mark, bounds: Bounds) -> None:
+    def _start(self, mark: Mark, bounds: Bounds, ends: Callable[[], bool]) -> None:
         newest = self.refs[0].offset if self.refs else -1
-        self._sink = self._copying.through(self._tools.new_sink())
+        self._sink = self._copying.through(self._tools.new_sink(ends))
         self._writer = FullWriter(
             self._tools.place,
             self._state,

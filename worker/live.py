@@ -30,7 +30,7 @@ class Live:
 
     def __init__(self, tools: Tools, signals: Signals, mailbox: Mailbox, engine: Engine, committer: Committer) -> None:
         self._tools, self._signals, self._mailbox, self._engine = tools, signals, mailbox, engine
-        self._riders = Riders(tools, engine, committer.mark)
+        self._riders = Riders(tools, engine, committer.mark, signals.leaving)
         self._transacting = Transacting(tools, signals, engine, committer, self._riders)
         self._policy, self._work = self._transacting.policy, self._transacting.work
         self.fulls = self._riders.fulls

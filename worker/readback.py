@@ -106,5 +106,8 @@ class _Slowly:
             yield batch
             self._closed.wait(_REST * (time.thread_time() - began))
 
+    def cancelled(self) -> bool:
+        return self._closed.is_set()
+
     def close(self) -> None:
         self._reader.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -41,11 +41,11 @@ class Flight(NamedTuple):
 class Riders:
     """Used by the partition's thread."""
 
-    def __init__(self, tools: Tools, engine: Engine, mark: Mark) -> None:
+    def __init__(self, tools: Tools, engine: Engine, mark: Mark, leaving: Callable[[], bool]) -> None:
         self._tools, self._engine = tools, engine
         now = tools.clock()
         self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
-        self.fulls = Fulls(tools, engine.state, self._snapshots, mark)
+        self.fulls = Fulls(tools, engine.state, self._snapshots, mark, leaving)
         name = f"effects-{tools.place.partition}"
         self.controlled = Controlled(tools, engine, mark)
         self._effects = tools.effects(engine.handler, name, partial(_effect_failed, tools))

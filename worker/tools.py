@@ -77,12 +77,13 @@ class Tools:
         root = self.settings.snapshot.full_store
         return "" if root == KAFKA else root
 
-    def new_sink(self) -> FullSink:
-        """What takes the next full: Kafka, or a store with the manifest in Kafka."""
+    def new_sink(self, ends: Callable[[], bool]) -> FullSink:
+        """What takes the next full: Kafka, or a store with the manifest in Kafka; `ends` as for `StoreSink`."""
         sink = self.full_sink()
         if not self.store_root:
             return sink
-        return StoreSink(open_store(self.store_root), self.store_root, folder_of(self.place), sink)
+        store = open_store(self.store_root)
+        return StoreSink(store, self.store_root, folder_of(self.place), sink, ends=ends)
 
     def local(self) -> LocalFulls | None:
         """The partition's file in `snapshot.local_dir`."""

@@ -54,6 +54,9 @@ class KafkaReader:
         finally:
             self._consumer.unassign()
 
+    def cancelled(self) -> bool:
+        return self._cancelled()
+
     def _read(self, topic: str, partition: int, position: int, end: int, most: int) -> Iterator[Sequence[Message]]:
         """Ends by position or by the end-of-partition event, never by counting: markers take offsets too."""
         waiting_since, blocked_at = self._clock(), -1

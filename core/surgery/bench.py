@@ -19,7 +19,7 @@ from holdfast.observe import Log
 from holdfast.ports import OutOfRange
 from holdfast.record import Message
 from holdfast.snapshot import adopt, digest, frame
-from holdfast.snapshot.adopt import Adoption, Reason
+from holdfast.snapshot.adopt import Adoption, Leaving, Reason
 from holdfast.snapshot.full import FullUnusable, FullWriter, load
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import EntryDecoder, FullRef, Mark, Writer
@@ -173,14 +173,16 @@ class Bench:
             reader.close()
         return ref
 
-    def adopt(self, adoptions: Sequence[Adoption], membership: Any, reason: Reason) -> Mapping[int, Mark]:
+    def adopt(
+        self, adoptions: Sequence[Adoption], membership: Any, reason: Reason, leaving: Sequence[Leaving] = ()
+    ) -> Mapping[int, Mark]:
         """All of them in one transaction, by the producer of the first; see `holdfast.snapshot.adopt.commit`.
 
         :raises KafkaTrouble: refused or unknown; the text says how to find out.
         """
         producer = self._fenced[min(self._fenced)]
         try:
-            return adopt.commit(producer, membership, adoptions, reason, time.time())
+            return adopt.commit(producer, membership, adoptions, reason, time.time(), leaving)
         except TransactionAborted as error:
             producer.abort()  # an open transaction would hide the ends of all partitions from the service
             raise ToolRefused(

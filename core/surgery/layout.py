@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.errors import ToolRefused, UsageError
@@ -15,6 +15,10 @@ from holdfast.table import Changes, Table
 Partitioner = Callable[[bytes, int], int]
 #: (table key, value) -> key of the input record that the entry belongs to
 KeyOf = Callable[[Any, Any], bytes | str]
+
+
+#: keys of one table that are dealt at once
+_PIECE: Final = 1000
 
 
 def crc32(key: bytes, partitions: int) -> int:
@@ -63,29 +67,25 @@ class Layout:
     def of_record(self, key: bytes, partitions: int) -> int:
         return self._partitioner(key, partitions)
 
-    def deal(self, states: Sequence[State], new: Sequence[State]) -> int:
-        """Fill `new`, one empty state for each partition; how many keys have moved.
+    def deal(self, state: State, here: int, before: int, to: int) -> Iterator[tuple[int, Changes]]:
+        """All of the state of partition `here` of `before`, in pieces: to which of `to` partitions, and what.
 
-        That every key lies where this layout would have put it among `len(states)` partitions proves the layout.
+        That every key lies where this layout would have put it among `before` partitions proves the layout.
 
         :raises ToolRefused: one does not.
         """
-        moved = 0
-        for table in self._tables:
-            dealt: list[tuple[list[Any], list[bytes | None]]] = [([], []) for _ in new]
-            for here, state in enumerate(states):
-                for key, data in state.tables[table].stored.items():
-                    self._check(table, key, data, here, len(states))
-                    there = self.partition(table, key, data, len(new))
-                    moved += there != here
-                    keys, values = dealt[there]
-                    keys.append(key)
-                    values.append(data)
-            for state, (keys, values) in zip(new, dealt, strict=True):
-                state.load(Changes(table, keys, values))
-        for state in new:
-            state.loaded()
-        return moved
+        for name, table in state.tables.items():
+            dealt: list[Changes] = [Changes(name, [], []) for _ in range(to)]
+            for key, data in table.stored.items():
+                self._check(name, key, data, here, before)
+                there = self.partition(name, key, data, to)
+                piece = dealt[there]
+                piece.keys.append(key)
+                piece.values.append(data)
+                if len(piece.keys) >= _PIECE:
+                    yield there, piece
+                    dealt[there] = Changes(name, [], [])
+            yield from ((there, piece) for there, piece in enumerate(dealt) if piece.keys)
 
     def _check(self, table: str, key: Any, data: bytes, here: int, partitions: int) -> None:
         wanted = self.partition(table, key, data, partitions)

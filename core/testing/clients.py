@@ -113,6 +113,9 @@ class MemoryReader:
                 raise Cancelled
             yield batch
 
+    def cancelled(self) -> bool:
+        return self._cancelled()
+
     def close(self) -> None:
         pass
 

@@ -25,8 +25,10 @@ from holdfast.ops.logs import configure_quietly
 from holdfast.snapshot.adopt import Reason
 from holdfast.snapshot.edits import read_patches
 from holdfast.surgery import migrate as migration
+from holdfast.surgery import moving
 from holdfast.surgery import repartition as repartitioning
 from holdfast.surgery.layout import PARTITIONERS
+from holdfast.surgery.restoration import positions_of
 from holdfast.version import __version__
 
 app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
@@ -117,7 +119,7 @@ def migrate(
 @app.command("repartition")
 def repartition(
     target: Service,
-    to: Annotated[int, typer.Option("--to", min=2, metavar="N", help="Partitions of the input from now on.")],
+    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Partitions of the input from now on.")],
     why: Why,
     partitioner: Annotated[
         str,
@@ -130,6 +132,20 @@ def repartition(
             metavar="TABLE=MODULE:FUNCTION",
             help="(key, value) -> the record key that an entry belongs to. [default: the table's key itself]",
         ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into", metavar="TOPIC", help="Go on in this input topic, and close the old one. With --barrier."
+        ),
+    ] = None,
+    barrier: Annotated[
+        str | None,
+        typer.Option(metavar="end|OFFSET|P=OFFSET,...", help="Where the old input ends: nothing may lie beyond it."),
+    ] = None,
+    spool_dir: Annotated[
+        Path | None,
+        typer.Option("--spool-dir", metavar="DIR", help="For the state while it is dealt. [default: TMPDIR]"),
     ] = None,
     quiet: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Watch the input at least so long for producers.")
@@ -146,6 +162,9 @@ def repartition(
 
     holdfast state repartition examples.clearing.app:service --to 8 --why "more load"
 
+    With --into the producers write to a new topic instead, of more or of fewer partitions, and the service goes on
+    there from the state at the barrier.
+
     Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
     """
     settings = load_settings(config, overrides, secrets_dir, profile)
@@ -155,9 +174,15 @@ def repartition(
     place = PARTITIONERS.get(partitioner) or _function(partitioner)
     functions = {name: _function(text) for name, text in map(_pair, keys or ())}
     reason = _reason(repartitioning.TOOL, who, why)
-    done = repartitioning.repartition(
-        settings, service.names, service.handler, to, place, functions, reason, quiet=quiet, dry_run=dry_run
-    )
+    options: dict[str, Any] = {"quiet": quiet, "dry_run": dry_run, "spool_dir": spool_dir}
+    what = settings, service.names, service.handler
+    if (into is None) != (barrier is None):
+        raise UsageError("--into and --barrier belong together: where the new input is, and where the old one ends")
+    if into is not None and barrier is not None:
+        ends = None if barrier == "end" else positions_of(barrier)
+        done = moving.move(*what, into, to, ends, place, functions, reason, **options)
+    else:
+        done = repartitioning.repartition(*what, to, place, functions, reason, **options)
     if as_json:
         show.print_json(msgspec.to_builtins(done))
         return
@@ -168,7 +193,12 @@ def repartition(
     ]
     _table(columns, rows)
     show.tell(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
-    show.tell("dry run: nothing was changed" if dry_run else f"adopted; the lineage is {done.lineage}")
+    if dry_run:
+        show.tell("dry run: nothing was changed")
+    else:
+        show.tell(f"adopted; the lineage is {done.lineage}")
+        if done.into:
+            show.tell(f"the service goes on with input={done.into!r}; {service.names.input} is closed")
 
 
 def _reason(tool: str, who: str | None, why: str) -> Reason:

@@ -81,6 +81,9 @@ class ArchiveReader:
                 count = min(most, high - first)
                 yield [Stored(opened.file, _decode(next(lines))) for _ in range(count)]
 
+    def cancelled(self) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing is held open."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from holdfast.ports import FullSink
@@ -14,15 +15,31 @@ from holdfast.snapshot.store.base import Store, StoreTrouble, segment_key
 #: bytes of one segment; what is read ahead, and kept in memory while the store is slow, are some of them
 SEGMENT_BYTES: Final = 8_000_000
 _WAITING: Final = 2
+#: how often it is looked whether the full is to end, and after how many seconds a store that takes nothing ends it
+_GLANCE: Final = 0.05
+PATIENCE: Final = 60.0
 
 #: a segment with its number of chunks, or None: there is nothing more to do
 _Job = tuple[str, bytes, int] | None
 
 
 class StoreSink:
-    """`ports.FullSink`, around the one for Kafka. `folder` is the partition's, `root` the store's address."""
+    """`ports.FullSink`, around the one for Kafka. `folder` is the partition's, `root` the store's address.
 
-    def __init__(self, store: Store, root: str, folder: str, kafka: FullSink, segment: int = SEGMENT_BYTES) -> None:
+    `ends` tells that the partition cannot wait any longer: whoever waits for the store gives the full up then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        root: str,
+        folder: str,
+        kafka: FullSink,
+        segment: int = SEGMENT_BYTES,
+        ends: Callable[[], bool] = lambda: False,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._ends, self._patience = ends, patience
         self._store, self._root, self._folder, self._kafka = store, root, folder, kafka
         self._segment_bytes = segment
         self._full, self._segments = "", 0
@@ -78,9 +95,21 @@ class StoreSink:
 
     def _ship(self) -> None:
         key = f"{self._folder}/{segment_key(self._full, self._segments)}"
-        self._jobs.put((key, b"".join(self._blocks), len(self._blocks)))
+        self._offer((key, b"".join(self._blocks), len(self._blocks)))
         self._segments += 1
         self._blocks, self._size = [], 0
+
+    def _offer(self, job: _Job) -> None:
+        """Waits for room where the whole state is written at once: a store that hangs must not hold the partition."""
+        for _ in range(max(1, round(self._patience / _GLANCE))):
+            try:
+                return self._jobs.put(job, timeout=_GLANCE)
+            except queue.Full:
+                if self._failure is not None:
+                    raise StoreTrouble(f"a chunk was not written: {self._failure}") from None
+                if self._ends():
+                    raise StoreTrouble("the store takes nothing, and the partition is leaving") from None
+        raise StoreTrouble(f"the store has taken nothing for {self._patience:.0f} s")
 
     # The thread
 

@@ -46,7 +46,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two chunks or so, so that a small state has some."""
-    monkeypatch.setattr(StoreSink.__init__, "__defaults__", (300,))
+    monkeypatch.setattr(StoreSink.__init__, "__defaults__", (300, lambda: False, 60.0))
 
 
 def new(root: str, **snapshot: object) -> Driver:

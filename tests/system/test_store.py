@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
+from tests.support.hanging import door
 from tests.support.s3 import S3, serving
 from tests.system.conftest import StageFactory
+from tests.system.processes import await_true
 from tests.system.verify import read_all
 
 from holdfast.snapshot import frame
@@ -45,3 +48,31 @@ def test_killed_while_fulls_are_written_and_started_from_the_store(stages: Stage
     stage.verify()
     assert {frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.full)[0]} == {b"F"}
     assert list(open_store(root).list(f"{stage.names.group}.{stage.names.input}/0"))
+
+
+def test_a_stop_does_not_wait_for_a_store_that_hangs(stages: StageFactory, s3: S3) -> None:
+    """While a restore reads from it: the partition leaves, nothing fails, and the next start reads on."""
+    stage, place = stages(1).create_topics(), urlsplit(s3.endpoint)
+    with door((str(place.hostname), int(place.port or 0))) as between:
+        host, port = between.address
+        settings = {
+            **s3.environment,
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "HOLDFAST_SNAPSHOT__FULL_STORE": s3.bucket(),
+            "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+        }
+        process = stage.process("stored", **settings).await_live(0)
+        stage.feed(2000, keys=1000)
+        stage.await_all()
+        assert process.stop() == 0  # with a full
+
+        between.shut()
+        process.start().await_event("restoring")
+        await_true(between.knocked.is_set, "it asks the store")
+        assert process.stop(120) == 0
+        assert not process.events("failed", "restored")
+        assert process.events("aborted")
+    process = stage.process("again", **(settings | s3.environment)).await_live(0)
+    assert process.events("restored")[-1]["full"] is not None
+    assert process.stop() == 0
+    stage.verify()

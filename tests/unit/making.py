@@ -62,6 +62,9 @@ class LogReader:
     ) -> Iterator[Sequence[MemoryMessage]]:
         return self._logs[topic].read(start, end, self._batch)
 
+    def cancelled(self) -> bool:
+        return False
+
     def close(self) -> None:
         pass
 

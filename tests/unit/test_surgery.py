@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from holdfast.partitioner import murmur2
 from holdfast.snapshot.edits import Counts, Edits, Patch, read_patches
 from holdfast.snapshot.state import State
 from holdfast.surgery.layout import Layout, crc32
+from holdfast.surgery.spool import Spool
 from holdfast.table import Changes
 
 
@@ -139,10 +141,19 @@ def dealt(names: list[str], before: int) -> list[State]:
     return [state(plain=dict.fromkeys(own, 1), pairs={(n, 2): Balance(3) for n in own}) for own in where]
 
 
+def deal_all(layout: Layout, old: list[State]) -> None:
+    for here, one in enumerate(old):
+        list(layout.deal(one, here, len(old), 2))
+
+
 @given(st.lists(st.text(max_size=8), unique=True, max_size=30), st.integers(1, 5), st.integers(1, 9))
 def test_every_key_goes_where_its_records_go_and_none_is_lost(names: list[str], before: int, after: int) -> None:
-    old, new = dealt(names, before), [state() for _ in range(after)]
-    Layout(murmur2, KEYS, TABLES).deal(old, new)
+    old, spool = dealt(names, before), Spool(after)
+    with closing(spool):
+        for here, one in enumerate(old):
+            for there, changes in Layout(murmur2, KEYS, TABLES).deal(one, here, before, after):
+                spool.add(there, changes)
+        new = [spool.load(partition, state()) for partition in range(after)]
     for partition, each in enumerate(new):
         assert all(murmur2(key.encode(), after) == partition for key in each.tables["plain"].stored)
         assert {key[0] for key in each.tables["pairs"].stored} == set(each.tables["plain"].stored)
@@ -153,9 +164,9 @@ def test_every_key_goes_where_its_records_go_and_none_is_lost(names: list[str], 
 def test_a_layout_that_is_not_the_producers_is_noticed() -> None:
     old = dealt([f"key-{i}" for i in range(20)], 3)
     with pytest.raises(ToolRefused, match=r"table 'plain', key 'key-\d+' lies in partition \d"):
-        Layout(crc32, KEYS, TABLES).deal(old, [state(), state()])
+        deal_all(Layout(crc32, KEYS, TABLES), old)
     with pytest.raises(ToolRefused, match=r"table 'pairs', key \('key-\d+', 2\)"):
-        Layout(murmur2, {"pairs": lambda key, value: "all"}, TABLES).deal(old, [state(), state()])
+        deal_all(Layout(murmur2, {"pairs": lambda key, value: "all"}, TABLES), old)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +184,7 @@ def test_a_table_whose_keys_do_not_tell_by_themselves_is_asked_for(keys: Any, te
 def test_a_key_that_is_none_is_refused() -> None:
     layout = Layout(murmur2, {"pairs": lambda key, value: None}, TABLES)  # type: ignore[dict-item, return-value]
     with pytest.raises(UsageError, match="None is no record key"):
-        layout.deal([state(pairs={("a", 1): Balance(1)})], [state(), state()])
+        deal_all(layout, [state(pairs={("a", 1): Balance(1)})])
 
 
 def test_crc32_is_that_of_zlib() -> None:

@@ -1,0 +1,69 @@
+"""A door to a server of this machine that can be shut: who knocks then is let in and never answered."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Door:
+    """`address` is what clients connect to; everything goes on to `target`, until `shut`. Then nothing comes back."""
+
+    def __init__(self, target: tuple[str, int] | None) -> None:
+        self._target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._listening.getsockname()
+        self._shut = threading.Event()
+        self._sockets: list[socket.socket] = [self._listening]
+        #: set when somebody has knocked in vain
+        self.knocked = threading.Event()
+        if target is None:
+            self.shut()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def shut(self) -> None:
+        self._shut.set()
+
+    def close(self) -> None:
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                self._sockets.append(client)
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            server = None if self._target is None or self._shut.is_set() else socket.create_connection(self._target)
+            if server is not None:
+                self._sockets.append(server)
+                threading.Thread(target=self._back, args=(server, client), daemon=True).start()
+            while data := client.recv(65_536):
+                if self._shut.is_set() or server is None:
+                    self.knocked.set()
+                else:
+                    server.sendall(data)
+
+    def _back(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65_536):
+                if not self._shut.is_set():
+                    client.sendall(data)
+
+
+@contextmanager
+def door(target: tuple[str, int] | None = None) -> Iterator[Door]:
+    """Open to `target`; without one it is shut from the beginning."""
+    made = Door(target)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,96 @@
+"""A store that takes a request and never answers holds nobody who has to leave (a server of this machine plays it)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from tests.support.hanging import Door, door
+from tests.unit.making import LogSink
+
+from holdfast.ports import Cancelled
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.records import Chunk, Manifest
+from holdfast.snapshot.store.base import StoreTrouble, open_store
+from holdfast.snapshot.store.fetch import stored_frames
+from holdfast.snapshot.store.sink import StoreSink
+from holdfast.testing.log import MemoryLog
+
+ROOT = "s3://bucket/prefix"
+CHUNK = records.pack(Chunk("f", 0, -1, msgspec.Raw(msgspec.msgpack.encode(["table", [b"x" * 500], [b"y"]]))))
+
+
+@pytest.fixture
+def shut(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    with door() as server:
+        host, port = server.address
+        environment = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def manifest(segments: int) -> Manifest:
+    return Manifest(
+        full="f",
+        service="service",
+        partition=0,
+        partitions=1,
+        lineage="l",
+        first=1,
+        through=1,
+        positions={"input": 1},
+        digest=digest.to_bytes(0),
+        increment=0,
+        low=-1,
+        store=f"{ROOT}/service.input/0/f",
+        segments=segments,
+        checksums=(1,) * segments,
+    )
+
+
+def still_asking() -> bool:
+    return any(thread.name == "fetch" for thread in threading.enumerate())
+
+
+def test_a_restore_ends_when_the_partition_leaves(shut: Door) -> None:
+    """It leaves once the store has been asked, and the call itself is still under way when it has left."""
+    with pytest.raises(Cancelled):
+        list(stored_frames(manifest(5), cancelled=shut.knocked.is_set))
+    assert still_asking()
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "fetch"), "it would keep the process"
+
+
+def test_a_silent_store_is_given_up_by_name(shut: Door) -> None:
+    with pytest.raises(StoreTrouble, match=r"segment service\.input/0/f/000000 has not come within 0 s"):
+        list(stored_frames(manifest(5), patience=0.2))
+
+
+def send_until_trouble(sink: StoreSink) -> None:
+    """More than waits in memory, as a full of marks-only mode does: it cannot come back later."""
+    sink.open("f")
+    for _ in range(10):
+        sink.send(CHUNK)
+
+
+def test_a_full_that_waits_for_room_is_given_up_when_the_partition_leaves(shut: Door) -> None:
+    kafka = LogSink(MemoryLog("full", 0))
+    sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, shut.knocked.is_set)
+    with pytest.raises(StoreTrouble, match="takes nothing, and the partition is leaving"):
+        send_until_trouble(sink)
+    sink.close()
+
+
+def test_a_full_that_waits_for_room_is_given_up_after_a_while(shut: Door) -> None:
+    kafka = LogSink(MemoryLog("full", 0))
+    sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, patience=0.2)
+    with pytest.raises(StoreTrouble, match="has taken nothing for 0 s"):
+        send_until_trouble(sink)
+    sink.close()
