@@ -47,6 +47,7 @@ Event = Literal[
     "drained",
     "aborted",
     "fenced_away",
+    "fenced_too_often",
     "failed",
     "retrying",
     "handler_slow",

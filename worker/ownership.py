@@ -18,6 +18,7 @@ class Ownership:
     def __init__(self, tools: Tools, signals: Signals) -> None:
         self._tools, self._signals = tools, signals
         self._fences: list[float] = []
+        self._alarmed = False
 
     def await_confirmation(self) -> None:
         """Before fencing again with a state in memory: a lost connection may be a zombie's first sign.
@@ -44,10 +45,26 @@ class Ownership:
         settings, now = self._tools.settings.failure, self._tools.clock()
         self._fences = [at for at in self._fences if now - at < settings.fence_window]
         if len(self._fences) >= settings.fence_limit:
+            self._alarm(len(self._fences), settings.fence_window)
             return False
+        self._alarmed = False
         if owner := bool(self._asked()):
             self._fences.append(now)
         return owner
+
+    def _alarm(self, fences: int, window: float) -> None:
+        """Once: somebody takes this partition's id again and again, and the group says that it is ours."""
+        if not self._alarmed:
+            self._alarmed = True
+            names, partition = self._tools.place.names, self._tools.place.partition
+            self._tools.log.error(
+                "fenced_too_often",
+                fences=fences,
+                window=window,
+                transactional_id=names.transactional_id(partition),
+                cause="another program uses this transactional.id: a second service with this name and input, or a "
+                f"stranger. It is tried again when {window:.0f} s have passed, or by `holdfast retry {partition}`",
+            )
 
     def _asked(self) -> bool | None:
         """None: nobody answered."""

@@ -169,13 +169,16 @@ class Stage:
         def there() -> bool:
             ended = [process for process in self.processes.values() if process.exit_code not in (None, 0, -9)]
             assert not ended, f"{ended[0].name} ended with {ended[0].exit_code}\n{ended[0].tail()}"
-            return self.position() >= position
+            try:
+                return self.position() >= position
+            except KafkaException:  # the coordinator is moving: ask again
+                return False
 
         try:
             await_true(there, f"position {position}", seconds)
         except AssertionError as error:
             tails = "\n".join(f"--- {process.name}\n{process.tail(12)}" for process in self.processes.values())
-            raise AssertionError(f"{error}; at {self.position()}\n{tails}") from None
+            raise AssertionError(f"{error}, fed {self.fed}\n{tails}") from None
 
     def await_all(self, seconds: float = 120.0) -> None:
         """Until everything that was fed is committed."""
