@@ -37,12 +37,33 @@ class SortedTable(Table[K, V]):
     def __iter__(self) -> Iterator[K]:
         return (key for key, _ in self.range())
 
-    def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
-        for key in list(self._keys().irange(low, high, inclusive=(True, False))):
+    def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        for key in list(self._keys().irange(low, high, inclusive=(True, False), reverse=reverse)):
             if key in self:
                 yield key, self[key]
-            elif key not in self.stored and key not in self._frozen and key not in self._dirty:
+            elif self._is_nowhere(key):
                 self._keys().discard(key)
+
+    def first(self) -> tuple[K, V] | None:
+        return self._outermost(reverse=False)
+
+    def last(self) -> tuple[K, V] | None:
+        return self._outermost(reverse=True)
+
+    def _outermost(self, *, reverse: bool) -> tuple[K, V] | None:
+        passed: list[K] = []
+        found = None
+        for key in self._keys().irange(reverse=reverse):
+            if key in self:
+                found = key, self[key]
+                break
+            passed.append(key)
+        self._keys().difference_update(filter(self._is_nowhere, passed))
+        return found
+
+    def _is_nowhere(self, key: K) -> bool:
+        """Not even in what a rollback would bring back."""
+        return key not in self.stored and key not in self._frozen and key not in self._dirty
 
     def _keys(self) -> Any:
         if self._order is None:

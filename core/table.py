@@ -157,9 +157,20 @@ class Table(Generic[K, V]):
         for key in self:
             yield self[key]
 
-    def range(self, low: K | None = None, high: K | None = None) -> Iterator[tuple[K, V]]:
-        """Keys and values with low <= key < high, in order; needs `sorted=True`."""
-        raise UsageError(f"table {self.name!r} is not sorted: declare it with Table(..., sorted=True)")
+    def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """Keys and values with low <= key < high, in order or against it; needs `sorted=True`."""
+        raise self._unsorted()
+
+    def first(self) -> tuple[K, V] | None:
+        """The smallest key and its value, None in an empty table; needs `sorted=True`, and walks over nothing."""
+        raise self._unsorted()
+
+    def last(self) -> tuple[K, V] | None:
+        """The largest key and its value, None in an empty table; needs `sorted=True`, and walks over nothing."""
+        raise self._unsorted()
+
+    def _unsorted(self) -> UsageError:
+        return UsageError(f"table {self.name!r} is not sorted: declare it with Table(..., sorted=True)")
 
     # Writing
 

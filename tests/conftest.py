@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+import hypothesis
 import pytest
 from confluent_kafka import libversion
 from hypothesis import settings
@@ -29,6 +30,10 @@ ROOT = Path(__file__).resolve().parent.parent
 #: the same in all processes of a run
 SEED = int(os.environ.get("HOLDFAST_SEED") or os.environ.setdefault("PYTEST_SEED", str(random.randrange(1_000_000))))
 _figures: list[dict[str, object]] = []
+
+# A busy machine makes no property false.
+hypothesis.settings.register_profile("holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("holdfast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

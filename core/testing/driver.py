@@ -260,9 +260,9 @@ class Driver(Wiring):
     def replay(self, batches: int | Sequence[int] | None = None, partition: int = 0) -> None:
         """Handle the whole input again, cut into other batches, and compare tables, outputs and effects (rule M4).
 
-        :param batches: one size, or sizes that are used in turn; by default several are tried.
         Commands that came beside the input are handled where their marks have pinned them.
 
+        :param batches: one size, or sizes that are used in turn; by default several are tried.
         :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.
         :raises UsageError: such a command's mark has been truncated.
         """

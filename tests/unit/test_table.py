@@ -117,6 +117,12 @@ class SortedMachine(TableMachine):
         for low, high in ((None, None), (3, 9), (None, 5), (6, None), (4, 4)):
             expected = {k: v for k, v in self.open.items() if (low is None or low <= k) and (high is None or k < high)}
             assert list(self.table.range(low, high)) == sorted(expected.items())
+            assert list(self.table.range(low, high, reverse=True)) == sorted(expected.items(), reverse=True)
+
+    @invariant()
+    def knows_its_ends(self) -> None:
+        in_order = sorted(self.open.items())
+        assert (self.table.first(), self.table.last()) == ((in_order[0], in_order[-1]) if in_order else (None, None))
 
 
 class TracedMachine(SortedMachine):
@@ -149,8 +155,26 @@ def test_a_table_may_be_written_while_it_is_iterated() -> None:
 
 
 def test_a_range_needs_a_sorted_table() -> None:
-    with pytest.raises(UsageError, match="sorted=True"):
-        bound().range(1, 2)
+    for ask, arguments in (("range", (1, 2)), ("first", ()), ("last", ())):
+        with pytest.raises(UsageError, match="sorted=True"):
+            getattr(bound(), ask)(*arguments)
+
+
+def test_the_end_of_a_table_drops_the_keys_that_are_gone_and_no_others() -> None:
+    table = bound(sorted=True)
+    for key in range(100):
+        table[key] = key
+    commit(table)
+    for key in range(50):
+        table.delete(key)
+    assert table.first() == (50, 50)
+    table.rollback()
+    assert table.first() == (0, 0)
+    for key in range(50):
+        table.delete(key)
+    commit(table)
+    assert table.first() == (50, 50)
+    assert len(table._keys()) == 50
 
 
 def test_keys_that_are_gone_leave_the_order_when_it_passes_them() -> None:

@@ -1,0 +1,42 @@
+"""The site's settings; `script/docs` builds it into build/site."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from holdfast.version import __version__
+
+project = "holdfast"
+author = "the holdfast authors"
+copyright = "the holdfast authors, Apache-2.0"  # noqa: A001 - Sphinx's own name
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+myst_enable_extensions = ["colon_fence", "attrs_block"]
+myst_heading_anchors = 3
+myst_links_external_new_tab = False
+
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+
+html_theme = "furo"
+html_title = f"holdfast {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+
+def _literals(*event: Any) -> None:
+    """Docstrings write `code` with single backticks, as one reads it in an editor; the site wants two."""
+    lines: list[str] = event[-1]
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", "\n".join(lines))
+    lines[:] = re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", text).split("\n")
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", _literals)
