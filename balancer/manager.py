@@ -64,6 +64,7 @@ class Manager:
         self._flow = Flow(settings.flow.high, settings.flow.low)
         self._reports: queue.SimpleQueue[tuple[Track, Report]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._failures: queue.SimpleQueue[Callable[[int, int], BaseException]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
         #: monotonic time at which a stop must be over
@@ -87,6 +88,10 @@ class Manager:
     def retry(self, partition: int | None = None) -> None:
         """Try a failed partition again, or all of them."""
         self._retries.put(partition)
+
+    def fail(self, cause: Callable[[int, int], BaseException]) -> None:
+        """Fail every live partition; `cause` is asked with its number and its next offset."""
+        self._failures.put(cause)
 
     def status(self) -> list[dict[str, Any]]:
         return [track.worker.status() for _, track in sorted(self._assignment.tracks.copy().items())]
@@ -190,6 +195,11 @@ class Manager:
             for partition, track in self._assignment.tracks.items():
                 if chosen in (None, partition):
                     track.worker.retry()
+        while not self._failures.empty():
+            cause = self._failures.get()
+            for partition, track in self._assignment.tracks.items():
+                if track.live:
+                    track.worker.fail(cause(partition, track.next))
         while not self._reports.empty():
             self._note(*self._reports.get())
 

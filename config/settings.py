@@ -63,6 +63,15 @@ class ServiceSettings:
         high=3600.0,
     )
 
+    topology_interval: float = seconds(
+        2.0,
+        "How often it is looked whether the topics are still the ones that the service started with (ids, partition "
+        "counts), on a thread of its own. A partition whose topic was made anew or grown fails, and says how to go on; "
+        "until then the brokers hand out the new topic's records without a word, so this bounds how many are handled.",
+        low=0.5,
+        high=3600.0,
+    )
+
     def __post_init__(self) -> None:
         check_section(self, "service")
 

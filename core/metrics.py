@@ -100,6 +100,13 @@ RECORD_TIME: Final = _gauge(
 )
 FAILURES: Final = _counter("partition_failures", "Times a partition failed, by error class.", "error")
 
+RETENTION_LEFT: Final = _gauge(
+    "input_retention_left_seconds",
+    "Seconds until retention may delete the next record that this partition, or a restore of it, needs: a lower bound "
+    "from its timestamp and retention.ms and, with retention.bytes, from the measured byte rate. +Inf without a limit; "
+    "looked at once a minute.",
+)
+
 # Work
 
 RECORDS: Final = _counter("records_processed", "Input records whose transaction committed.")

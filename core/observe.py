@@ -70,6 +70,8 @@ Event = Literal[
     "outage",
     "outage_over",
     "stuck",
+    "topology_changed",
+    "retention_near",
     "thread_died",
     "uncaught",
     "doctor",

@@ -35,6 +35,7 @@ from holdfast.snapshot.garbage import collect_less_often
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
 from holdfast.topics import reaching, require
+from holdfast.topology import Topology
 from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Report, Tools
@@ -78,6 +79,7 @@ class Service:
         self._stop_asked = False
         self._failure: BaseException | None = None
         self._leaving: Leaving | None = None
+        self._topology: Topology | None = None
 
     @property
     def settings(self) -> Settings:
@@ -139,6 +141,10 @@ class Service:
         self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
         leaving.start(self._thread)
         self._thread.start()
+        self._topology = Topology(
+            self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
+        )
+        self._topology.start()
 
     def stop(self, timeout: float | None = None) -> None:
         """Commit what is processed, take a full if the settings say so, leave the group. Blocks; may be called twice.
@@ -185,6 +191,8 @@ class Service:
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
         }
+        if self._topology is not None:
+            self._topology.tell(status)
         return self._leaving.tell(status, running) if self._leaving is not None else status
 
     def __enter__(self) -> Self:
@@ -208,7 +216,10 @@ class Service:
 
     def _gauges(self) -> Iterator[Sample]:
         turned = self._manager.turned if self._manager is not None else None
-        return gauges.of_status(self.status(), time.time() - time.monotonic() + turned if turned is not None else None)
+        yield from gauges.of_status(
+            self.status(), time.time() - time.monotonic() + turned if turned is not None else None
+        )
+        yield from self._topology.gauges() if self._topology is not None else ()
 
     def _stop_within(self, seconds: float) -> None:
         if self._manager is not None:
@@ -229,6 +240,8 @@ class Service:
             self._wiring.close()
             if self._leaving is not None:
                 self._leaving.close()
+            if self._topology is not None:
+                self._topology.close()
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -88,6 +88,7 @@ def require(
     found = admin.describe(list(dict.fromkeys(wanted)), cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
+        _require_certainty(admin, missing)
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. holdfast creates no topic by accident; "
             f"`holdfast topics create --name {names.service} --input {names.input} --start-at ...` creates ours, and "
@@ -103,6 +104,19 @@ def require(
                 f"producers, and `holdfast state repartition --to {facts[names.input].partitions}` (docs/surgery.md)"
             )
     return facts
+
+
+def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
+    """One broker's word is not enough: it may be behind.
+
+    :raises KafkaTrouble: no other broker confirms it.
+    """
+    for topic in missing:
+        try:
+            admin.require_there(topic)
+        except TopicMissing:
+            return
+    raise KafkaTrouble(f"a broker does not know {', '.join(missing)}, and no second one confirms that")
 
 
 class Topics:

@@ -117,6 +117,8 @@ class PartitionWorker:
             "cause": str(life.cause) if life.cause else None,
             # how far the restore or the replay has come; None in every other phase
             "restore": self._opening.progress.view(),
+            # input offsets that a restore would handle again
+            "gap": live.fulls.cost.work.gap if live else None,
             # seconds that a restore would take now
             "restore_predicted": round(live.fulls.cost.seconds, 3) if live else None,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, RestoreTimeout
+from holdfast.kafka.absent import require_there, tells_of_absence
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, kafka_error, translate
 from holdfast.kafka.patience import OncePerMinute, patiently
@@ -98,6 +99,9 @@ class Admin:
                 doing = "find the ends of the log; its leader is away"
                 place = {"topic": topic, "partition": partition}
                 self._log.warning("kafka_retry", doing=doing, waited=round(waited, 1), cause=str(error), **place)
+            inner = kafka_error(error.__cause__) if error.__cause__ else None
+            if tells_of_absence(inner):
+                self.require_there(topic, partition)
             self._learn_leaders(topic)
 
         try:
@@ -137,6 +141,25 @@ class Admin:
             raise translate(error) from error
         noted = {place.partition: place.metadata or "" for place in found if place.error is None and place.offset >= 0}
         return {p: text.removeprefix(LINEAGE) for p, text in noted.items() if text.startswith(LINEAGE)}
+
+    def positions(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """What the group has committed, where it has; waits for no open transaction. Blocks; raises KafkaTrouble."""
+        try:
+            with self._contact.call("committed", _PEEK + STUCK_AFTER):
+                found = self._peeker().committed([TopicPartition(topic, p) for p in partitions], _PEEK)
+        except KafkaException as error:
+            raise translate(error) from error
+        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
+
+    def require_there(self, topic: str, partition: int = -1) -> None:
+        """:raises TopicMissing: two live brokers, or the only one, say that it is not there. Blocks for seconds."""
+        config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation="read_uncommitted"))
+        require_there(self._nodes, {**config, "logger": quiet_logger("witness")}, topic, partition)
+
+    def _nodes(self) -> dict[int, str]:
+        """Broker number -> address, of those that live."""
+        found = result(self.client.describe_cluster(request_timeout=_GROUP_ATTEMPT))
+        return {node.id: f"{node.host}:{node.port}" for node in found.nodes}
 
     def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
         """Commit offsets for a group without members; why it was refused, or ''.

@@ -11,6 +11,7 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
 from holdfast.errors import HangingTransaction, RestoreTimeout
+from holdfast.kafka.absent import tells_of_absence
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe
@@ -105,6 +106,8 @@ class KafkaReader:
                 reached = message.offset() or 0
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
+            elif tells_of_absence(error):
+                self._admin.require_there(message.topic() or "", message.partition() or 0)
         return reached
 
     def _check_patience(self, topic: str, partition: int, since: float, blocked_at: int, end: int) -> None:

@@ -61,7 +61,11 @@ def _show(found: Found) -> None:
     show.tell(f"instance {told['instance']}, pid {told['pid']}, holdfast {told['version']}")
     if outage := told.get("outage"):
         show.tell(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
+    if finding := told.get("topology"):
+        show.tell(f"the topics are not those that the service started with: {finding}")
     partitions: Sequence[dict[str, Any]] = told["partitions"]
+    if (least := _retention(partitions)) is not None:
+        show.tell(f"retention leaves the next record at least {least:.1f} h")
     if not partitions:
         show.tell("no partition: starting, or other members of the group have them all")
         return
@@ -78,6 +82,11 @@ def _show(found: Found) -> None:
             Text(_progress(each) or _or_dash(each["cause"]), overflow="fold"),
         )
     Console(highlight=False).print(table)
+
+
+def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
+    """The least that any partition has; None without a limit."""
+    return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
 
 
 def _progress(partition: dict[str, Any]) -> str:

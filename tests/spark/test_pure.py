@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
@@ -53,6 +53,7 @@ def test_a_key_type_that_is_text_only_when_packed_is_proven_too(key: Any) -> Non
     assert "keys" in proves(sums, digest.to_bytes(wanted), 3)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**128 - 1), max_size=20))
 def test_limbs_add_up(numbers: list[int]) -> None:
     columns = zip(*map(limbs, numbers), strict=True) if numbers else [[0]] * 4
@@ -127,6 +128,7 @@ def test_chunks_of_others_and_doubles_are_passed_over_a_missing_one_is_told() ->
     assert "offset 0" in report.finding
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1500), st.integers(1, 700))
 def test_packing_loses_nothing_wherever_the_batches_end(count: int, batch: int) -> None:
     where = [(0, bucket, table) for bucket in (0, 1) for table in ("t", "u")]

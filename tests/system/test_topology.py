@@ -1,0 +1,149 @@
+"""Topics that are deleted, made anew or grown, at start and live: typed, by name, nothing skipped (F25, F26)."""
+
+from __future__ import annotations
+
+import time
+
+import prometheus_client
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
+from tests.system.apps.tally import POISON
+from tests.system.conftest import Figure
+from tests.system.local import Local
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+from tests.system.verify import read_all
+
+from holdfast.errors import HandlerFailed, PartitionCountChanged, TopicMismatch, TopicMissing, TopicReplaced
+
+pytestmark = pytest.mark.kafka
+
+OFTEN = {"HOLDFAST_SERVICE__TOPOLOGY_INTERVAL": "0.5"}
+
+
+def delete(stage: Stage, topic: str) -> None:
+    stage.admin.delete_topics([topic])[topic].result(30)
+    await_true(lambda: topic not in stage.topics(), f"{topic} is gone")
+
+
+def outputs(stage: Stage) -> int:
+    return sum(map(len, read_all(stage.servers, stage.output).values()))
+
+
+def test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(500)
+    with Local(stage, **OFTEN) as local:
+        stage.await_all()
+        stage.admin.create_partitions([NewPartitions(stage.names.input, 3)])[stage.names.input].result(30)
+        for partition in (0, 1):
+            cause = local.await_failed(partition, PartitionCountChanged, 120)
+            assert "has 3 partitions, it had 2" in cause
+            assert "holdfast state repartition --to 3" in cause
+        await_true(lambda: local.service.status()["topology"], "the status tells of it")
+        assert not local.service.status()["ready"]
+        # What comes now may belong to another partition: it waits.
+        stage.send(b'{"id":500,"amount":1}', 0)
+        for partition in (0, 1):
+            local.service.retry(partition)
+        await_true(lambda: all(len(local.failures(p)) > 1 for p in (0, 1)), "both fail again")
+    assert outputs(stage) == 500
+    with pytest.raises(TopicMismatch, match="state repartition --to 3"):
+        stage.service().start()
+
+
+def test_an_input_made_anew_while_live_is_another_topic(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(300)
+    with Local(stage, **OFTEN) as local:
+        stage.await_all()
+        delete(stage, stage.names.input)
+        stage.create_by_hand(stage.names.input)
+        stage.feed(2000)  # longer than the old one: no offset is out of range
+        await_true(lambda: {local.phase(p) for p in (0, 1)} == {"failed"}, "both have failed", 120)
+        for partition in (0, 1):
+            local.service.retry(partition)
+            await_true(lambda p=partition: names(local, p)[-1] == "TopicReplaced", "its name", 120)  # type: ignore[misc]
+            assert "repair accept-gap" in local.failures(partition)[-1]["cause"]
+            # By the offset alone, by its absence, or by its id: whatever was seen first.
+            assert set(names(local, partition)) <= {"TopicReplaced", "TopicMissing", "RetentionGap"}
+    # Until it was noticed the brokers may have handed out the new topic's records; each is answered once.
+    assert outputs(stage) == stage.position()
+    with Local(stage) as local:
+        for partition in (0, 1):
+            local.await_failed(partition, TopicReplaced)
+
+
+def names(local: Local, partition: int) -> list[str]:
+    return [str(event["error"]) for event in local.failures(partition)]
+
+
+def test_a_full_topic_that_is_absent_is_named_at_once(two_partitions: Stage, figure: Figure) -> None:
+    stage = two_partitions
+    stage.feed(200)
+    with Local(stage):
+        stage.await_all()
+    delete(stage, stage.names.full)
+    began = time.monotonic()
+    with pytest.raises(TopicMissing, match=stage.names.full):
+        stage.service().start()
+    figure("an absent topic is named after", time.monotonic() - began, "s")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("which", ["increment", "output"])
+def test_a_topic_deleted_while_live_is_named(two_partitions: Stage, which: str) -> None:
+    stage = two_partitions
+    topic = stage.names.increment if which == "increment" else stage.output
+    stage.feed(200)
+    with Local(stage, **OFTEN) as local:
+        stage.await_all()
+        delete(stage, topic)
+        for partition in (0, 1):
+            await_true(lambda p=partition: local.failures(p), f"partition {partition} fails", 120)  # type: ignore[misc]
+            assert topic in local.failures(partition)[-1]["cause"]
+    assert stage.topics().isdisjoint({topic}), "nobody has made it again by accident"
+
+
+def test_group_offsets_that_have_expired_are_written_again(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.feed(200)
+    with Local(stage):
+        stage.await_all()
+    stage.await_empty_group()
+    stage.admin.delete_consumer_groups([stage.names.group])[stage.names.group].result(30)
+    assert stage.group.positions(stage.names.input) == {}
+    with Local(stage) as local:
+        local.await_live(0, 1)
+        stage.await_all()  # without a record: by the mark alone
+    stage.feed(100)
+    with Local(stage):
+        stage.await_all()
+    stage.verify()
+
+
+def test_the_status_tells_how_long_retention_leaves(two_partitions: Stage) -> None:
+    stage = two_partitions
+    stage.poison.touch()
+    stage.send(b'{"id":0,"amount":%d}' % POISON, 0)
+    set_config(stage, stage.names.input, "retention.ms", str(2 * 3_600_000))
+    with Local(stage, **OFTEN) as local:
+        local.await_failed(0, HandlerFailed)
+        await_true(lambda: hours(local, 0) is not None, "the hours of a partition that stands", 120)
+        left = hours(local, 0)
+        assert left is not None
+        assert 0 < left <= 2
+        series = b'holdfast_input_retention_left_seconds{partition="0"'
+        shown = prometheus_client.generate_latest(local.service.metrics.registry)
+        assert series in shown
+
+
+def set_config(stage: Stage, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    stage.admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def hours(local: Local, partition: int) -> float | None:
+    told = local.partitions()[partition]["retention_hours"]
+    return None if told is None else float(told)
