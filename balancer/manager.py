@@ -241,6 +241,7 @@ class Manager:
         while self._clock() < deadline and not all(worker.closed.is_set() or worker.stuck for worker in workers):
             self._consumer.consume(1, self._settings.flow.poll_timeout)
             self._attend()
+            self.turned = self._clock()
             self._collect()
             if self._stale:
                 self._refresh_membership()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.config.client_keys import ALLOWED
 from holdfast.config.errors import Problem, SettingsError
+from holdfast.config.ops import TOKEN_LENGTH
 from holdfast.config.units import format_duration as shown
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def check_agreement(settings: Settings) -> None:
     """Raises SettingsError with every contradiction found."""
-    problems = [*_times(settings), *_group(settings), *_sizes(settings), *_security(settings)]
+    problems = [*_times(settings), *_group(settings), *_sizes(settings), *_security(settings), *_ops(settings)]
     if problems:
         raise SettingsError(problems)
 
@@ -161,3 +162,11 @@ def _security(settings: Settings) -> Iterator[Problem]:
 
 def _must(key: str, value: float, bound: str, why: str) -> Problem:
     return Problem(key=key, value=shown(value), cause=f"must be {bound}: {why}")
+
+
+def _ops(settings: Settings) -> Iterator[Problem]:
+    token = settings.ops.token.reveal()
+    if token and len(token) < TOKEN_LENGTH:
+        yield Problem(key="ops.token", cause=f"is shorter than {TOKEN_LENGTH} characters: it could be guessed")
+    if settings.ops.state == "on" and not token:
+        yield Problem(key="ops.state", cause="on needs ops.token: state is not for everybody on the machine")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from holdfast.config.connection import GroupSettings, KafkaSettings, SecuritySettings
+from holdfast.config.ops import OpsSettings
 from holdfast.config.options import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
 from holdfast.config.preflight import DoctorSettings
 from holdfast.config.processing import (
@@ -111,6 +112,7 @@ class Settings:
     failure: FailureSettings = field(default_factory=FailureSettings)
     log: LogSettings = field(default_factory=LogSettings)
     doctor: DoctorSettings = field(default_factory=DoctorSettings)
+    ops: OpsSettings = field(default_factory=OpsSettings)
 
     def __post_init__(self) -> None:
         from holdfast.config.agreement import check_agreement  # it needs this module's types

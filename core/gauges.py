@@ -13,6 +13,9 @@ def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sampl
     """`heartbeat` is the last turn of the manager's loop in seconds since 1970; None while it has made none."""
     yield Sample(metrics.READY, (), float(status["ready"]))
     yield Sample(metrics.PARTITIONS, (), len(status["partitions"]))
+    outage = status.get("outage")
+    yield Sample(metrics.OUTAGE, (), outage["seconds"] if outage else 0.0)
+    yield Sample(metrics.STUCK, (), len(status.get("stuck", ())))
     if heartbeat is not None:
         yield Sample(metrics.LOOP_TIME, (), heartbeat)
     for partition in status["partitions"]:
@@ -21,7 +24,11 @@ def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sampl
 
 def _of_partition(partition: dict[str, Any]) -> Iterator[Sample]:
     label = str(partition["partition"])
+    yield Sample(metrics.PHASE, (label, partition["phase"]), 1)
     yield Sample(metrics.MAILBOX, (label,), partition["mailbox"])
+    for metric, field in ((metrics.LAG, "lag"), (metrics.HIDDEN, "hidden")):
+        if partition[field] is not None:
+            yield Sample(metric, (label,), partition[field])
     restore = partition["restore"]
     if restore is not None:
         whole = restore["end"] - restore["begin"]

@@ -62,6 +62,7 @@ class Leaving:
 
     def tell(self, status: dict[str, Any], running: bool) -> dict[str, Any]:
         """A status, and in it how long Kafka has not answered, all in all and each partition; None while it does."""
+        status["stuck"] = self.watch.stuck() if running else []
         status["outage"] = self.contact.view() if running else None
         for partition in status["partitions"]:
             partition["unanswered"] = self.contact.of(partition["partition"])

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from holdfast.metrics import BUILD, DECLARED, PHASE, Counter, Gauge, Histogram, Metric
+from holdfast.metrics import BUILD, DECLARED, Counter, Gauge, Histogram, Metric
 from holdfast.version import __version__
 
 
@@ -65,10 +65,6 @@ class PartitionMetrics(Meters):
     def __init__(self, owner: ServiceMetrics, partition: int) -> None:
         super().__init__(owner, str(partition))
         self._partition = partition
-
-    def phase(self, old: str, new: str) -> None:
-        self.set(PHASE, 0, old)
-        self.set(PHASE, 1, new)
 
     def forget(self) -> None:
         """The partition has gone, and its gauges with it."""

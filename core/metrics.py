@@ -85,16 +85,29 @@ PARTITIONS: Final = _gauge(
 LOOP_TIME: Final = _gauge(
     "loop_heartbeat_timestamp_seconds", "Last turn of the manager's loop, since 1970.", of_partition=False
 )
+OUTAGE: Final = _gauge(
+    "outage_seconds", "For how long Kafka has not answered the service as a whole; 0 while it does.", of_partition=False
+)
+STUCK: Final = _gauge(
+    "stuck_calls", "Calls under way for longer than they may take; the log has each one's stack.", of_partition=False
+)
 REBALANCES: Final = _counter(
     "rebalances", "Rebalance callbacks by kind: assigned, revoked, lost.", "kind", of_partition=False
 )
 
 # Where a partition is
 
-PHASE: Final = _gauge(
-    "partition_phase", "1 for the phase that the partition is in, 0 for those that it has been in.", "phase"
-)
+PHASE: Final = _gauge("partition_phase", "1 for the phase that the partition is in; no series for the others.", "phase")
 POSITION: Final = _gauge("position_offset", "Next input offset to read, as committed.")
+LAG: Final = _gauge(
+    "consumer_lag_records",
+    "Offsets between the committed position and the input's last stable offset: what could be read now. Markers of "
+    "transactions count too, so a few may stay. Absent until the brokers have told.",
+)
+HIDDEN: Final = _gauge(
+    "input_hidden_records",
+    "High watermark minus last stable offset of the input: what somebody's open transaction hides from every reader.",
+)
 RECORD_TIME: Final = _gauge(
     "last_record_timestamp_seconds", "Timestamp of the newest input record that has committed, since 1970."
 )

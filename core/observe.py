@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, get_args
 
 import structlog
 
+from holdfast.recent import Recent
+
 #: What an operator reads of a takeover, in the order of a partition's life, then what can go wrong.
 Event = Literal[
     "starting",
@@ -72,6 +74,8 @@ Event = Literal[
     "stuck",
     "topology_changed",
     "retention_near",
+    "ops_open",
+    "ops_closed",
     "thread_died",
     "uncaught",
     "doctor",
@@ -82,23 +86,33 @@ EVENTS: Final[tuple[str, ...]] = get_args(Event)
 class Log:
     """A structlog logger that takes declared events only."""
 
-    __slots__ = ("_logger",)
+    __slots__ = ("_bound", "_logger", "_recent")
 
-    def __init__(self, logger: Any = None, **bound: object) -> None:
+    def __init__(self, logger: Any = None, *, recent: Recent | None = None, **bound: object) -> None:
         logger = structlog.get_logger("holdfast") if logger is None else logger
         self._logger = logger.bind(**bound) if bound else logger
+        self._recent, self._bound = recent, bound
 
     def bind(self, **fields: object) -> Log:
-        return Log(self._logger, **fields)
+        log = Log(self._logger, recent=self._recent, **fields)
+        log._bound = {**self._bound, **fields}
+        return log
+
+    def _note(self, level: str, event: Event, fields: dict[str, object]) -> None:
+        if self._recent is not None:
+            self._recent.note(level, event, {**self._bound, **fields})
 
     def debug(self, event: Event, **fields: object) -> None:
         self._logger.debug(event, **fields)
 
     def info(self, event: Event, **fields: object) -> None:
+        self._note("info", event, fields)
         self._logger.info(event, **fields)
 
     def warning(self, event: Event, **fields: object) -> None:
+        self._note("warning", event, fields)
         self._logger.warning(event, **fields)
 
     def error(self, event: Event, **fields: object) -> None:
+        self._note("error", event, fields)
         self._logger.error(event, **fields)

@@ -28,12 +28,15 @@ from holdfast.leaving import Leaving
 from holdfast.meters import Sample, ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
+from holdfast.overview import Overview
 from holdfast.ports import Cancelled, NoControl
+from holdfast.recent import Recent
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.garbage import collect_less_often
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
+from holdfast.table import Table
 from holdfast.topics import reaching, require
 from holdfast.topology import Topology
 from holdfast.version import __version__
@@ -72,6 +75,12 @@ class Service:
         self.name, self.input, self.handler = name, input, handler
         self._namespace = namespace
         self.settings = Settings() if settings is None else settings
+        #: its newest log events
+        self.events = Recent()
+        #: where its ops server is reached; set before `start`, other instances' callers are told
+        self.url = ""
+        #: its group, the ends of its input, its states; None before `start`
+        self.overview: Overview | None = None
         self._manager: Manager | None = None
         self._wiring: _Wiring | None = None
         self._thread: threading.Thread | None = None
@@ -112,7 +121,7 @@ class Service:
                 self._manager.stop(self._settings.service.stop_timeout)
             self.wait()
         except Cancelled:
-            Log(service=self.names.group).info("stopped", cause="a signal, while it was starting")
+            self._new_log().info("stopped", cause="a signal, while it was starting")
         finally:
             self.stop()
             for number, handler in previous.items():
@@ -126,15 +135,16 @@ class Service:
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
-        log = Log(service=self.names.group, instance=self._settings.service.identity)
+        log = self._new_log()
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
         contact = leaving.contact
         admin = Admin(self._settings, self.names.group, contact)
         with reaching(self._settings):
             facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked)
-        wiring = self._wiring = _Wiring(self, admin, facts, log, contact)
-        consumer = KafkaGroupConsumer(self._settings, self.names, log, contact)
+        self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
+        wiring = self._wiring = _Wiring(self, admin, facts, log, contact, self.overview)
+        consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic
         )
@@ -182,12 +192,17 @@ class Service:
     def status(self) -> dict[str, Any]:
         """What `holdfast status` shows: the names, and phase, position and cause of each partition held here."""
         partitions = self._manager.status() if self._manager is not None else []
+        if self.overview is not None:
+            partitions = self.overview.with_ends(partitions)
         running = self._thread is not None and not self._ended.is_set()
         status = {
             "service": self.names.group,
             "input": self.input,
             "instance": self._settings.service.identity,
+            "url": self.url,
             "running": running,
+            # seconds since the manager's last turn; None before the first one
+            "turned": round(time.monotonic() - turned, 3) if (turned := self._turned()) is not None else None,
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
         }
@@ -211,11 +226,26 @@ class Service:
         """The class of the handlers, whatever makes them."""
         return self.handler if isinstance(self.handler, type) else type(self.handler())
 
+    @property
+    def tables(self) -> dict[str, Table[Any, Any]]:
+        """As the handler declares them."""
+        return declared(self.handler_class)[0]
+
     def _outputs(self) -> list[str]:
         return [output.topic for output in declared(self.handler_class)[1].values()]
 
+    def _new_log(self) -> Log:
+        return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)
+
+    def _client_id(self) -> str:
+        """The member's name in the group: where its ops server is, for those who look for a key."""
+        return f"{self.name}@{self.url}" if self.url and not self._settings.kafka.client_id else ""
+
+    def _turned(self) -> float | None:
+        return self._manager.turned if self._manager is not None else None
+
     def _gauges(self) -> Iterator[Sample]:
-        turned = self._manager.turned if self._manager is not None else None
+        turned = self._turned()
         yield from gauges.of_status(
             self.status(), time.time() - time.monotonic() + turned if turned is not None else None
         )
@@ -227,7 +257,7 @@ class Service:
 
     def _run_manager(self) -> None:
         assert self._manager is not None
-        log = Log(service=self.names.group, instance=self._settings.service.identity)
+        log = self._new_log()
         try:
             self._manager.run()
             self._failure = self._manager.failure
@@ -254,9 +284,16 @@ class _Wiring:
     """Hands the manager a worker for each partition."""
 
     def __init__(
-        self, service: Service, admin: Admin, facts: dict[str, TopicFacts], log: Log, contact: Contact
+        self,
+        service: Service,
+        admin: Admin,
+        facts: dict[str, TopicFacts],
+        log: Log,
+        contact: Contact,
+        overview: Overview,
     ) -> None:
         self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
+        self._overview = overview
         self._schemas = schemas(service.handler_class)
         self._feed = control_feed(service.settings, service.names, admin, log)
         self.manager: Manager
@@ -267,7 +304,7 @@ class _Wiring:
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
         self._contact.joins(partition)
-        return PartitionWorker(self._tools(partition, partial(self._told, report)))
+        return self._overview.note(PartitionWorker(self._tools(partition, partial(self._told, report))))
 
     def _told(self, report: Callable[[Report], None], told: Report) -> None:
         if told.kind == "closed":

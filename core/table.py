@@ -266,6 +266,11 @@ class Table(Generic[K, V]):
         """The restore is complete."""
         self.order, self._tombed = list(self.stored), set()
 
+    def decode(self, data: bytes) -> V:
+        """A stored value, as the handler sees it; raises what its serde raises. Any thread, if the serde allows it."""
+        value: V = self._serde.decode(data)
+        return value
+
     def unreadable(self) -> set[int]:
         """Versions of stored values that this code has no way to read."""
         return self._serde.unreadable(self.stored.values()) if isinstance(self._serde, versions.Versioned) else set()

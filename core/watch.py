@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from holdfast.errors import StuckCall
 from holdfast.observe import Log
@@ -91,6 +91,11 @@ class Watch:
 
     def close(self) -> None:
         self._ending.set()
+
+    def stuck(self) -> list[dict[str, Any]]:
+        """For `status()`: the calls that are overdue and still under way; any thread."""
+        found = [call for call in list(self._calls.values()) if call.told]
+        return [{"doing": call.what, "partition": call.partition, "seconds": round(call.age, 1)} for call in found]
 
     def look(self) -> None:
         """Everything under way is so much older; what is overdue now is told."""

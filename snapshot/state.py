@@ -29,6 +29,8 @@ class State:
     def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: Mapping[str, Table[Any, Any]] = {table.name: table for table in tables}
         self.digest = 0
+        #: odd while a commit changes what is stored: for readers on other threads
+        self.version = 0
         #: keys in the newest delta
         self.delta_keys = 0
         self._track = track_delta

@@ -64,6 +64,11 @@ class Fulls:
         self._awaited = False
 
     @property
+    def unsaved(self) -> int:
+        """Bytes of increments since the newest full began."""
+        return self._policy.bytes
+
+    @property
     def active(self) -> bool:
         """Something is under way that a commit boundary would move on."""
         return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)

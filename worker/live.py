@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.record import Message
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored
+from holdfast.snapshot.state import State
 from holdfast.worker.committer import Committer
 from holdfast.worker.engine import Engine
 from holdfast.worker.lifecycle import Event
@@ -54,6 +55,15 @@ class Live:
     @property
     def committer(self) -> Committer:
         return self._transacting.committer
+
+    @property
+    def state(self) -> State:
+        return self._engine.state
+
+    @property
+    def records(self) -> int:
+        """Input records that have committed since it went live."""
+        return self._transacting.records
 
     @property
     def position(self) -> int:

@@ -27,6 +27,7 @@ from holdfast.worker.refusals import ProducerDropped
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed, tell_restored
 from holdfast.worker.tools import Report, Tools
+from holdfast.worker.view import Committed, shown
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
@@ -45,6 +46,8 @@ class PartitionWorker:
         self._signals = Signals()
         self._opening = Opening(tools, self._signals)
         self._life = Lifecycle()
+        self._since = tools.wall()
+        self._timings: dict[str, float] = {}
         self._producer: Transactions | None = None
         self._opened: Opened | None = None
         self._live: Live | None = None
@@ -121,7 +124,18 @@ class PartitionWorker:
             "gap": live.fulls.cost.work.gap if live else None,
             # seconds that a restore would take now
             "restore_predicted": round(live.fulls.cost.seconds, 3) if live else None,
+            # since when it is in this phase, and how long its last fence, restore and replay took
+            "since": self._since,
+            "timings": self._timings.copy(),
+            "live": shown(live) if live else None,
+            # its thread is inside the handler and was given up
+            "stuck": stuck is not None,
         }
+
+    def committed(self) -> Committed | None:
+        """Its state for queries, while it is live; any thread."""
+        live = self._live
+        return Committed(live) if live is not None and self._life.phase is Phase.LIVE else None
 
     # The partition's thread
 
@@ -160,8 +174,8 @@ class PartitionWorker:
             self._go(Event.FAILED, error)
 
     def _go(self, event: Event, cause: BaseException | None = None) -> None:
-        before, self._life = self._life, self._life.after(event, cause)
-        self._tools.metrics.phase(before.phase.value, self._life.phase.value)
+        self._life = self._life.after(event, cause)
+        self._since = self._tools.wall()
 
     def _fence(self) -> None:
         began = self._tools.clock()
@@ -171,7 +185,7 @@ class PartitionWorker:
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
         self._producer = self._opening.fence()
         seconds = self._tools.clock() - began
-        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, "fence")
+        self._took("fence", seconds)
         self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
         self._go(Event.FENCED)
 
@@ -189,6 +203,7 @@ class PartitionWorker:
         self._opening = Opening(self._tools, self._signals)
         self._opened = self._opening.restore()
         tell_restored(self._tools, self._opened.restored)
+        self._took("restore", self._opened.restored.seconds)
         self._go(Event.RESTORED)
 
     def _replay(self) -> None:
@@ -197,7 +212,7 @@ class PartitionWorker:
             began = self._tools.clock()
             count = self._opening.replay(self._opened)
             seconds = self._tools.clock() - began
-            self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, "replay")
+            self._took("replay", seconds)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             mark, restored = self._opened.restored.mark, self._opened.restored
             self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
@@ -250,6 +265,10 @@ class PartitionWorker:
         self._go(event)
 
     # Small helpers
+
+    def _took(self, step: str, seconds: float) -> None:
+        self._timings[step] = round(seconds, 3)
+        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, step)
 
     def _committer(self, mark: Mark) -> Committer:
         assert self._producer is not None

@@ -15,7 +15,6 @@ from holdfast.worker.tools import Report, Tools
 
 
 def tell_restored(tools: Tools, restored: Restored) -> None:
-    tools.metrics.observe(metrics.TAKEOVER_SECONDS, restored.seconds, "restore")
     tools.log.info(
         "restored",
         full=restored.full.offset if restored.full else None,

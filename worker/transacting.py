@@ -52,6 +52,8 @@ class Transacting:
         self._flight: Flight | None = None
         #: outputs of the transaction that is ahead of it, too
         self._outgoing = Outgoing(tools)
+        #: input records that have committed here
+        self.records = 0
         #: seconds in the handler for the open transaction, and the record that it handled last
         self._handling = 0.0
         self._newest: Message | None = None
@@ -202,8 +204,12 @@ class Transacting:
 
     def _committed(self, flight: Flight) -> None:
         """The mark is the truth now: let memory follow, then whatever had to wait for it."""
+        state = self._engine.state
+        state.version += 1
         mark = self.committer.committed()
-        self._engine.state.commit(flight.closing.frozen, delta=mark.delta)
+        state.commit(flight.closing.frozen, delta=mark.delta)
+        state.version += 1
+        self.records += flight.records
         self._flight, self._aborts = None, 0
         self.work.committed()
         tell_committed(self._tools, flight, mark, self.committer)

@@ -69,7 +69,7 @@ class Admin:
         self._consumer: Consumer | None = None
         self._peeking: Consumer | None = None
         self._log = Log(service=group)
-        self.client = self._new_client("admin")
+        self.client = self.new_client("admin")
         self._group_asker: AdminClient | None = None
 
     def describe(
@@ -178,7 +178,8 @@ class Admin:
                 return "; ".join(dict.fromkeys(map(describe, refused)))
             time.sleep(_PAUSE)
 
-    def _new_client(self, name: str) -> AdminClient:
+    def new_client(self, name: str) -> AdminClient:
+        """One of its own; keep it referenced while it is asked."""
         config: dict[str, Any] = dict(client.admin(self._settings))
         config["logger"] = quiet_logger(name)
         return AdminClient(config)
@@ -206,7 +207,7 @@ class Admin:
         of time inside librdkafka 2.16 ends the whole process when the broker answers after all (issue 4605).
         """
         with self._making:
-            asker = self._group_asker = self._group_asker or self._new_client("groups")
+            asker = self._group_asker = self._group_asker or self.new_client("groups")
         try:
             futures = asker.describe_consumer_groups([self._group], request_timeout=_NO_TIMEOUT)
             group = result(futures[self._group], seconds=_GROUP_ATTEMPT)
@@ -240,6 +241,10 @@ class Admin:
                 raise translate(error) from error
 
         return answer
+
+    def look_again(self, topic: str) -> None:
+        """Have the client look who leads the topic's partitions; does not wait."""
+        self._learn_later(topic)
 
     def _learn_later(self, *topics: str) -> None:
         """The next full may go better; nothing here may wait."""

@@ -30,7 +30,9 @@ _FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, Kafk
 class KafkaGroupConsumer:
     """`ports.GroupConsumer` on librdkafka; `assign` and `unassign` are incremental under both group protocols."""
 
-    def __init__(self, settings: Settings, names: Names, log: Log, contact: NoContact | None = None) -> None:
+    def __init__(
+        self, settings: Settings, names: Names, log: Log, contact: NoContact | None = None, client_id: str = ""
+    ) -> None:
         self._topic, self._log = names.input, log
         self._contact = contact or NoContact()
         # A poll runs the rebalance callbacks, and with them the drains.
@@ -39,6 +41,8 @@ class KafkaGroupConsumer:
         config["logger"] = client_logger("holdfast.consumer", self._logged)
         config["error_cb"] = self._error
         config["stats_cb"] = self._statistics
+        if client_id:
+            config["client.id"] = client_id
         self._consumer = Consumer(config)
 
     def subscribe(self, listener: Listener) -> None:

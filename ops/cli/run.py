@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StartError
 from holdfast.exits import Exit, exit_of
 from holdfast.observe import Log
 from holdfast.ops.cli import early, show
 from holdfast.ops.cli.bars import Bars
 from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
 from holdfast.ops.control import Control
+from holdfast.ops.http.server import OpsServer
 from holdfast.ops.logs import configure_logging, wants_json
 from holdfast.service import Service
 
@@ -62,15 +63,17 @@ def _serve(target: str, settings: Settings) -> Exit:
     try:
         service = find_service(target)
         service.settings = settings
-        control = Control(service)
+        control, ops = Control(service), OpsServer(service)
         try:
             _open(control)
+            _open_ops(ops)
             early.obey()
             with _looked_at(service, settings), _bars(service, settings):
                 service.run()
         finally:
             early.ignore()
             control.close()
+            ops.close()
     except HoldfastError as error:
         return _ended(error, settings, exit_of(error))
     except Exception as error:  # noqa: BLE001 - a bug, in the handler's module or in ours: logged with its traceback
@@ -107,6 +110,15 @@ def _open(control: Control) -> None:
         Log().info("control_open", path=str(control.path))
     except OSError as error:
         Log().warning("control_closed", cause=f"holdfast status and retry cannot reach this process: {error}")
+
+
+def _open_ops(ops: OpsServer) -> None:
+    """Nor because its port is taken: it is told, and metrics that are missing are an alert."""
+    try:
+        if url := ops.open():
+            Log().info("ops_open", url=url)
+    except StartError as error:
+        Log().error("ops_closed", cause=str(error))
 
 
 def _ended(error: HoldfastError, settings: Settings, code: Exit) -> Exit:

@@ -30,6 +30,7 @@ LAYERS = {
     "holdfast.metrics": 0,
     "holdfast.meters": 0,
     "holdfast.gauges": 0,
+    "holdfast.recent": 0,
     "holdfast.ports": 0,
     "holdfast.beside": 0,
     "holdfast.watch": 0,

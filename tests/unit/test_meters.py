@@ -17,7 +17,19 @@ from holdfast.ops.metrics_page import document
 from holdfast.testing import Driver
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
-UNITS = ("_seconds", "_bytes", "_records", "_offset", "_ratio", "_keys", "_info", "_phase", "_assigned", "_ready")
+UNITS = (
+    "_seconds",
+    "_bytes",
+    "_records",
+    "_offset",
+    "_ratio",
+    "_keys",
+    "_info",
+    "_phase",
+    "_assigned",
+    "_ready",
+    "_calls",
+)
 
 
 def series(meters: ServiceMetrics) -> dict[tuple[str, str], float]:
@@ -59,17 +71,17 @@ def test_two_services_do_not_mix_and_a_host_may_register_them() -> None:
 def test_a_gauge_leaves_with_its_partition_and_a_counter_stays() -> None:
     meters = ServiceMetrics("clearing")
     first = meters.partition(3)
-    first.phase("assigned", "live")
+    first.set(metrics.KEYS, 12)
     first.inc(metrics.RECORDS, 7)
-    phase = "holdfast_partition_phase", "partition=3,phase=live,service=clearing"
-    assert series(meters)[phase] == 1
+    keys = "holdfast_state_keys", "partition=3,service=clearing"
+    assert series(meters)[keys] == 12
     second = meters.partition(3)  # the group gave it back before the old thread had ended
-    second.phase("assigned", "fencing")
+    second.set(metrics.KEYS, 3)
     first.forget()
-    assert series(meters)["holdfast_partition_phase", "partition=3,phase=fencing,service=clearing"] == 1
+    assert series(meters)[keys] == 3
     second.forget()
     found = series(meters)
-    assert not [name for name, _ in found if name == "holdfast_partition_phase"]
+    assert keys not in found
     assert found["holdfast_records_processed_total", "partition=3,service=clearing"] == 7
 
 
@@ -105,16 +117,28 @@ def test_what_a_partition_did_is_counted_once_per_commit() -> None:
 def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
     restore = {"step": "full", "begin": 10, "end": 30, "position": 15}
     partitions = [
-        {"partition": 0, "mailbox": 12, "restore": None},
-        {"partition": 1, "mailbox": 0, "restore": restore},
-        {"partition": 2, "mailbox": 0, "restore": {**restore, "begin": 30, "step": "mark"}},
+        {"partition": 0, "phase": "live", "mailbox": 12, "restore": None, "lag": 7, "hidden": 2},
+        {"partition": 1, "phase": "restoring", "mailbox": 0, "restore": restore, "lag": None, "hidden": None},
+        {
+            "partition": 2,
+            "phase": "restoring",
+            "mailbox": 0,
+            "restore": {**restore, "begin": 30, "step": "mark"},
+            "lag": 0,
+            "hidden": 0,
+        },
     ]
     meters = ServiceMetrics("clearing")
-    meters.ask(lambda: gauges.of_status({"ready": False, "partitions": partitions}, 123.5))
+    meters.ask(lambda: gauges.of_status({"ready": False, "partitions": partitions, "outage": {"seconds": 12.5}}, 123.5))
     found = series(meters)
     assert found["holdfast_ready", "service=clearing"] == 0
     assert found["holdfast_partitions_assigned", "service=clearing"] == 3
     assert found["holdfast_loop_heartbeat_timestamp_seconds", "service=clearing"] == 123.5
+    assert found["holdfast_partition_phase", "partition=0,phase=live,service=clearing"] == 1
+    lag = [(labels, value) for (name, labels), value in found.items() if name == "holdfast_consumer_lag_records"]
+    assert lag == [("partition=0,service=clearing", 7), ("partition=2,service=clearing", 0)]
+    assert found["holdfast_input_hidden_records", "partition=0,service=clearing"] == 2
+    assert found["holdfast_outage_seconds", "service=clearing"] == 12.5
     assert found["holdfast_mailbox_records", "partition=0,service=clearing"] == 12
     assert found["holdfast_restore_done_ratio", "partition=1,service=clearing,step=full"] == 0.25
     assert found["holdfast_restore_done_ratio", "partition=2,service=clearing,step=mark"] == 1.0

@@ -1,0 +1,47 @@
+"""Settings of the HTTP server that answers for a service: health, metrics, status, console, state queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.config.options import check_section, choice, secret, text
+from holdfast.config.secret import Secret
+
+#: a token that can be guessed is none
+TOKEN_LENGTH: Final = 16
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsSettings:
+    """The HTTP server of `holdfast run` (or of `holdfast.ops.http.OpsServer`): see docs/ops.md."""
+
+    listen: str = text(
+        "auto",
+        "Where the server listens. auto: 127.0.0.1, the first free port from 8470 on, so that several instances fit on "
+        "one machine; off: there is none; otherwise exactly this address, port 0 for any free one.",
+        pattern=r"auto|off|(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}",
+        form="auto, off or host:port",
+    )
+    token: Secret = secret(  # noqa: RUF009
+        "Who reads more than health and metrics must send it: `Authorization: Bearer ...`. At least 16 characters; give"
+        " it in the secrets directory. Needed for state queries, and for anything but health and metrics on an address "
+        "that other machines reach."
+    )
+    state: str = choice("off", "Whether committed state can be queried: needs a token.", "off", "on")
+    advertised: str = text(
+        "",
+        "The URL under which other machines reach this server (or the mounted ASGI application), such as "
+        "https://web1:8443/ops: instances tell each other's callers. Empty: made from the listening address.",
+        pattern=r"|https?://[^\s?#]+",
+        form="an http or https URL",
+    )
+
+    def __post_init__(self) -> None:
+        check_section(self, "ops")
+
+    @property
+    def local_only(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.listen in ("auto", "off") or self.listen.rpartition(":")[0] in LOOPBACK

@@ -1,0 +1,45 @@
+"""What a running service can be asked about itself and its group, beside what its manager knows. Any thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.ends import Ends
+from holdfast.kafka.members import Members
+from holdfast.names import Names
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.view import Committed
+
+
+class Overview:
+    """Made at each start of a service."""
+
+    def __init__(self, admin: Admin, names: Names, partitions: int) -> None:
+        #: of the input
+        self.partitions = partitions
+        self.members = Members(admin.new_client, names.group, names.input)
+        self._ends = Ends(admin, names.input)
+        self._workers: dict[int, PartitionWorker] = {}
+
+    def note(self, worker: PartitionWorker) -> PartitionWorker:
+        """The newest worker of its partition."""
+        self._workers[worker.partition] = worker
+        return worker
+
+    def committed(self) -> dict[int, Committed]:
+        """The states that can be queried here: of live partitions."""
+        found = {partition: worker.committed() for partition, worker in sorted(self._workers.copy().items())}
+        return {partition: each for partition, each in found.items() if each is not None}
+
+    def with_ends(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The manager's partitions, each with what is left to read: None while that is not known."""
+        ends = self._ends.look(each["partition"] for each in partitions)
+        return [{**each, **_left(each["position"], ends.get(each["partition"]))} for each in partitions]
+
+
+def _left(position: int | None, end: Any) -> dict[str, Any]:
+    if end is None:
+        return {"end": None, "lag": None, "hidden": None}
+    lag = None if position is None else max(0, end.stable - position)
+    return {"end": max(end.stable, position or 0), "lag": lag, "hidden": end.high - end.stable}

@@ -1,0 +1,64 @@
+"""A request and its answer, apart from any server: both doors, the thread's and ASGI's, carry these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+#: no sniffing, no framing, no outside requests; the page is plain files of ours
+SAFE: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`path` is below the place where the application is mounted, percent-encoded; header names are lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    #: under which path it is mounted, without a slash at the end
+    root: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`headers` beside the type, the length and `SAFE`."""
+
+    status: int
+    body: bytes
+    type: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def all_headers(self) -> list[tuple[str, str]]:
+        own = {"Content-Type": self.type, "Content-Length": str(len(self.body)), **SAFE, **self.headers}
+        return list(own.items())
+
+
+class Refused(Exception):
+    """The request ends with this answer."""
+
+    def __init__(self, status: int, why: str, headers: dict[str, str] | None = None, **more: Any) -> None:
+        super().__init__(why)
+        self.answer = as_json({"error": why, **more}, status, headers)
+
+
+def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+    """Typed values as JSON: what msgspec knows, anything else as text."""
+    return Answer(status, msgspec.json.encode(value, enc_hook=str) + b"\n", headers=headers or {})
+
+
+def reason(status: int) -> str:
+    """The phrase for the status line."""
+    return HTTPStatus(status).phrase

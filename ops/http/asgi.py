@@ -1,0 +1,74 @@
+"""The door for embedding: a plain ASGI application, to be mounted in FastAPI, Starlette, Django or served alone.
+
+It needs no package beside holdfast. Each request is answered on a thread, so it never holds up the host's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from holdfast.ops.http.answers import Answer, Refused, Request
+from holdfast.ops.http.routes import Routes
+from holdfast.service import Service
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+_PATH_BYTES = 4096
+
+
+class OpsApplication:
+    """`app.mount("/ops", OpsApplication(service))`: the same routes as `OpsServer`.
+
+    Others may reach the host application, so all but health and metrics wants `ops.token`.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._routes = Routes(service, exposed=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            request = _request(scope)
+            if len(request.path) > _PATH_BYTES:
+                answer = Refused(414, f"a path of more than {_PATH_BYTES} bytes").answer
+            else:
+                answer = await asyncio.to_thread(self._answer, request)
+            await _send(answer, request.method, send)
+        else:
+            raise RuntimeError(f"{scope['type']} is not served here")
+
+    def _answer(self, request: Request) -> Answer:
+        if request.path == "/console/data":
+            self._routes.sample()
+        return self._routes.answer(request)
+
+
+def _request(scope: Scope) -> Request:
+    root = scope.get("root_path", "").rstrip("/")
+    raw = scope.get("raw_path")
+    whole = raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
+    # Some servers give the whole path, some what is below the mount.
+    path = whole.removeprefix(quote(root)) if root else whole
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=20))
+    return Request(scope["method"], path, query, headers, root)
+
+
+async def _send(answer: Answer, method: str, send: Send) -> None:
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.all_headers()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,54 @@
+"""Who may ask what: the bearer token, the Host header, the methods."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.config.ops import OpsSettings
+from holdfast.ops.http.answers import Refused, Request
+
+#: what monitoring asks, and the page itself, which holds no data
+OPEN: Final = frozenset({"/live", "/ready", "/startup", "/metrics"})
+PAGE: Final = frozenset({"", "/", "/console.css", "/console.js", "/views.js", "/draw.js", "/icon.svg"})
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
+_HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Guard:
+    """Refuses by raising. `exposed`: others than this machine may reach the door."""
+
+    def __init__(self, settings: OpsSettings, *, exposed: bool) -> None:
+        self._token, self._exposed = settings.token.reveal().encode(), exposed
+        advertised = urlsplit(settings.advertised).hostname
+        self._hosts = _HERE | ({advertised} if advertised else set())
+
+    def check(self, request: Request) -> None:
+        """:raises Refused: wrong method, a foreign Host, or no token where one is needed."""
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(405, f"{request.method}: only GET and HEAD", {"Allow": "GET, HEAD"})
+        self._check_host(request)
+        if request.path not in OPEN | PAGE:
+            self.check_token(request, needed=self._exposed)
+
+    def check_token(self, request: Request, *, needed: bool) -> None:
+        """:raises Refused: the token is wrong or missing; or `needed`, and none is set."""
+        if not self._token:
+            if needed:
+                raise Refused(403, "this is not shown without a token: set ops.token (docs/ops.md)")
+            return
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Refused(401, "send the token: Authorization: Bearer ...", _CHALLENGE)
+        # In a time that does not tell how much of it was right.
+        if not hmac.compare_digest(given.strip().encode(), self._token):
+            raise Refused(401, "the token is wrong", _CHALLENGE)
+
+    def _check_host(self, request: Request) -> None:
+        """On loopback a page of another site could ask under a name of its own (DNS rebinding): refused."""
+        if self._exposed or self._token:
+            return
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        if host is not None and host not in self._hosts:
+            raise Refused(421, f"this server is not {host}")

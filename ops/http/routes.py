@@ -1,0 +1,130 @@
+"""The routes: one implementation for both doors. Any thread; only `/state` may wait, for the group's answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client.exposition import choose_encoder
+
+import holdfast
+from holdfast.ops.http import health
+from holdfast.ops.http.answers import Answer, Refused, Request, as_json
+from holdfast.ops.http.guard import Guard
+from holdfast.ops.http.history import History
+from holdfast.ops.http.state import Queries
+from holdfast.service import Service
+
+_FILES: Final = Path(__file__).parent / "console"
+_PAGE: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/console.css": ("console.css", "text/css; charset=utf-8"),
+    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    "/views.js": ("views.js", "text/javascript; charset=utf-8"),
+    "/draw.js": ("draw.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+class Routes:
+    """Answers for one service. `exposed`: others than this machine may reach the door."""
+
+    def __init__(self, service: Service, *, exposed: bool) -> None:
+        self._service = service
+        self._guard = Guard(service.settings.ops, exposed=exposed)
+        self._queries = Queries(service)
+        self.history = History()
+        self._lock = threading.Lock()
+        self._routes: dict[str, Callable[[Request], Answer]] = {
+            "/live": lambda _: self._health(health.live(self._service.status()), "live"),
+            "/ready": lambda _: self._health(health.ready(self._service.status()), "ready"),
+            "/startup": lambda _: self._health(health.started(self._service.status()), "started"),
+            "/metrics": self._metrics,
+            "/status": lambda _: as_json(self.status()),
+            "/console/data": self._data,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        """Whatever happens there is an answer."""
+        try:
+            self._guard.check(request)
+            return self._route(request)
+        except Refused as refused:
+            return refused.answer
+        except Exception as error:  # noqa: BLE001  the asker is told; the next one must be answered
+            return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
+
+    def sample(self) -> None:
+        """Note what moves, for the console: called every second or two."""
+        with self._lock:
+            self.history.note(self._service.status())
+
+    def status(self) -> dict[str, Any]:
+        """As `holdfast status --json`."""
+        return {
+            "name": self._service.name,
+            "pid": os.getpid(),
+            "version": holdfast.__version__,
+            "brokers": self._service.settings.kafka.bootstrap_servers,
+            **self._service.status(),
+        }
+
+    def _route(self, request: Request) -> Answer:
+        path = request.path
+        if path == "":  # mounted: the page's relative links need the slash
+            return Answer(308, b"", headers={"Location": f"{request.root}/"})
+        if path in self._routes:
+            return self._routes[path](request)
+        if path in _PAGE:
+            name, kind = _PAGE[path]
+            return Answer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
+        if path == "/state" or path.startswith("/state/"):
+            return self._state(request)
+        known = ", ".join(["/", *self._routes, "/state/<table>", "/state/<table>/<key>"])
+        raise Refused(404, f"there is no {path}; there are {known}")
+
+    def _health(self, verdict: health.Verdict, name: str) -> Answer:
+        status = 200 if verdict.ok else 503
+        return as_json({name: verdict.ok, "why": verdict.why, "instance": self._service.status()["instance"]}, status)
+
+    def _metrics(self, request: Request) -> Answer:
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        return Answer(200, encode(self._service.metrics.registry), kind)
+
+    def _state(self, request: Request) -> Answer:
+        if self._service.settings.ops.state != "on":
+            raise Refused(404, "state queries are off: ops.state = 'on' and ops.token turn them on (docs/ops.md)")
+        self._guard.check_token(request, needed=True)
+        return self._queries.answer(request)
+
+    def _data(self, request: Request) -> Answer:
+        """All that the page shows; `event` and `tick` are the newest numbers that it has."""
+        overview = self._service.overview
+        members = overview.members.look() if overview is not None else ()
+        with self._lock:
+            history = self.history.after(number(request, "tick"))
+        return as_json(
+            {
+                "status": self.status(),
+                "live": health.live(self._service.status()),
+                "ready": health.ready(self._service.status()),
+                "events": self._service.events.after(number(request, "event")),
+                "history": history,
+                "members": [{**member._asdict(), "url": member.url} for member in members],
+                "partitions": overview.partitions if overview is not None else 0,
+                "queries": self._service.settings.ops.state == "on",
+            }
+        )
+
+
+def number(request: Request, name: str, default: int = 0, high: int = 2**63) -> int:
+    """:raises Refused: it is none, or out of its range."""
+    text = request.query.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 18 or int(text) > high:
+        raise Refused(400, f"{name}={text}: write a whole number of at most {high}")
+    return int(text)

@@ -1,0 +1,194 @@
+"""The door of a daemon: the standard library's HTTP server in threads of its own, bounded in every direction.
+
+It answers while the manager, the workers or a host application's event loop are stuck: it needs none of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import ThreadingMixIn
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import holdfast
+from holdfast.errors import StartError
+from holdfast.ops.http.answers import Answer, Refused, Request
+from holdfast.ops.http.routes import Routes
+from holdfast.service import Service
+
+_FIRST_PORT: Final = 8470
+_PORTS: Final = 100
+#: seconds that a connection may say nothing, or take to read its answer
+_PATIENCE: Final = 10.0
+_CONNECTIONS: Final = 32
+_PATH_BYTES: Final = 4096
+_SAMPLE_SECONDS: Final = 2.0
+
+
+class OpsServer:
+    """Health, metrics, status, console and state queries of a service: `with OpsServer(service): service.run()`.
+
+    Open it before the service starts, so that the group is told where this instance answers. `ops.listen = "off"`
+    makes it do nothing.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._server: _Server | None = None
+        self._threads: list[threading.Thread] = []
+        self._closed = threading.Event()
+        #: such as http://127.0.0.1:8470; empty while it is closed or off
+        self.url = ""
+
+    def open(self) -> str:
+        """Listen; returns the URL, '' when the settings say off.
+
+        :raises StartError: the address cannot be listened on.
+        """
+        settings = self._service.settings.ops
+        if settings.listen == "off":
+            return ""
+        routes = Routes(self._service, exposed=not settings.local_only)
+        self._server = _listen(settings.listen, routes)
+        self.url = _url(self._server)
+        self._service.url = settings.advertised or _reachable(self._server)
+        for name, run in (("ops", self._server.serve_forever), ("ops-samples", lambda: self._sample(routes))):
+            thread = threading.Thread(target=run, name=f"{name}-{self._service.name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self.url
+
+    def close(self) -> None:
+        """Stop answering; may be called twice."""
+        self._closed.set()
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.shutdown()
+        server.server_close()
+        for thread in self._threads:
+            thread.join()
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _sample(self, routes: Routes) -> None:
+        while not self._closed.wait(_SAMPLE_SECONDS):
+            with contextlib.suppress(Exception):  # a console without a line is better than none
+                routes.sample()
+
+
+def _listen(where: str, routes: Routes) -> _Server:
+    if where != "auto":
+        host, _, given = where.rpartition(":")
+        return _Server((host.strip("[]"), int(given)), routes, where)
+    for port in range(_FIRST_PORT, _FIRST_PORT + _PORTS):
+        with contextlib.suppress(StartError):
+            return _Server(("127.0.0.1", port), routes, f"127.0.0.1:{port}")
+    return _Server(("127.0.0.1", 0), routes, "127.0.0.1")
+
+
+def _url(server: _Server) -> str:
+    host, port = server.server_address[:2]
+    name = f"[{host!s}]" if server.address_family == socket.AF_INET6 else str(host)
+    return f"http://{name}:{port}"
+
+
+def _reachable(server: _Server) -> str:
+    """As others reach it: a wildcard address is no address, this host's name is."""
+    host, port = server.server_address[:2]
+    return f"http://{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "::") else _url(server)  # noqa: S104  compared
+
+
+class _Server(ThreadingMixIn, HTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], routes: Routes, where: str) -> None:
+        self.routes, self._room = routes, threading.BoundedSemaphore(_CONNECTIONS)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        try:
+            super().__init__(address, _Handler)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise StartError(f"ops.listen = {where}: cannot listen there: {why}") from error
+
+    def server_bind(self) -> None:
+        """As the base, without asking the name servers who we are: that can take seconds."""
+        super(HTTPServer, self).server_bind()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A connection beyond the limit is closed at once: those that are there must be answered."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is its own problem."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = f"holdfast/{holdfast.__version__}"
+    sys_version = ""
+    timeout = _PATIENCE
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._send(self._answer())
+
+    do_HEAD = do_GET  # noqa: N815  the base looks for this name
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the base refuses: other methods, and lines that are no HTTP."""
+        self.close_connection = True
+        if not hasattr(self, "command") or self.command is None:
+            self.command, self.request_version = "", self.protocol_version
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            self._send(Refused(405, "only GET and HEAD", {"Allow": "GET, HEAD"}).answer)
+        else:
+            self._send(Refused(code, message or HTTPStatus(code).phrase).answer)
+
+    def _answer(self) -> Answer:
+        if len(self.path) > _PATH_BYTES:
+            return Refused(414, f"a path of more than {_PATH_BYTES} bytes").answer
+        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+            self.close_connection = True  # what follows is the body, which nobody reads
+            return Refused(413, "a body is not expected").answer
+        parts = urlsplit(self.path)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=20))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return self.server.routes.answer(Request(self.command, parts.path, query, headers))
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.all_headers():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Probes come every few seconds: no line for each of them."""

@@ -1,0 +1,235 @@
+"""Queries of committed state: one key, or keys by prefix. Nothing uncommitted is ever seen, and nothing is changed.
+
+A key may be in any partition that is here. For one that is not, the record key's partition is computed as Kafka's
+producers do, and the group tells which instance holds it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+import msgspec
+
+from holdfast.kafka.members import Member
+from holdfast.ops.http.answers import Answer, Refused, Request, as_json
+from holdfast.ops.http.whereabouts import Whereabouts
+from holdfast.partitioner import murmur2
+from holdfast.service import Service
+from holdfast.snapshot.records import Mark
+from holdfast.table import Table
+from holdfast.worker.view import Busy, Committed, Tables
+
+MOST: Final = 1000
+_USUAL: Final = 100
+#: keys looked at before the workers are let through
+_SLICE: Final = 10_000
+_BREATH: Final = 0.001
+
+States = dict[int, Committed]
+
+
+class Queries:
+    """Any thread; a key that is elsewhere waits for the group's answer, up to 3 s."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._whereabouts = Whereabouts(service)
+
+    def answer(self, request: Request) -> Answer:
+        """:raises Refused: with the status that says why there is no answer."""
+        parts = request.path.split("/")[2:]
+        if len(parts) > 2:
+            raise Refused(400, "a key's '/' is written %2F: /state/<table>/<key>")
+        overview = self._service.overview
+        states = overview.committed() if overview is not None else {}
+        try:
+            if not parts or not parts[0]:
+                return self._tables(states)
+            table = self._declaration(unquote(parts[0]))
+            if len(parts) == 1:
+                return self._by_prefix(table, states, request)
+            return self._by_key(table, parts[1], states, request)
+        except Busy:
+            raise Refused(503, "commits come too fast to read between them; ask again", {"Retry-After": "1"}) from None
+
+    def _tables(self, states: States) -> Answer:
+        tables = {
+            name: {"key": _name(t.key_type), "value": _name(t.value_type)} for name, t in self._declared().items()
+        }
+        here = {}
+        for number, committed in states.items():
+            keys, mark = committed.read(lambda found: {name: len(table.stored) for name, table in found.items()})
+            here[number] = {"keys": keys, **self._at(mark)}
+        return as_json({"tables": tables, "partitions": here, "elsewhere": self._elsewhere(states)})
+
+    # One key
+
+    def _by_key(self, table: Table[Any, Any], text: str, states: States, request: Request) -> Answer:
+        key = _key(table, text)
+        chosen = _chosen(request)
+        for number, committed in states.items():
+            if chosen is not None and number != chosen:
+                continue
+            data, mark = committed.read(partial(_stored, table.name, key))
+            if data is not None:
+                value = committed.tables[table.name].decode(data)
+                return as_json({"key": key, "value": value, "partition": number, **self._at(mark)})
+        return self._not_here(table, key, chosen if chosen is not None else self._home(key), states, request)
+
+    def _not_here(self, table: Table[Any, Any], key: Any, home: int | None, states: States, request: Request) -> Answer:
+        if home in states or not self._elsewhere(states):
+            raise Refused(404, f"table {table.name!r} has no key {key!r}", partition=home)
+        if home is not None and (phase := self._phase(home)) is not None:
+            raise Refused(
+                503, f"partition {home} is here and {phase}", {"Retry-After": "1"}, partition=home, phase=phase
+            )
+        holder = self._whereabouts.holder(home) if home is not None else None
+        if holder is None:
+            others = [self._whereabouts.shown(member) for member in self._whereabouts.others()]
+            where = f"partition {home}, which nobody holds now" if home is not None else "a partition that is not here"
+            status = 503 if home is not None else 421
+            raise Refused(status, f"the key belongs to {where}", {"Retry-After": "1"}, partition=home, instances=others)
+        return self._elsewhere_is(holder, home, request)
+
+    def _elsewhere_is(self, holder: Member, home: int | None, request: Request) -> Answer:
+        shown = self._whereabouts.shown(holder)
+        if request.query.get("redirect") in ("1", "true") and shown["url"]:
+            return Answer(307, b"", headers={"Location": f"{shown['url']}{request.path}?partition={home}"})
+        raise Refused(421, f"partition {home} is held by {holder.client}", partition=home, held_by=shown)
+
+    # Keys by prefix
+
+    def _by_prefix(self, table: Table[Any, Any], states: States, request: Request) -> Answer:
+        limit = _limit(request)
+        prefix = _prefix(table, request.query.get("prefix", ""))
+        chosen = _chosen(request)
+        found: list[tuple[Any, int]] = []
+        here = {number: each for number, each in states.items() if chosen in (None, number)}
+        for number, committed in here.items():
+            keys = heapq.nsmallest(limit + 1, _matching(committed.tables[table.name], prefix))
+            found += [(key, number) for key in keys]
+        chosen_keys = heapq.nsmallest(limit, found)
+        rows, marks = [], {}
+        for number, committed in here.items():
+            wanted = [key for key, of in chosen_keys if of == number]
+            values, mark = committed.read(partial(_several, table.name, wanted))
+            decode, marks[number] = committed.tables[table.name].decode, self._at(mark)
+            pairs = [(key, data) for key, data in zip(wanted, values, strict=True) if data is not None]
+            rows += [{"key": key, "value": decode(data), "partition": number} for key, data in pairs]
+        rows.sort(key=lambda row: row["key"])
+        return as_json(
+            {
+                "rows": rows,
+                "truncated": len(found) > limit,
+                "partitions": marks,
+                "elsewhere": self._elsewhere(here),
+            }
+        )
+
+    # Where
+
+    def _declared(self) -> dict[str, Table[Any, Any]]:
+        return self._service.tables
+
+    def _declaration(self, name: str) -> Table[Any, Any]:
+        declared = self._declared()
+        if name not in declared:
+            raise Refused(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
+        return declared[name]
+
+    def _home(self, key: Any) -> int | None:
+        """Where records with this key go, if the tables' keys are the records' keys."""
+        overview = self._service.overview
+        data = _record_key(key)
+        return murmur2(data, overview.partitions) if data is not None and overview is not None else None
+
+    def _phase(self, number: int) -> str | None:
+        """Of a partition that is assigned here."""
+        for each in self._service.status()["partitions"]:
+            if each["partition"] == number:
+                return str(each["phase"])
+        return None
+
+    def _elsewhere(self, states: States) -> list[int]:
+        overview = self._service.overview
+        return [p for p in range(overview.partitions if overview is not None else 0) if p not in states]
+
+    def _at(self, mark: Mark) -> dict[str, Any]:
+        """What the state stands for: the transaction, and the position of the input."""
+        return {"transaction": mark.n, "position": mark.positions[self._service.names.input]}
+
+
+def _stored(table: str, key: Any, tables: Tables) -> bytes | None:
+    return tables[table].stored.get(key)
+
+
+def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
+    return [tables[table].stored.get(key) for key in keys]
+
+
+def _matching(table: Table[Any, Any], prefix: Any) -> Iterator[Any]:
+    """Keys as they were when it began; `order` is never shortened in place."""
+    order = table.order
+    for first in range(0, len(order), _SLICE):
+        some = order[first : first + _SLICE]
+        yield from (key for key in some if (prefix is None or key.startswith(prefix)) and key in table.stored)
+        time.sleep(_BREATH)
+
+
+def _record_key(key: Any) -> bytes | None:
+    match key:
+        case str():
+            return key.encode()
+        case bytes():
+            return key
+        case int():
+            return b"%d" % key
+    return None
+
+
+def _key(table: Table[Any, Any], text: str) -> Any:
+    """A key as it stands in a path: text, a number, percent-encoded bytes, or a JSON array for a tuple."""
+    kind = table.key_type
+    try:
+        if kind is str:
+            return unquote(text, errors="strict")
+        if kind is bytes:
+            return unquote_to_bytes(text)
+        return msgspec.json.decode(unquote(text), type=kind)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise Refused(400, f"{unquote(text)!r} is no key of table {table.name!r}, {_name(kind)}: {error}") from error
+
+
+def _prefix(table: Table[Any, Any], text: str) -> Any:
+    if not text:
+        return None
+    if table.key_type is str:
+        return text
+    if table.key_type is bytes:
+        return unquote_to_bytes(quote(text))
+    raise Refused(
+        400, f"prefix= is for keys of str and bytes; those of table {table.name!r} are {_name(table.key_type)}"
+    )
+
+
+def _limit(request: Request) -> int:
+    text = request.query.get("limit", str(_USUAL))
+    if not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= MOST:
+        raise Refused(400, f"limit={text}: write a number from 1 to {MOST}")
+    return int(text)
+
+
+def _chosen(request: Request) -> int | None:
+    text = request.query.get("partition", "")
+    if text and (not text.isdecimal() or len(text) > 9):
+        raise Refused(400, f"partition={text}: write a number")
+    return int(text) if text else None
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))

@@ -1,0 +1,42 @@
+"""Which instance of the group holds a partition, and where its ops server is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from holdfast.kafka.members import Member
+from holdfast.service import Service
+
+_WAIT: Final = 3.0
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+class Whereabouts:
+    """The group's answer is kept 5 s; while it rebalances nobody may hold a partition."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def holder(self, partition: int) -> Member | None:
+        return next((member for member in self._members() if partition in member.partitions), None)
+
+    def others(self) -> list[Member]:
+        return [member for member in self._members() if not self._is_us(member)]
+
+    def shown(self, member: Member) -> dict[str, Any]:
+        """`url` is None where it would lead nowhere: no ops server, or one that only its own machine reaches."""
+        url = member.url if urlsplit(member.url).scheme in ("http", "https") else ""
+        if urlsplit(url).hostname in _LOOPBACK and not self._same_machine(member):
+            url = ""
+        return {"instance": member.client, "host": member.host, "url": url or None, "partitions": member.partitions}
+
+    def _same_machine(self, member: Member) -> bool:
+        return any(self._is_us(us) and us.host == member.host for us in self._members())
+
+    def _is_us(self, member: Member) -> bool:
+        return bool(self._service.url) and member.url == self._service.url
+
+    def _members(self) -> tuple[Member, ...]:
+        overview = self._service.overview
+        return overview.members.look(_WAIT) if overview is not None else ()
