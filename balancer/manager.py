@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 from holdfast import metrics
 from holdfast.balancer.assignment import Assignment, Track, Worker
 from holdfast.balancer.flow import Flow
+from holdfast.balancer.joining import Joining
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, RetentionGap
 from holdfast.meters import ServiceMetrics
@@ -54,6 +55,7 @@ class Manager:
         meters: ServiceMetrics,
         log: Log,
         clock: Clock,
+        joining: Joining | None = None,
     ) -> None:
         self._consumer, self._workers, self._settings = consumer, workers, settings
         self._meters, self._log, self._clock = meters, log, clock
@@ -67,6 +69,8 @@ class Manager:
         self._failures: queue.SimpleQueue[Callable[[int, int], BaseException]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
+        self._leave = settings.group.leave_on_stop
+        self._joining = joining
         #: monotonic time at which a stop must be over
         self._stop_by = math.inf
         self._stale = False
@@ -80,8 +84,9 @@ class Manager:
 
     # Any thread
 
-    def stop(self, within: float) -> None:
-        """Drain every partition, leave the group, end the thread."""
+    def stop(self, within: float, *, leave: bool = False) -> None:
+        """Drain every partition, leave the group, end the thread; a static member stays in it but with `leave`."""
+        self._leave = self._leave or leave
         self._stop_within = within
         self._stopping.set()
 
@@ -92,6 +97,11 @@ class Manager:
     def fail(self, cause: Callable[[int, int], BaseException]) -> None:
         """Fail every live partition; `cause` is asked with its number and its next offset."""
         self._failures.put(cause)
+
+    @property
+    def waiting(self) -> str | None:
+        """Why there is no partition here, as far as the group has told."""
+        return self._joining.text if self._joining is not None else None
 
     def status(self) -> list[dict[str, Any]]:
         return [track.worker.status() for _, track in sorted(self._assignment.tracks.copy().items())]
@@ -112,7 +122,8 @@ class Manager:
         finally:
             for worker in self._assignment.workers():
                 worker.lose()
-            if not self._consumer.close(max(1.0, min(self._stop_within, self._stop_by - self._clock()))):
+            within = max(1.0, min(self._stop_within, self._stop_by - self._clock()))
+            if not self._consumer.close(within, leave=self._leave):
                 self._log.warning("stopped", cause="the group coordinator did not answer; it will notice by itself")
 
     def _turn(self) -> None:
@@ -129,6 +140,8 @@ class Manager:
         self._collect()
         if self._stale:
             self._refresh_membership()
+        if self._joining is not None:
+            self._joining.turn(empty=not self._assignment.tracks, member=lambda: self._consumer.membership()[1])
         self.turned = self._clock()
 
     def _attend(self) -> None:

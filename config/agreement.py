@@ -63,6 +63,9 @@ def _times(settings: Settings) -> Iterator[Problem]:
 
 def _group(settings: Settings) -> Iterator[Problem]:
     group = settings.group
+    if group.membership == "static" and not (group.instance_id or settings.service.instance):
+        cause = "needs service.instance: a name that the process has again after a restart, and no other process has"
+        yield Problem(key="group.membership", value="'static'", cause=cause)
     if group.protocol == "consumer":
         yield from _broker_side_times(settings)
         return

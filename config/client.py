@@ -5,6 +5,7 @@ The Kafka adapter adds the callbacks (logger, stats_cb, error_cb, on_delivery of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal
 
 from holdfast.config.errors import Problem, SettingsError
@@ -169,14 +170,26 @@ def _reading(isolation: Isolation) -> ClientConfig:
     }
 
 
+def static_id(settings: Settings) -> str:
+    """The name of a static member; "" for a dynamic one."""
+    group = settings.group
+    return group.instance_id or (settings.service.instance if group.membership == "static" else "")
+
+
+def stand_in(settings: Settings, group_id: str) -> ClientConfig:
+    """A classic member that takes over the name of a static one, to leave with it."""
+    classic = replace(settings, group=replace(settings.group, protocol="classic"))
+    return _common(settings) | {"group.id": group_id, **_reading("read_committed"), **_membership(classic)}
+
+
 def _membership(settings: Settings) -> ClientConfig:
     group = settings.group
     config: ClientConfig = {"group.protocol": group.protocol}
-    if group.instance_id:
-        config["group.instance.id"] = group.instance_id
+    if name := static_id(settings):
+        config["group.instance.id"] = name
     if group.protocol == "classic":
         # The consumer protocol has its assignor and session times on the broker; the client refuses them.
-        config["partition.assignment.strategy"] = "cooperative-sticky"
+        config["partition.assignment.strategy"] = group.assignor
         config["session.timeout.ms"] = _ms(group.session_seconds)
         config["heartbeat.interval.ms"] = _ms(group.heartbeat_seconds)
     return config

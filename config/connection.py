@@ -11,6 +11,7 @@ from holdfast.config.options import (
     NAME_PATTERN,
     check_section,
     choice,
+    flag,
     seconds,
     secret,
     size,
@@ -122,13 +123,38 @@ class GroupSettings:
         "classic",
         "consumer",
     )
+    assignor: Literal["cooperative-sticky", "range"] = choice(
+        "cooperative-sticky",
+        "Of the classic protocol. range takes every partition away at each rebalance; it is here for groups that come "
+        "from it: one process after the other changes to protocol consumer, and from there to cooperative-sticky.",
+        "cooperative-sticky",
+        "range",
+    )
+    membership: Literal["dynamic", "static"] = choice(
+        "dynamic",
+        "static: the process has a place in the group by its name (service.instance). It keeps its partitions over a "
+        "stop, so that a restart within the session moves nothing; whoever is killed blocks them as long as that.",
+        "dynamic",
+        "static",
+    )
     instance_id: str = text(
         "",
-        "Static membership. Empty (dynamic) by default: a static member that wakes up from a pause can "
-        "fence, or be fenced by, its successor, and one that is killed blocks its partitions for a whole "
-        "session timeout.",
+        "The name of a static member where it is not service.instance; it makes the member static. Two processes of "
+        "one name throw each other out.",
         pattern=NAME_PATTERN,
         form=NAME_FORM,
+    )
+    leave_on_stop: bool = flag(
+        False,
+        "Whether a static member that stops gives its partitions to the others at once (as a dynamic one always does): "
+        "for scaling in. Also by `holdfast run --leave` and by `holdfast drain`.",
+    )
+    join_patience: float = seconds(
+        120.0,
+        "How long a static member waits for its name while the group still has another member of it: longer than a "
+        "session. Protocol consumer; with classic the newcomer takes the name over at once.",
+        low=1.0,
+        high=86_400.0,
     )
     session_timeout: float | Literal["auto"] = seconds(
         "auto",

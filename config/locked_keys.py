@@ -21,9 +21,7 @@ LOCKED: Final[dict[str, str]] = {
     "allow.auto.create.topics": (
         "is false: a misspelt topic must be an error, not a new topic; use `holdfast topics create`"
     ),
-    "partition.assignment.strategy": (
-        "is cooperative-sticky: an eager one takes every partition away at each rebalance"
-    ),
+    "partition.assignment.strategy": ("is group.assignor: cooperative-sticky, or for groups that come from it range"),
     "partitioner": (
         "is murmur2_random: keys must land where Java producers put them; an Output takes its own partitioner"
     ),

@@ -7,6 +7,7 @@ HoldfastError
 │   ├── TopicMissing           a topic is absent: `holdfast topics create`
 │   ├── TopicMismatch          a topic differs from what the service needs
 │   └── AccessRefused          the brokers refuse the login, or a right is missing
+├── InstanceTaken              two processes have one name in the group: give each a service.instance
 ├── ToolRefused                a tool will not do it as things are; nothing was changed
 ├── PartitionError             one partition stops, the others stay live
 │   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
@@ -75,6 +76,10 @@ class TopicMismatch(StartError):
 
 class AccessRefused(StartError):
     """The brokers answer, and refuse us: a wrong login, or a right that is missing."""
+
+
+class InstanceTaken(HoldfastError):
+    """A static member's name belongs to another process of the group."""
 
 
 class ToolRefused(HoldfastError):

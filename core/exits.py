@@ -13,6 +13,7 @@ from holdfast.config.errors import SettingsError
 from holdfast.errors import (
     AccessRefused,
     HandlerStuck,
+    InstanceTaken,
     OutageTooLong,
     PartitionError,
     StuckCall,
@@ -81,7 +82,7 @@ ANSWERS: Final[dict[Answer, str]] = {
 
 
 #: no new start gets over these: somebody must change something first
-_CONFIGURATION: Final = (UsageError, SettingsError, TopicMissing, TopicMismatch, AccessRefused)
+_CONFIGURATION: Final = (UsageError, SettingsError, TopicMissing, TopicMismatch, AccessRefused, InstanceTaken)
 
 
 def exit_of(error: BaseException | None) -> Exit:  # noqa: PLR0911  one line for each

@@ -16,6 +16,8 @@ from holdfast.recent import Recent
 Event = Literal[
     "starting",
     "subscribed",
+    "waiting",
+    "standby",
     "member",
     "assigned",
     "revoked",

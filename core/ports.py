@@ -235,6 +235,24 @@ class Trouble(NamedTuple):
     topic: str = ""
 
 
+class MemberView(NamedTuple):
+    """One member of the group, as its coordinator tells."""
+
+    id: str
+    client: str
+    host: str
+    #: its group.instance.id; "" for a dynamic member
+    instance: str
+    #: of the input
+    partitions: tuple[int, ...]
+
+
+class GroupView(NamedTuple):
+    #: in words, such as "stable" or "preparing rebalancing"
+    state: str
+    members: tuple[MemberView, ...]
+
+
 class Listener(Protocol):
     """The three rebalance callbacks; run on the manager thread inside `consume`. They must not raise."""
 
@@ -270,6 +288,9 @@ class GroupConsumer(Protocol):
         """The group metadata of now, and our member id."""
         ...
 
-    def close(self, timeout: float) -> bool:
-        """Leave the group; False when that took longer than `timeout` seconds."""
+    def close(self, timeout: float, *, leave: bool = False) -> bool:
+        """Leave the group; a static member only stops, and keeps its place until its session ends, unless `leave`.
+
+        False when that took longer than `timeout` seconds.
+        """
         ...

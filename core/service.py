@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from holdfast import gauges
+from holdfast.balancer.joining import Joining
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.contact import Contact
@@ -22,6 +23,7 @@ from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.control import control_feed
+from holdfast.kafka.group import group_view
 from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.leaving import Leaving
@@ -146,7 +148,7 @@ class Service:
         wiring = self._wiring = _Wiring(self, admin, facts, log, contact, self.overview)
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
         self._manager = wiring.manager = Manager(
-            consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic
+            consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
         )
         self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
         leaving.start(self._thread)
@@ -168,6 +170,12 @@ class Service:
         self._manager.stop(within)
         if self._leaving is not None:
             self._leaving.await_end(within)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """As `stop`, but a static member leaves the group, too: the others have its partitions at once."""
+        if self._manager is not None:
+            self._manager.stop(self._settings.service.stop_timeout if timeout is None else timeout, leave=True)
+        self.stop(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the service has ended; False when `timeout` seconds passed first.
@@ -205,6 +213,8 @@ class Service:
             "turned": round(time.monotonic() - turned, 3) if (turned := self._turned()) is not None else None,
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
+            # why there is none; None while there are some
+            "waiting": self._manager.waiting if self._manager is not None and running else None,
         }
         if self._topology is not None:
             self._topology.tell(status)
@@ -301,6 +311,13 @@ class _Wiring:
     def close(self) -> None:
         if self._feed is not None:
             self._feed.close()
+
+    def joining(self) -> Joining:
+        """Says why this process has no partition."""
+        names, group = self._service.names, self._service.settings.group
+        look = partial(group_view, self._admin, names.group, names.input)
+        session = group.session_seconds if group.protocol == "classic" else None
+        return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
         self._contact.joins(partition)

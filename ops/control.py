@@ -110,6 +110,10 @@ class Control:
                 return self._retry(partition)
             case {"command": "retry", "partition": None}:
                 return self._retry(None)
+            case {"command": "drain"}:
+                # It blocks, and this thread tells how far it is.
+                threading.Thread(target=self._service.drain, name="drain", daemon=True).start()
+                return self._status()
             case _:
                 raise UsageError('ask {"command": "status"} or {"command": "retry", "partition": 3}, one line of JSON')
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.errors import KafkaTrouble, Misconfigured
 from holdfast.kafka.answers import REFUSES_MEMBER
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
+from holdfast.kafka.static_member import NameTaken, give_back, unsubscribe
 from holdfast.kafka.taint import client_logger
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -36,6 +38,12 @@ class KafkaGroupConsumer:
         self._topic, self._log = names.input, log
         self._contact = contact or NoContact()
         # A poll runs the rebalance callbacks, and with them the drains.
+        self._settings, self._names = settings, names
+        self._eager = settings.group.protocol == "classic" and settings.group.assignor == "range"
+        self._taken = NameTaken(settings, log)
+        #: when a static member asks for its name again
+        self._again_at: float | None = None
+        self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         config: dict[str, Any] = dict(client.consumer(settings, names.group))
         config["logger"] = client_logger("holdfast.consumer", self._logged)
@@ -43,9 +51,11 @@ class KafkaGroupConsumer:
         config["stats_cb"] = self._statistics
         if client_id:
             config["client.id"] = client_id
+        self._config = config
         self._consumer = Consumer(config)
 
     def subscribe(self, listener: Listener) -> None:
+        self._listener = listener
         self._consumer.subscribe(
             [self._topic],
             on_assign=self._callback(listener.on_assign),
@@ -54,6 +64,8 @@ class KafkaGroupConsumer:
         )
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        if self._again_at is not None and not self._joins_again(timeout):
+            return (), ()
         try:
             with self._contact.call("the consumer's poll", self._poll_limit):
                 messages = self._consumer.consume(records, timeout)
@@ -61,15 +73,39 @@ class KafkaGroupConsumer:
             raise translate(error) from error
         if not any(map(Message.error, messages)):
             return messages, ()
+        errors = [error for error in map(Message.error, messages) if error is not None]
+        self._again_at = next(filter(None, map(self._taken.check, errors)), None)
+        if self._again_at is not None:
+            return (), ()
         return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
+
+    def _joins_again(self, timeout: float) -> bool:
+        """A consumer that was refused its name is dead; a new one asks once more."""
+        assert self._again_at is not None
+        if time.monotonic() < self._again_at:
+            time.sleep(timeout)
+            return False
+        threading.Thread(target=self._consumer.close, name="consumer-close", daemon=True).start()
+        self._again_at, self._consumer = None, Consumer(self._config)
+        assert self._listener is not None
+        self.subscribe(self._listener)
+        return True
 
     def assign(self, partitions: Sequence[int]) -> None:
         # Offset 0 and a pause at once: nothing is fetched before the seek that follows the restore (P17).
-        self._consumer.incremental_assign([TopicPartition(self._topic, p, 0) for p in partitions])
+        self._taken.joined()
+        places = [TopicPartition(self._topic, p, 0) for p in partitions]
+        if self._eager:
+            self._consumer.assign(places)
+        else:
+            self._consumer.incremental_assign(places)
         self.pause(partitions)
 
     def unassign(self, partitions: Sequence[int]) -> None:
-        self._consumer.incremental_unassign(self._places(partitions))
+        if self._eager:
+            self._consumer.unassign()
+        else:
+            self._consumer.incremental_unassign(self._places(partitions))
 
     def pause(self, partitions: Sequence[int]) -> None:
         if partitions:
@@ -85,7 +121,7 @@ class KafkaGroupConsumer:
             with self._contact.call("seek", STUCK_AFTER):
                 self._consumer.seek(place)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._STATE:
+            if error.args[0].code() != KafkaError._STATE or self._eager:
                 raise translate(error) from error
             # A fetch slipped out before the pause, from offset 0 of an input whose beginning is gone: the fetcher has
             # given up, and only a new one goes on.
@@ -96,12 +132,20 @@ class KafkaGroupConsumer:
         with self._contact.call("consumer_group_metadata", STUCK_AFTER):
             return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
 
-    def close(self, timeout: float) -> bool:
+    def close(self, timeout: float, *, leave: bool = False) -> bool:
         # close() can hang on a frozen coordinator (P21): it gets a thread of its own and a deadline.
-        closing = threading.Thread(target=self._consumer.close, name="consumer-close", daemon=True)
+        closing = threading.Thread(target=self._end, args=(leave,), name="consumer-close", daemon=True)
         closing.start()
         closing.join(timeout)
         return not closing.is_alive()
+
+    def _end(self, leave: bool) -> None:
+        static = leave and client.static_id(self._settings) != ""
+        if static:
+            unsubscribe(self._consumer)
+        self._consumer.close()
+        if static and self._settings.group.protocol == "consumer":
+            give_back(self._settings, self._names, self._log)
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
         return lambda _, places: call([place.partition for place in places])

@@ -12,6 +12,7 @@ from holdfast.ops.cli import (
     command,
     compact,
     dev,
+    drain,
     operating,
     prove,
     repair,
@@ -35,6 +36,7 @@ app.command("run")(run.run)
 app.add_typer(topics.app, name="topics")
 app.command("status")(status.status)
 app.command("retry")(retry.retry)
+app.command("drain")(drain.drain)
 app.command("finish-upgrade")(upgrade.finish_upgrade)
 app.command("compact")(compact.compact)
 app.command("command")(command.command)

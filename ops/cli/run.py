@@ -24,6 +24,7 @@ from holdfast.service import Service
 #: how long a child of --reload may take beyond service.stop_timeout before it is killed
 _GRACE = 5.0
 _JSON_LINES = ["log.format=json"]
+_LEAVING = ["group.leave_on_stop=true"]
 
 
 def run(
@@ -32,6 +33,9 @@ def run(
     overrides: Overrides = None,
     secrets_dir: SecretsDir = None,
     profile: Profile = None,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="A static member that stops leaves the group, as when scaling in.")
+    ] = False,
     reload: Annotated[
         bool,
         typer.Option("--reload", help="For development: start again when a .py or .toml file here changes."),
@@ -48,7 +52,12 @@ def run(
     docs/cli.md has all of them.
     """
     try:
-        settings = load_settings(config, [*(overrides or ()), *(_JSON_LINES if as_json else ())], secrets_dir, profile)
+        settings = load_settings(
+            config,
+            [*(overrides or ()), *(_JSON_LINES if as_json else ()), *(_LEAVING if leave else ())],
+            secrets_dir,
+            profile,
+        )
     except HoldfastError as error:
         show.complain(f"{type(error).__name__}: {error}")
         raise typer.Exit(exit_of(error)) from error

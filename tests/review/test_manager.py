@@ -37,7 +37,7 @@ class Group:
         troubles, self.troubles = self.troubles, []
         return [], troubles
 
-    def close(self, timeout: float) -> bool:
+    def close(self, timeout: float, *, leave: bool = False) -> bool:
         self.close_within = timeout
         return True
 

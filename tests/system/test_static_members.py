@@ -1,0 +1,149 @@
+"""Static members: a restart disturbs nobody, leaving is an act, a name belongs to one process; standbys; patience."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from tests.system.conftest import StageFactory
+from tests.system.local import Local
+from tests.system.processes import Process, await_true
+from tests.system.stage import KIP848, Stage
+
+from holdfast.errors import InstanceTaken
+
+pytestmark = pytest.mark.kafka
+
+#: the session of the consumer protocol is the broker's: 6 s in these tests
+SESSION = 6.0
+STATIC = {"HOLDFAST_GROUP__MEMBERSHIP": "static"}
+#: longer than any test: what happens without waiting for it happens because a member has left
+LONG = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "200", "HOLDFAST_GROUP__MAX_POLL_INTERVAL": "300"}
+PROTOCOLS = pytest.mark.parametrize("protocol", [LONG, KIP848], ids=["classic", "consumer"])
+
+
+def named(stage: Stage, name: str, protocol: dict[str, str], **more: str) -> Local:
+    return Local(stage, HOLDFAST_SERVICE__INSTANCE=name, **STATIC, **protocol, **more)
+
+
+def await_half(process: Process, local: Local) -> None:
+    await_true(lambda: len(process.live()) == 2 and len(live(local)) == 2, "two partitions each")
+
+
+def live(local: Local) -> set[int]:
+    return {partition for partition, status in local.partitions().items() if status["phase"] == "live"}
+
+
+def disturbed(process: Process) -> list[dict[str, Any]]:
+    """What moved here; the consumer protocol also tells of assignments that change nothing."""
+    return [event for event in process.events("assigned", "revoked", "lost") if event["partitions"]]
+
+
+@PROTOCOLS
+def test_a_restart_moves_nothing_and_leaving_gives_everything_away(stage: Stage, protocol: dict[str, str]) -> None:
+    stays = stage.process("a", **STATIC, **protocol)
+    with named(stage, "b", protocol) as first:
+        await_half(stays, first)
+        stage.feed(500)
+        stage.await_all()
+        kept = live(first)
+    for _ in range(5):  # a machine that is too busy to restart within the session proves nothing: then once more
+        before, stopped = len(disturbed(stays)), time.monotonic()
+        instances = {member.group_instance_id for member in stage.group.members()}
+        with named(stage, "b", protocol) as again:
+            await_half(stays, again)
+            if protocol is KIP848 and time.monotonic() - stopped > SESSION / 2:
+                continue
+            assert instances == {"a", "b"}, "it kept its place"
+            assert live(again) == kept
+            assert len(disturbed(stays)) == before
+            again.service.drain()
+            assert {member.group_instance_id for member in stage.group.members()} == {"a"}
+            assert not again.events("kafka_retry")
+        break
+    else:
+        pytest.skip("no restart within half a session in five tries")
+    stays.await_live(0, 1, 2, 3)
+    stage.feed(500)
+    stage.await_all()
+    stage.verify()
+
+
+def test_a_name_is_taken_over_and_its_old_owner_ends(two_partitions: Stage) -> None:
+    """The classic protocol lets the newcomer in: FENCED_INSTANCE_ID."""
+    stage = two_partitions
+    with named(stage, "twin", LONG) as old:
+        old.await_live(0, 1)
+        new = stage.process("twin", **STATIC, **LONG)
+        with pytest.raises(InstanceTaken, match="FENCED_INSTANCE_ID: another process has joined the group as 'twin'"):
+            old.service.wait(120)
+        new.await_live(0, 1)
+    stage.feed(200)
+    stage.await_all()
+    stage.verify()
+
+
+def test_a_name_that_is_in_use_is_refused_after_some_patience(two_partitions: Stage) -> None:
+    """The consumer protocol keeps the newcomer out: UNRELEASED_INSTANCE_ID."""
+    stage = two_partitions
+    owner = stage.process("twin", **STATIC, **KIP848).await_live(0, 1)
+    with named(stage, "twin", KIP848, HOLDFAST_GROUP__JOIN_PATIENCE="2") as second:
+        with pytest.raises(InstanceTaken, match="UNRELEASED_INSTANCE_ID: the group has had a member called 'twin'"):
+            second.service.wait(120)
+        assert "UNRELEASED_INSTANCE_ID" in second.events("waiting")[0]["cause"]
+    stage.feed(200)
+    stage.await_all()
+    assert owner.live() == {0, 1}
+    stage.verify()
+
+
+def test_more_instances_than_partitions_makes_standbys_that_take_over(stages: StageFactory) -> None:
+    stage = stages(1).create_topics()
+    with Local(stage, **KIP848) as active:
+        active.await_live(0)
+        with Local(stage, **KIP848) as standby:
+            await_true(lambda: standby.events("standby"), "it knows that it is a standby")
+            status = standby.service.status()
+            assert status["ready"]
+            assert "all 1 partitions have an owner" in status["waiting"]
+            stage.feed(200)
+            stage.await_all()
+            active.service.stop()
+            standby.await_live(0)
+            assert standby.service.status()["waiting"] is None
+            stage.feed(200)
+            stage.await_all()
+    stage.verify()
+
+
+@pytest.mark.long
+def test_a_member_that_waits_for_a_dead_one_says_so(stages: StageFactory) -> None:
+    stage = stages(2).create_topics()
+    slow = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "30"}
+    killed = stage.process("killed", **slow).await_live(0, 1)
+    stage.feed(500)
+    stage.await_all()
+    killed.kill()
+    with Local(stage, **slow) as heir:
+        await_true(lambda: heir.events("waiting"), "it says why it waits")
+        cause = heir.events("waiting")[0]["cause"]
+        assert "killed on" in cause
+        assert "30 s" in cause
+        heir.await_live(0, 1, seconds=120)
+    stage.verify()
+
+
+@pytest.mark.long
+def test_a_killed_static_member_of_the_consumer_protocol_takes_its_place_again(two_partitions: Stage) -> None:
+    stage = two_partitions
+    process = stage.process("a", **STATIC, **KIP848).await_live(0, 1)
+    stage.feed(500)
+    stage.await_all()
+    for _ in range(3):
+        process.kill()
+        process.start().await_live(0, 1, seconds=120)
+        assert all("UNRELEASED_INSTANCE_ID" in event["cause"] for event in process.events("waiting"))
+    stage.feed(500)
+    stage.await_all()
+    stage.verify()
