@@ -20,6 +20,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.patience import patiently
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.stable import StableReader
 from holdfast.kafka.topic_admin import TopicAdmin
@@ -42,6 +43,8 @@ REQUIRED: dict[str, str] = {
 _PATIENCE = 30.0
 #: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
 _SEEN, _SEEN_PAUSE = 8, 0.05
+#: seconds for which the topics are asked for again; a single question takes up to ten
+_START_PATIENCE = 20.0
 
 
 @contextlib.contextmanager
@@ -85,7 +88,9 @@ def require(
     :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` became true meanwhile.
     """
     wanted = [names.input, names.increment, names.full, *outputs]
-    found = admin.describe(list(dict.fromkeys(wanted)), cancelled)
+    asked = list(dict.fromkeys(wanted))
+    # One broker that is cut off must not fail a start: another one is asked next time.
+    found = patiently(lambda: admin.describe(asked, cancelled), _START_PATIENCE, cancelled=cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         _require_certainty(admin, missing)

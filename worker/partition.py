@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import metrics
-from holdfast.errors import Fenced, OwnershipError, RestoreTimeout, of_thread
+from holdfast.errors import Fenced, OffsetDisagrees, OwnershipError, RestoreTimeout, of_thread
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import frame
@@ -31,8 +31,9 @@ from holdfast.worker.view import Committed, shown
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
-#: a restore that Kafka did not serve in time is begun again by itself: an outage may be longer than restore.deadline
-_AGAIN_AFTER: Final = 30.0
+#: what the brokers themselves may mend is begun again by itself: an outage may be longer than restore.deadline, and a
+#: leader that was replaced and does not know it tells an old end of its log
+_AGAIN_AFTER: Final[dict[type[BaseException], float]] = {RestoreTimeout: 30.0, OffsetDisagrees: 60.0}
 
 
 class PartitionWorker:
@@ -257,7 +258,7 @@ class PartitionWorker:
                 event = Event.RETRY
                 break
             woken = self._signals.any.wait(_patience(cause))
-            if not woken and isinstance(cause, RestoreTimeout):
+            if not woken and type(cause) in _AGAIN_AFTER:
                 event = Event.RETRY
                 break
         if event is Event.RETRY:
@@ -307,4 +308,4 @@ def _patience(cause: BaseException | None) -> float | None:
     """How long a failed partition sleeps; None: until somebody tells it to try again."""
     if isinstance(cause, Fenced):
         return _CONFIRM_EVERY
-    return _AGAIN_AFTER if isinstance(cause, RestoreTimeout) else None
+    return _AGAIN_AFTER.get(type(cause)) if cause is not None else None

@@ -34,7 +34,7 @@ from holdfast.ports import Bounds, Cancelled
 
 _ATTEMPT = 10.0
 _GROUP_ATTEMPT = 3.0
-_NO_TIMEOUT = 600.0
+NO_TIMEOUT = 600.0
 _PAUSE = 0.2
 #: seconds that a question may take that need not be answered
 _PEEK = 2.0
@@ -209,7 +209,7 @@ class Admin:
         with self._making:
             asker = self._group_asker = self._group_asker or self.new_client("groups")
         try:
-            futures = asker.describe_consumer_groups([self._group], request_timeout=_NO_TIMEOUT)
+            futures = asker.describe_consumer_groups([self._group], request_timeout=NO_TIMEOUT)
             group = result(futures[self._group], seconds=_GROUP_ATTEMPT)
         except KafkaTrouble:
             with self._making:

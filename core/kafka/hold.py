@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,9 +11,10 @@ from confluent_kafka import KafkaError
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, KafkaTrouble, ToolRefused
-from holdfast.kafka.admin import Admin, result
+from holdfast.kafka.admin import NO_TIMEOUT, Admin, result
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.errors import kafka_error
+from holdfast.kafka.patience import patiently
 from holdfast.names import Names
 from holdfast.observe import Log
 
@@ -36,19 +36,23 @@ def members(admin: Admin, group: str) -> list[str]:
 
     :raises KafkaTrouble:
     """
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            found = result(admin.client.describe_consumer_groups([group])[group])
-        except KafkaTrouble as error:
-            inner = kafka_error(error.__cause__) if error.__cause__ else None
-            if inner is not None and inner.code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return []
-            if inner is None or inner.code() not in _UNSETTLED or time.monotonic() > until:
-                raise
-            time.sleep(_POLL)
-        else:
-            return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
+
+    def ask() -> Any:
+        # A question for a coordinator that runs out of time inside librdkafka may end the process: the wait is ours.
+        return result(admin.client.describe_consumer_groups([group], request_timeout=NO_TIMEOUT)[group])
+
+    try:
+        found = patiently(ask, _PATIENCE, again=lambda error: _code(error) in _UNSETTLED, longest=0.5)
+    except KafkaTrouble as error:
+        if _code(error) == KafkaError.GROUP_ID_NOT_FOUND:
+            return []
+        raise
+    return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
+
+
+def _code(error: KafkaTrouble) -> int | None:
+    inner = kafka_error(error.__cause__) if error.__cause__ else None
+    return inner.code() if inner is not None else None
 
 
 class GroupHold:

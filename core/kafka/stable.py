@@ -8,12 +8,12 @@ from typing import Any
 from confluent_kafka import IsolationLevel, TopicPartition
 
 from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
 from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
+from holdfast.kafka.patience import patiently
 from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.topic_admin import TopicAdmin
 
-_DEADLINE, _PAUSE = 20.0, 0.2
+_DEADLINE = 20.0
 
 
 class StableReader(KafkaReader):
@@ -28,14 +28,10 @@ class StableReader(KafkaReader):
 
         :raises KafkaTrouble: no answer within 20 s.
         """
-        until = time.monotonic() + _DEADLINE
-        while True:
-            try:
-                return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
-            except KafkaTrouble:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_PAUSE)  # a leader is moving
+        return patiently(lambda: self._bounds(topic, partition), _DEADLINE)  # a leader may be moving
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
 
     def end(self, topic: str, partition: int) -> int:
         """Where the log ends, open transactions included."""

@@ -160,7 +160,7 @@ def test_a_partition_without_a_leader_waits_alone_and_goes_live_by_itself(cluste
         (stage.names.increment, REQUIRED),
         (stage.names.full, REQUIRED),
     ):
-        new = NewTopic(topic, replica_assignment=[[1], [2], [3]], config={**config, **lonely})
+        new = NewTopic(topic, 3, replica_assignment=[[1], [2], [3]], config={**config, **lonely})
         stage.admin.create_topics([new])[topic].result(30)
     stage.create_topics()
     try:
