@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -34,13 +35,36 @@ _QUIET = {"snapshot": {"periodic_full": False, "on_stop": False, "full_growth": 
 
 
 @dataclass
+class Memory:
+    """Peaks in MB: of the program itself, which plans and judges; of the JVM, which in a local Spark is the driver's
+    and the executors'; of the executors' Python; and of all at once."""
+
+    program: float = 0.0
+    jvm: float = 0.0
+    workers: float = 0.0
+    whole: float = 0.0
+
+    def look(self, pid: int) -> None:
+        """Take in what a process and all below it hold now."""
+        held = {each: peak_mb(each) for each in _tree(pid)}
+        java = sum(mb for each, mb in held.items() if _name(each) == "java")
+        program, whole = held.get(pid, 0.0), sum(held.values())
+        self.program, self.jvm = max(self.program, program), max(self.jvm, java)
+        self.workers, self.whole = max(self.workers, whole - java - program), max(self.whole, whole)
+
+    def __str__(self) -> str:
+        return f"{self.program:,.0f} + {self.jvm:,.0f} + {self.workers:,.0f}"
+
+
+@dataclass
 class Took:
-    """One process: seconds of its work as it says itself, seconds in all, and the most memory that it and its
-    children held at once, in MB."""
+    """One process: seconds of its work as it says itself, seconds in all, processor seconds of it and its children,
+    and the most memory that each part of it held, in MB."""
 
     work: float
     whole: float
-    peak: float
+    cpu: float
+    memory: Memory
     said: Any
 
 
@@ -95,22 +119,39 @@ def _measure(name: str, job: dict[str, Any]) -> Took:
         began = time.monotonic()
         with out.open("w") as told, err.open("w") as complaints:
             process = subprocess.Popen(_command(name, file), cwd=HERE.parent, stdout=told, stderr=complaints)
-            peak = 0.0
+            memory, used = Memory(), dict[int, float]()
             while process.poll() is None:
-                peak = max(peak, sum(map(peak_mb, _tree(process.pid))))
+                memory.look(process.pid)
+                used |= {each: found for each in _tree(process.pid) if (found := _processor_seconds(each))}
                 time.sleep(0.1)
-        whole = time.monotonic() - began
+        whole, cpu = time.monotonic() - began, sum(used.values())
         if process.returncode != 0:
             raise RuntimeError(f"{name} ended with {process.returncode}:\n{err.read_text()[-2000:]}{out.read_text()}")
         said = json.loads(out.read_text().splitlines()[-1])  # Spark may talk, too
     work = whole - said["started"] if "started" in said else whole
     counted = ", ".join(f"{key} {value:,}" for key, value in said.items() if isinstance(value, int))
-    console.print(f"{name}: {work:.1f} s of work, {whole:.1f} s in all, at most {peak:,.0f} MB, {counted}")
-    return Took(work, whole, peak, said)
+    console.print(f"{name}: {work:.1f} s of work, {whole:.1f} s in all, {cpu:.1f} processor s, {memory} MB, {counted}")
+    return Took(work, whole, cpu, memory, said)
 
 
 def _command(name: str, file: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.compact_run", name, str(file)]
+
+
+def _processor_seconds(pid: int) -> float:
+    """Of a process alone, so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # gone meanwhile, and what it had used was seen a moment ago
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:  # gone meanwhile
+        return ""
 
 
 def _tree(pid: int) -> Sequence[int]:
@@ -138,14 +179,18 @@ def _report(rows: dict[float, dict[str, Took]], sizes: dict[float, tuple[int, in
         entries, size = sizes[millions]
         for name, took in each.items():
             rate, flow = entries / took.work, size / 1e6 / took.work
-            numbers = [f"{rate:,.0f}", f"{flow:,.1f}", f"{took.work:.1f}", f"{took.whole:.1f}", f"{took.peak:,.0f}"]
-            lines.append([f"{titles[name]}, {millions:g} million", *numbers])
+            seconds = [f"{each:.1f}" for each in (took.work, took.whole, took.cpu)]
+            rates = [f"{rate:,.0f}", f"{flow:,.1f}"]
+            lines.append([f"{titles[name]}, {millions:g} million", *rates, *seconds, str(took.memory)])
             figures.add(f"{name}.{millions:g}m.entries", rate, "entries/s")
             figures.add(f"{name}.{millions:g}m.bytes", flow, "MB/s")
-            figures.add(f"{name}.{millions:g}m.memory", took.peak, "MB")
+            figures.add(f"{name}.{millions:g}m.processor", took.cpu, "s")
+            for part in ("program", "jvm", "workers", "whole"):
+                figures.add(f"{name}.{millions:g}m.memory.{part}", getattr(took.memory, part), "MB")
         if "read" in each and "compact" in each:
             figures.add(f"{millions:g}m compact/read", each["compact"].work / each["read"].work, "ratio")
-    show("folding deltas", ["", "entries/s", "MB/s", "s of work", "s in all", "peak MB"], lines)
+    heads = ["", "entries/s", "MB/s", "s of work", "s in all", "processor s", "MB: program + JVM + Python workers"]
+    show("folding deltas", heads, lines)
     for figure in figures.values:
         if figure["unit"] == "ratio":
             console.print(f"{figure['name']} = {figure['value']} (at most {REACH})")

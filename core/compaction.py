@@ -10,62 +10,32 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
-import msgspec
-
+from holdfast.compacted import Kept, Outcome, publish
 from holdfast.config.settings import Settings
 from holdfast.errors import PartitionError, UsageError
 from holdfast.kafka.admin import Admin
-from holdfast.kafka.compacting import RunLock, SinkOf, delete_before
+from holdfast.kafka.compacting import RunLock, SinkOf
 from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
 from holdfast.observe import Log
-from holdfast.snapshot import records
 from holdfast.snapshot.discover import COMPACTION, Found
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest, Writer
+from holdfast.snapshot.records import Writer
 from holdfast.snapshot.spark import plan as planning
 from holdfast.snapshot.spark import write as writing
 from holdfast.snapshot.spark.plan import Plan
 from holdfast.snapshot.spark.readback import read_back
-from holdfast.snapshot.spark.source import JobFailed, Session, base_finding, collect, state_at, verdict
-from holdfast.snapshot.spark.unpack import Report, decode_report
+from holdfast.snapshot.spark.report import Report, decode_report, gathered
+from holdfast.snapshot.spark.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
 from holdfast.snapshot.spark.write import Target, Written
-from holdfast.snapshot.truncate import Cut, cut, kept
+from holdfast.snapshot.store.base import elsewhere_of
+from holdfast.snapshot.truncate import Cut, kept
 from holdfast.topics import reaching, require
 from holdfast.version import __version__
 
 #: so often a fold is planned again, because its base is damaged or was truncated under it
 _ATTEMPTS = 3
-
-Status = Literal["compacted", "proven", "up to date", "nothing to fold", "failed"]
-
-
-class Outcome(msgspec.Struct, kw_only=True):
-    """What became of one partition. `proven`: the folded digest is the one that the live worker wrote."""
-
-    partition: int
-    status: Status
-    proven: bool = False
-    #: D: the transaction that the state stands for, and its input position
-    transaction: int | None = None
-    position: int | None = None
-    keys: int | None = None
-    #: bytes of full and increments that a restore reads, before and after
-    bytes_before: int | None = None
-    bytes_after: int | None = None
-    #: offset of the manifest that was published
-    full: int | None = None
-    #: offsets before which the topics were deleted
-    truncated: Cut | None = None
-    #: since the run began
-    seconds: float = 0.0
-    cause: str = ""
-
-    @property
-    def good(self) -> bool:
-        return self.status != "failed"
 
 
 class Compaction:
@@ -83,9 +53,12 @@ class Compaction:
         self._settings, self._names, self._tell = settings, names, tell
         self._keep, self._dry_run = keep or settings.snapshot.keep, dry_run
         self._admin = Admin(settings, names.group)
+        self._kept = Kept(settings, names, self._admin)
         self._log = Log(service=names.group)
         self._outcomes: dict[int, Outcome] = {}
         self._began = time.monotonic()
+        #: tasks that are to share what is read of one partition
+        self._pieces = 1
 
     def run(self, spark: Session, partitions: Sequence[int] = ()) -> list[Outcome]:
         """Compact these partitions, by default all. Blocks for as long as it takes.
@@ -93,15 +66,12 @@ class Compaction:
         :raises CompactionBusy: another run has the lock; nothing was done.
         :raises StartError: the topics are not there. :raises KafkaTrouble: the cluster failed; run it again.
         """
-        if self._settings.snapshot.full_store != "kafka":
-            raise UsageError(
-                "fulls lie in snapshot.full_store, and compaction reads and writes those on the full topic only: let "
-                "the workers take them"
-            )
         with reaching(self._settings):
             places = self._places(partitions)
         with RunLock(self._settings, self._names, self._admin) as lock:
             self._began = time.monotonic()
+            self._pieces = pieces(spark, len(places))
+            self._tell(f"planning {len(places)} partitions")
             plans = self._plans(places)
             written = self._fold(spark, plans)
             lock.check()
@@ -123,7 +93,8 @@ class Compaction:
             instance=self._settings.service.identity, host=socket.gethostname(), pid=os.getpid(), version=__version__
         )
         ids = {topic: facts[topic].id for topic in (names.input, names.increment, names.full)}
-        return [Place(names, p, count, ids, writer) for p in partitions or range(count)]
+        store = elsewhere_of(self._settings)
+        return [Place(names, p, count, ids, writer, store=store) for p in partitions or range(count)]
 
     def _plans(self, places: Sequence[Place]) -> dict[int, Plan]:
         plans: dict[int, Plan] = {}
@@ -139,13 +110,12 @@ class Compaction:
                 cause = f"the {behind} transactions since then carry no delta (snapshot.delta_interval)" * (behind > 0)
             if status:
                 self._note(plan, status, cause=cause, proven=plan.up_to_date)
-        self._tell(f"planned {len(plans)} partitions")
         return plans
 
     def _plan(self, place: Place, damaged: Sequence[int]) -> Plan | None:
         reader = StableReader(self._settings, self._names.group, self._admin)
         try:
-            return planning.make(reader, place, damaged=damaged)
+            return planning.divided(reader, planning.make(reader, place, damaged=damaged), self._pieces)
         except PartitionError as error:
             self._outcomes[place.partition] = Outcome(partition=place.partition, status="failed", cause=str(error))
             return None
@@ -194,22 +164,21 @@ class Compaction:
             plan.partition: Target(max((full.offset for full in plan.fulls), default=-1), plan.goal.mark.format)
             for plan in plans
         }
-        sink_of = None if self._dry_run else SinkOf(self._settings, self._names.full)
+        sink_of = None if self._dry_run else SinkOf(self._settings, self._names)
         frame = writing.write(state_at(spark, self._settings, plans).chunks, targets, sink_of)
         written: dict[int, Written] = {}
-        reports: dict[int, dict[str, Report]] = {}
+        told: list[Report] = []
         for row in collect(frame):
             if row["kind"] == "full":
                 written[row["partition"]] = writing.decode_written(row["payload"])
             else:
-                report = decode_report(row["payload"])
-                reports.setdefault(report.partition, {})[report.kind] = report
-        return written, reports
+                told.append(decode_report(row["payload"]))
+        return written, gathered(told)
 
     def _overtaken(self, plans: Sequence[Plan], error: JobFailed, attempt: int) -> None:
         """Reading failed. :raises KafkaTrouble: for another reason than records that were truncated meanwhile."""
         for plan in plans:
-            full, increment = self._starts(plan.place)
+            full, increment = self._kept.starts(plan.place)
             low = plan.base.ref.low if plan.base else full
             if increment > plan.start or full > low:
                 self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
@@ -233,42 +202,14 @@ class Compaction:
 
     def publish(self, written: Sequence[tuple[Plan, Written, Report]]) -> dict[int, Found]:
         """Send each manifest; it is what makes the chunks a full. Returns when they are acknowledged."""
-        fresh: dict[int, Found] = {}
-        for plan, found, report in written:
-            manifest = self._manifest(plan, found, report)
-            sink = SinkOf(self._settings, self._names.full)(plan.partition)
-            sink.send(records.pack(manifest, manifest.format))
-            offset = writing.acknowledged(sink, 1)[0]
-            fresh[plan.partition] = Found(offset, manifest)
+        self._tell(f"publishing {len(written)} fulls")
+        found = publish(self._settings, self._names, written)
+        for each in found:
+            manifest = each.manifest
             self._log.info(
-                "full_written", partition=plan.partition, full=offset, first=manifest.first, maker=COMPACTION
+                "full_written", partition=manifest.partition, full=each.offset, first=manifest.first, maker=COMPACTION
             )
-        return fresh
-
-    def _manifest(self, plan: Plan, written: Written, report: Report) -> Manifest:
-        place, mark = plan.place, plan.goal.mark
-        return Manifest(
-            full=written.full,
-            service=mark.service,
-            partition=place.partition,
-            partitions=place.partitions,
-            lineage=mark.lineage,
-            first=mark.n,
-            through=mark.n,
-            positions=mark.positions,
-            topic_ids=place.topic_ids,
-            digest=mark.digest,
-            increment=report.header,
-            low=written.low,
-            checksums=tuple(written.checksums),
-            keys=written.keys,
-            size=written.size,
-            maker=COMPACTION,
-            writer=place.writer,
-            time=int(time.time() * 1000),
-            format=mark.format,
-            schemas=mark.schemas,
-        )
+        return {each.manifest.partition: each for each in found}
 
     def _truncate_all(
         self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, Found], lock: RunLock
@@ -278,7 +219,9 @@ class Compaction:
         unread = {(p, found.offset): (plans[p].place, found) for p, found in fresh.items()}
         findings: dict[tuple[int, int], str] = {}
         while True:
-            cuts = {p: found for p in fulls if (found := self._worth(plans[p].place, fulls[p])) is not None}
+            cuts = {
+                p: found for p in fulls if (found := self._kept.worth(plans[p].place, fulls[p], self._keep)) is not None
+            }
             for p in cuts:
                 unread |= {(p, f.offset): (plans[p].place, f) for f in kept(fulls[p], self._keep)}
             asked = [each for key, each in unread.items() if key not in findings]
@@ -293,6 +236,7 @@ class Compaction:
         for partition, found in cuts.items():
             if self._outcomes[partition].good:
                 self.truncate(plans[partition].place, found)
+        self._kept.remove_orphans([plan.place for plan in plans.values()], self._log)
 
     def _note_published(
         self, plans: Mapping[int, Plan], fresh: Mapping[int, Found], findings: Mapping[tuple[int, int], str]
@@ -308,30 +252,9 @@ class Compaction:
 
     def truncate(self, place: Place, found: Cut) -> None:
         """Delete what no kept full needs."""
-        names, ids = place.names, place.topic_ids
-        full, increment = self._starts(place)
-        if found.full > full:
-            delete_before(self._admin, names.full, ids[names.full], place.partition, found.full)
-        if found.increment > increment:
-            delete_before(self._admin, names.increment, ids[names.increment], place.partition, found.increment)
+        self._kept.cut(place, found)
         self._outcomes[place.partition].truncated = found
         self._log.info("truncated", partition=place.partition, full_before=found.full, increment_before=found.increment)
-
-    def _worth(self, place: Place, fulls: Sequence[Found]) -> Cut | None:
-        found = cut(fulls, self._keep)
-        if found is None:
-            return None
-        full, increment = self._starts(place)
-        return found if found.full > full or found.increment > increment else None
-
-    def _starts(self, place: Place) -> tuple[int, int]:
-        """Where the full and the increment partition begin now."""
-        names, deadline = place.names, self._settings.restore.deadline
-        full, increment = (
-            self._admin.bounds(topic, place.partition, deadline, lambda: False)[0]
-            for topic in (names.full, names.increment)
-        )
-        return full, increment
 
     def _note(
         self,

@@ -14,6 +14,7 @@ from holdfast.names import Names
 from holdfast.snapshot.look import past
 from holdfast.snapshot.look.past import Point
 from holdfast.snapshot.place import Place
+from holdfast.snapshot.store.base import elsewhere_of
 from holdfast.topics import require
 
 
@@ -42,7 +43,7 @@ class Looking:
     def place(self, partition: int) -> Place:
         names = self.names
         ids = {topic: self._facts[topic].id for topic in (names.input, names.increment, names.full)}
-        return Place(names, partition, self.partitions, ids)
+        return Place(names, partition, self.partitions, ids, store=elsewhere_of(self.settings))
 
     def places(self, wanted: Sequence[int] | None) -> list[Place]:
         """All partitions, or those that are wanted.

@@ -236,7 +236,7 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int, sto
         return
     if manifest.store:
         try:
-            yield from stored_frames(manifest, store, reader.cancelled)
+            yield from stored_frames(manifest, store or place.store, reader.cancelled, only=place.sealed)
         except SegmentGone as error:
             raise FullUnusable(str(error)) from error
         except frame.BadFrame as error:

@@ -32,6 +32,10 @@ class Place(msgspec.Struct, frozen=True):
     writer: Writer = Writer()
     #: table -> version that the handler declares; empty for tools, which know no handler and decode no value
     schemas: dict[str, int] = {}
+    #: root of a store where fulls are that are not where their manifests say (`snapshot.full_store`); '' for none
+    store: str = ""
+    #: nothing but `store` is looked at: it is a backup's copy
+    sealed: bool = False
 
     @property
     def input(self) -> str:

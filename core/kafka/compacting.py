@@ -16,6 +16,9 @@ from holdfast.kafka.admin import Admin, result
 from holdfast.kafka.producer import KafkaFullSink
 from holdfast.kafka.taint import quiet_logger
 from holdfast.names import Names
+from holdfast.ports import FullSink
+from holdfast.snapshot.store.base import elsewhere_of, folder, open_store
+from holdfast.snapshot.store.sink import StoreSink
 
 #: seconds after which a run that was killed has lost the lock
 SESSION: Final = 10.0
@@ -98,10 +101,46 @@ def delete_before(admin: Admin, topic: str, topic_id: str, partition: int, befor
 
 
 class SinkOf:
-    """Makes the producer of one partition's full topic wherever it is called: it is pickled for the executors."""
+    """Makes what takes the chunks of one partition, wherever it is called: it is pickled for the executors.
 
-    def __init__(self, settings: Settings, topic: str) -> None:
-        self._settings, self._topic = settings, topic
+    That is the full topic, or the store of `snapshot.full_store`, to which the executors must have access.
+    """
 
-    def __call__(self, partition: int) -> KafkaFullSink:
-        return KafkaFullSink(self._settings, self._topic, partition)
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._settings, self._names = settings, names
+
+    def __call__(self, partition: int) -> FullSink:
+        root = elsewhere_of(self._settings)
+        if not root:
+            return self.manifests(partition)
+        return StoreSink(open_store(root), root, folder(self._names, partition), _NoManifests())
+
+    def whole(self, partition: int) -> FullSink:
+        """What takes chunks and manifest, each where it belongs."""
+        root, topic = elsewhere_of(self._settings), self.manifests(partition)
+        return StoreSink(open_store(root), root, folder(self._names, partition), topic) if root else topic
+
+    def manifests(self, partition: int) -> KafkaFullSink:
+        """What takes the manifest: always the topic."""
+        return KafkaFullSink(self._settings, self._names.full, partition)
+
+
+class _NoManifests:
+    """`FullSink` behind a store's on an executor: the manifest is the driver's."""
+
+    crowded = False
+
+    def open(self, full: str) -> str:
+        return ""
+
+    def seal(self) -> int:
+        return 0
+
+    def send(self, payload: bytes) -> None:
+        raise AssertionError("a manifest is sent by the driver")
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""

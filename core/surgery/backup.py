@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -21,6 +22,8 @@ from holdfast.snapshot.backup.reading import ArchiveReader, place_of
 from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.look import fulls, past
 from holdfast.snapshot.place import Place
+from holdfast.snapshot.store.base import elsewhere_of, split_location
+from holdfast.snapshot.store.fetch import SegmentGone, segments_of
 from holdfast.topics import require
 from holdfast.version import __version__
 
@@ -29,15 +32,11 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
     """Write everything that is kept of the service's state into `to`, read it back, prove each partition's last state.
 
     Ends are those of committed records: increments first, then fulls, so that every full that a mark refers to is in.
+    Of fulls in a store the segments are copied, too.
 
     :raises UsageError: `to` is not empty. :raises NoMark: the service was never started.
     :raises StateRefused: what is kept could not be restored either. :raises ToolRefused: truncated meanwhile.
     """
-    if settings.snapshot.full_store != "kafka":
-        raise ToolRefused(
-            f"snapshot.full_store is {settings.snapshot.full_store}: the files of a backup would hold no chunks. Copy "
-            f"that store by its own means, or set it to kafka and take a full first (`holdfast snapshot take`)"
-        )
     admin = Admin(settings, names.group)
     facts = require(admin, names, ())
     archive.prepare(to)
@@ -59,7 +58,8 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
     with closing(StableReader(settings, names.group, admin)) as reader:
         try:
             for partition in range(count):
-                _partition(reader, manifest, to, place_of(manifest, partition), with_input=with_input)
+                place = place_of(to, manifest, partition)
+                _partition(reader, manifest, to, place, elsewhere_of(settings), with_input=with_input)
         except OutOfRange as error:
             raise ToolRefused(
                 f"{error}: the service truncated behind a newer full while this was read; remove {to} and try again"
@@ -68,11 +68,14 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
     return manifest
 
 
-def _partition(reader: StableReader, manifest: Manifest, to: Path, place: Place, *, with_input: bool) -> None:
+def _partition(
+    reader: StableReader, manifest: Manifest, to: Path, place: Place, store: str, *, with_input: bool
+) -> None:
     names, partition = place.names, place.partition
     manifest.files.append(_copy(reader, to, "increment", names.increment, partition))
     manifest.files.append(_copy(reader, to, "full", names.full, partition))
     kept = ArchiveReader(to, manifest)
+    manifest.files.extend(_segments(kept, to, place, store))
     mark = last_mark(kept, names.increment, partition)
     if mark is None:
         raise NoMark("there is no mark, so nothing to back up", topic=names.increment, partition=partition)
@@ -101,6 +104,26 @@ def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int
     for batch in reader.read(topic, partition, start, end):
         writing.add(batch)
     return writing.done(start, end)
+
+
+def _segments(kept: ArchiveReader, to: Path, place: Place, store: str) -> list[File]:
+    """Copy the chunks of the fulls that are in a store. One that is gone there, whole or in part, is left out: so says
+    its manifest when it is looked for, and whether the rest suffices is proven afterwards.
+
+    :raises StoreTrouble: the store does not answer.
+    """
+    topic, partition = place.names.full, place.partition
+    files: list[File] = []
+    for _, full in fulls.manifests(kept, place, *kept.bounds(topic, partition)):
+        if isinstance(full, str) or not full.store:
+            continue
+        (to / archive.FULLS).mkdir(exist_ok=True)
+        try:
+            files += [archive.add_segment(to, topic, partition, key, data) for key, data in segments_of(full, store)]
+        except SegmentGone:
+            folder = to / archive.FULLS / split_location(full.store)[1]
+            shutil.rmtree(folder, ignore_errors=True)
+    return files
 
 
 def _oldest(reader: ArchiveReader, place: Place) -> int:

@@ -12,7 +12,8 @@ from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, ToolRefused, TopicMissing, TransactionAborted
 from holdfast.handler import Handler, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
+from holdfast.kafka.compacting import SinkOf
+from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -25,6 +26,7 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import EntryDecoder, FullRef, Mark, Writer
 from holdfast.snapshot.restore import last_mark, restore
 from holdfast.snapshot.state import State
+from holdfast.snapshot.store.base import elsewhere_of
 from holdfast.version import __version__
 from holdfast.worker.engine import Engine
 
@@ -64,7 +66,8 @@ class Bench:
     def place(self, partition: int, partitions: int, facts: Mapping[str, TopicFacts]) -> Place:
         ids = {topic: fact.id for topic, fact in facts.items()}
         writer = Writer(instance=self.tool, version=__version__, reads=frame.NEWEST)
-        return Place(self.names, partition, partitions, ids, writer, schemas(self._kind))
+        store = elsewhere_of(self.settings)
+        return Place(self.names, partition, partitions, ids, writer, schemas(self._kind), store)
 
     def new_state(self, partition: int) -> State:
         return self.engine(partition).state
@@ -158,7 +161,7 @@ class Bench:
         if state.keys == 0:
             return None
         shown = adopt.boundary(place, lineage, n, position, state, like)
-        sink = KafkaFullSink(self.settings, self.names.full, place.partition)
+        sink = SinkOf(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:
             end = reader.bounds(self.names.increment, place.partition)[1]

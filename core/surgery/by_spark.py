@@ -29,8 +29,8 @@ from holdfast.snapshot.spark import write as writing
 from holdfast.snapshot.spark.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
 from holdfast.snapshot.spark.plan import Plan
 from holdfast.snapshot.spark.readback import read_back
-from holdfast.snapshot.spark.source import Fold, Session, collect, state_at
-from holdfast.snapshot.spark.unpack import decode_report
+from holdfast.snapshot.spark.report import decode_report
+from holdfast.snapshot.spark.source import Fold, Session, collect, pieces, state_at
 from holdfast.snapshot.spark.write import Target, Written
 from holdfast.surgery.bench import Bench, HandlerOf
 from holdfast.surgery.migrate import TOOL, Migrated, Migration
@@ -100,6 +100,7 @@ class _Work:
             reader = StableReader(self._settings, self._names.group, self._bench.admin)
             try:
                 plan = planning.make(reader, self._bench.place(partition, count, self._facts))
+                plan = planning.divided(reader, plan, pieces(self._spark, count))
             finally:
                 reader.close()
             goal = plan.goal.mark
@@ -128,7 +129,7 @@ class _Work:
     ) -> tuple[dict[int, Written], dict[int, Counts]]:
         newest = {p: max((full.offset for full in plan.fulls), default=-1) for p, plan in plans.items()}
         targets = {p: Target(offset, frame.NEWEST) for p, offset in newest.items()}
-        sink_of = SinkOf(self._settings, self._names.full) if publish else None
+        sink_of = SinkOf(self._settings, self._names) if publish else None
         written = {partition: writing.empty(partition) for partition in plans}
         tallies: dict[int, Counts] = {}
         for row in collect(writing.write(fold.edited(self._editor, self._born), targets, sink_of)):
@@ -162,7 +163,7 @@ class _Work:
         bases: dict[int, Found] = {}
         for partition, plan in plans.items():
             manifest = self._manifest(plan, written[partition], lineage)
-            sink = SinkOf(self._settings, self._names.full)(partition)
+            sink = SinkOf(self._settings, self._names).manifests(partition)
             sink.send(records.pack(manifest))
             bases[partition] = Found(writing.acknowledged(sink, 1)[0], manifest)
         back = read_back(self._spark, self._settings, [(plans[p].place, found) for p, found in bases.items()])
@@ -186,6 +187,8 @@ class _Work:
             digest=digest.to_bytes(self._digest(written)),
             increment=self._bench.bounds(self._names.increment, place.partition)[1],
             low=written.low,
+            store=written.store if written.checksums else "",
+            segments=written.segments,
             checksums=tuple(written.checksums),
             keys=written.keys,
             size=written.size,

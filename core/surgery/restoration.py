@@ -120,7 +120,7 @@ class _Work:
             self.cuts[partition] = self._at(partition).position
 
     def _at(self, partition: int) -> At:
-        return past.at(self.reader, place_of(self.manifest, partition), self.points[partition])
+        return past.at(self.reader, place_of(self.source, self.manifest, partition), self.points[partition])
 
     # What is there
 
@@ -269,7 +269,7 @@ class _Work:
 
     def _mark(self, partition: int, found: At) -> Mark:
         """The mark of that state; truncation never deletes it while its full is kept (rule C3)."""
-        for increment in past.increments(self.reader, place_of(self.manifest, partition)):
+        for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
             if increment.mark.n == found.n and increment.mark.lineage == found.lineage:
                 return increment.mark
         raise UsageError(f"{self.source}: the mark of transaction {found.n} of partition {partition} is not in it")

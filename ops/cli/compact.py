@@ -18,6 +18,7 @@ from holdfast.errors import CompactionBusy, StartError
 from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.steps import Steps
 from holdfast.ops.cli.target import (
     Config,
     InputName,
@@ -35,7 +36,7 @@ from holdfast.ops.job_metrics import JobMetrics, PartitionFigures
 from holdfast.ops.logs import configure_quietly
 
 if TYPE_CHECKING:
-    from holdfast.compaction import Outcome
+    from holdfast.compacted import Outcome
 
 #: another run has the lock
 
@@ -88,16 +89,22 @@ def compact(
         raise StartError("compaction needs an extra: pip install 'holdfast[spark]', and Java 17")
     from holdfast.compaction import Compaction
     from holdfast.dev.jars import spark_connector
-    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+    from holdfast.snapshot.spark.session import SparkOptions, Tasks, spark_session
 
-    console = Console(stderr=True, highlight=False)
-    run = Compaction(settings, names, keep=keep, dry_run=dry_run, tell=lambda line: console.print(Text(line, "dim")))
+    steps = Steps(Console(stderr=True, highlight=False))
+    run = Compaction(settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
     master = None if spark_master == "submit" else spark_master
     jars = spark_connector() if spark_master.startswith("local") else []
     figures = JobMetrics(names.group, metrics_file, pushgateway)
     try:
-        with spark_session(f"holdfast compact {names.group}", SparkOptions(master, jars, spark_memory)) as spark:
-            outcomes = run.run(spark, chosen)
+        options = SparkOptions(master, jars, spark_memory)
+        steps.tell("starting Spark")
+        with steps, spark_session(f"holdfast compact {names.group}", options) as spark:
+            steps.watch(Tasks(spark))
+            try:
+                outcomes = run.run(spark, chosen)
+            finally:
+                steps.watch(None)
     except CompactionBusy as error:
         show.complain(str(error))
         raise typer.Exit(Answer.NOTHING_RUNS) from error

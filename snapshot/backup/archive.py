@@ -17,10 +17,13 @@ import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.record import Message
+from holdfast.snapshot.store.files import FileStore
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
-Role = Literal["increment", "full", "input"]
+Role = Literal["increment", "full", "input", "segment"]
+#: the folder of those fulls that were not in Kafka, in the layout of a store
+FULLS: Final = "fulls"
 
 README: Final = """# A holdfast backup
 
@@ -34,6 +37,9 @@ Each file holds the records of one partition of one topic, one JSON object a lin
 Keys, values and header values are base64, or null. `input-P.jsonl` has the records that the service was given, as
 their producers wrote them. `increment-P.jsonl` and `full-P.jsonl` are the state: each value is a frame, 16 bytes of
 head and a body of msgpack that may be compressed by zstd (docs/format.md of holdfast describes it, byte by byte).
+
+Where the service kept its fulls elsewhere than in Kafka, `full-P.jsonl` holds their manifests alone, and `fulls/` their
+chunks, in the layout of that store: frames with their length (4 bytes, little endian) before each.
 
 Restore it with `holdfast snapshot restore MODULE:SERVICE --from DIRECTORY`.
 """
@@ -106,6 +112,13 @@ def prepare(directory: Path) -> None:
         raise UsageError(f"{directory} is not empty; name a new directory for each backup")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "README.md").write_text(README, encoding="utf-8")
+
+
+def add_segment(directory: Path, topic: str, partition: int, key: str, data: bytes) -> File:
+    """Write a segment of a full, durably; `key` is that of its store."""
+    FileStore(str(directory.absolute() / FULLS)).put(key, data)
+    checksum = hashlib.sha256(data).hexdigest()
+    return File(f"{FULLS}/{key}", topic, partition, "segment", 0, 0, 0, len(data), checksum)
 
 
 class Writing:

@@ -61,7 +61,8 @@ class ArchiveReader:
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._directory = directory
-        self._files = {(file.topic, file.partition): file for file in manifest.files}
+        logs = (file for file in manifest.files if file.role != "segment")
+        self._files = {(file.topic, file.partition): file for file in logs}
         self._open: dict[tuple[str, int], _Opened] = {}
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -97,10 +98,11 @@ class ArchiveReader:
         return known
 
 
-def place_of(manifest: Manifest, partition: int) -> Place:
-    """The place that the partition had where the backup was made."""
+def place_of(directory: Path, manifest: Manifest, partition: int) -> Place:
+    """The place that the partition had where the backup was made; fulls of a store are those of the backup."""
     names = Names(manifest.service, manifest.input, manifest.namespace)
-    return Place(names, partition, len(manifest.partitions), manifest.topic_ids)
+    store = f"file://{directory.absolute() / archive.FULLS}"
+    return Place(names, partition, len(manifest.partitions), manifest.topic_ids, store=store, sealed=True)
 
 
 def check_all(directory: Path, manifest: Manifest) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from holdfast.handler import Handler, declared
 from holdfast.snapshot.edits import Counts, Edit, Edits, Patch
 from holdfast.snapshot.spark.fold import BUCKETS
-from holdfast.snapshot.spark.unpack import REPORT
+from holdfast.snapshot.spark.newest import REPORT
 
 HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 #: (partition, bucket, table, key, value)

@@ -22,11 +22,12 @@ from holdfast.snapshot import digest
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.spark import fold as folding
 from holdfast.snapshot.spark import moment, source
+from holdfast.snapshot.spark import plan as planning
 from holdfast.snapshot.spark.columns import Columns, Untyped
 from holdfast.snapshot.spark.moment import LATEST, Moment, OutOfReach
+from holdfast.snapshot.spark.newest import REPORT
 from holdfast.snapshot.spark.plan import Plan
 from holdfast.snapshot.spark.source import Fold, JobFailed, collect, judge, state_at
-from holdfast.snapshot.spark.unpack import REPORT
 from holdfast.table import Table
 from holdfast.version import __version__
 
@@ -86,9 +87,10 @@ def export(
     spark.conf.set("spark.sql.caseSensitive", "true")  # fields may differ in nothing else
     spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
     damaged: dict[int, set[int]] = {place.partition: set() for place in places}
+    share = source.pieces(spark, len(places))
     while True:
         plans = plan(reader, places, moments, damaged)
-        fold = state_at(spark, settings, plans)
+        fold = state_at(spark, settings, [planning.divided(reader, each, share) for each in plans])
         with fold.kept(), _beside(to) as work:
             held = _proven(fold, damaged)
             if held is None:

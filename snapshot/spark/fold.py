@@ -12,13 +12,14 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name everybody knows
 
 from holdfast.snapshot import records
 from holdfast.snapshot.full import CHUNK_KEYS, split
+from holdfast.snapshot.spark.newest import REPORT
 from holdfast.snapshot.spark.proof import Sums, limbs
-from holdfast.snapshot.spark.unpack import REPORT
 from holdfast.table import Changes
 
 #: parts of each partition's keys; a bound on how many tasks share one partition
@@ -32,18 +33,24 @@ CHUNKS: Final = "partition int, bucket int, seq long, table string, entry binary
 
 
 def fold(rows: DataFrame, tasks: int, buckets: int = BUCKETS) -> DataFrame:
-    """The newest value of each key: (partition, bucket, table, key, value), sorted; deleted keys are gone.
+    """The newest value of each key: (partition, bucket, table, key, value), sorted by the first two; deleted keys are
+    gone.
 
-    One shuffle: the exchange by (partition, bucket) serves the grouping, too, and the grouping sorts.
+    One shuffle: the exchange by (partition, bucket) serves the grouping, too, and the grouping sorts. It sorts by the
+    spot first, a number that is nearly the key's own: names and keys, which cost ten times that to compare, are looked
+    at where two spots are the same. The bucket is the spot's highest bits, so its rows stay together.
     """
-    bucket = F.pmod(F.xxhash64("table", "key"), F.lit(buckets)).cast("int")
+    high = F.shiftrightunsigned(F.xxhash64("table", "key"), 32)
+    order = ("spot", "partition", "bucket", "table", "key")
     return (
-        rows.withColumn("bucket", bucket)
+        rows.withColumn("spot", F.col("partition").cast("long") * (1 << 32) + high)
+        .withColumn("bucket", F.shiftright(high * buckets, 32).cast("int"))
         .repartition(tasks, "partition", "bucket")
-        .groupBy("partition", "bucket", "table", "key")
+        .groupBy(*order)
         .agg(F.max_by("value", "rank").alias("value"))
         .where(F.col("value").isNotNull())
-        .sortWithinPartitions("partition", "bucket", "table", "key")
+        .sortWithinPartitions(*order)
+        .select("partition", "bucket", "table", "key", "value")
     )
 
 
@@ -66,7 +73,7 @@ def sums_from(row: Any) -> Sums:
 
 
 class Packer:
-    """For `mapInArrow` over the sorted rows of `fold`; out come `CHUNKS`."""
+    """For `mapInArrow` over the rows of `fold`, each bucket's together; out come `CHUNKS`, `seq` counting a table's."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
@@ -74,10 +81,9 @@ class Packer:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = _Packing(self._chunk_bytes)
         for batch in batches:
-            for where, low, high in _runs(batch):
-                keys = batch.column("key").slice(low, high - low).to_pylist()
-                values = batch.column("value").slice(low, high - low).to_pylist()
-                packing.feed(where, keys, values)
+            for where, rows in _runs(batch):
+                for table, keys, values in _by_table(rows):
+                    packing.feed(where, table, keys, values)
             if packing.out:
                 yield packing.take()
         packing.finish()
@@ -85,17 +91,16 @@ class Packer:
             yield packing.take()
 
 
-Where = tuple[int, int, str]
+Where = tuple[int, int]
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[Where, int, int]]:
-    """Stretches of a batch that are of one partition, bucket and table; the rows are sorted by them."""
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[Where, pa.RecordBatch]]:
+    """Stretches of a batch that are of one partition and bucket; the rows are sorted by them."""
     low, rows = 0, batch.num_rows
-    columns = [batch.column(name) for name in ("partition", "bucket", "table")]
+    partitions, buckets = batch.column("partition"), batch.column("bucket")
 
     def at(row: int) -> Where:
-        partition, bucket, table = (column[row].as_py() for column in columns)
-        return partition, bucket, table
+        return partitions[row].as_py(), buckets[row].as_py()
 
     while low < rows:
         where, high = at(low), rows
@@ -104,57 +109,69 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[Where, int, int]]:
             while high - inside > 1:
                 middle = (inside + high) // 2
                 inside, high = (middle, high) if at(middle) == where else (inside, middle)
-        yield where, low, high
+        yield where, batch.slice(low, high - low)
         low = high
 
 
+def _by_table(rows: pa.RecordBatch) -> Iterator[tuple[str, list[bytes], list[bytes]]]:
+    """Keys and values of each table, in the order of the rows."""
+    tables = pc.unique(rows.column("table")).to_pylist()
+    for table in tables:
+        mine = rows if len(tables) == 1 else rows.filter(pc.equal(rows.column("table"), table))
+        yield table, mine.column("key").to_pylist(), mine.column("value").to_pylist()
+
+
+class _Gathered:
+    """Keys of one table and bucket that are not in a chunk yet."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes] = []
+        self.seq = 0
+
+
 class _Packing:
-    """Gathers the keys of one run and cuts them as a worker's full is cut."""
+    """Gathers the keys of one bucket, table by table, and cuts them as a worker's full is cut."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._limit = chunk_bytes
-        self._where: Where | None = None
-        self._keys: list[bytes] = []
-        self._values: list[bytes] = []
-        self._seq = 0
+        self._where: Where = (-1, -1)
+        self._tables: dict[str, _Gathered] = {}
         self.out: list[tuple[Any, ...]] = []
 
-    def feed(self, where: Where, keys: list[bytes], values: list[bytes]) -> None:
+    def feed(self, where: Where, table: str, keys: list[bytes], values: list[bytes]) -> None:
         if where != self._where:
             self.finish()
-            self._seq = self._seq if self._where and self._where[:2] == where[:2] else 0
             self._where = where
-        if where[2] == REPORT:
+        mine = self._tables.setdefault(table, _Gathered())
+        if table == REPORT:
             for report in values:
-                self._append(report, 0, Sums())
+                self._append(table, mine, report, 0, Sums())
             return
-        self._keys += keys
-        self._values += values
-        whole = len(self._keys) // CHUNK_KEYS * CHUNK_KEYS
+        mine.keys += keys
+        mine.values += values
+        whole = len(mine.keys) // CHUNK_KEYS * CHUNK_KEYS
         for low in range(0, whole, CHUNK_KEYS):
-            self._cut(self._keys[low : low + CHUNK_KEYS], self._values[low : low + CHUNK_KEYS])
+            self._cut(table, mine, mine.keys[low : low + CHUNK_KEYS], mine.values[low : low + CHUNK_KEYS])
         if whole:
-            self._keys, self._values = self._keys[whole:], self._values[whole:]
+            mine.keys, mine.values = mine.keys[whole:], mine.values[whole:]
 
     def finish(self) -> None:
-        if self._keys:
-            self._cut(self._keys, self._values)
-            self._keys, self._values = [], []
+        for table, mine in self._tables.items():
+            if mine.keys:
+                self._cut(table, mine, mine.keys, mine.values)
+        self._tables = {}
 
-    def _cut(self, keys: list[bytes], values: list[bytes]) -> None:
-        assert self._where is not None
-        table = self._where[2]
+    def _cut(self, table: str, mine: _Gathered, keys: list[bytes], values: list[bytes]) -> None:
         for piece in split(Changes(table, keys, list(values)), self._limit):
             sums, stored = Sums(), [value for value in piece.values if value is not None]
             sums.add(table, piece.keys, stored)
             raw = records.entry(Changes(table, list(map(msgspec.Raw, piece.keys)), piece.values))
-            self._append(bytes(raw), len(piece.keys), sums)
+            self._append(table, mine, bytes(raw), len(piece.keys), sums)
 
-    def _append(self, entry: bytes, keys: int, sums: Sums) -> None:
-        assert self._where is not None
-        partition, bucket, table = self._where
-        self.out.append((partition, bucket, self._seq, table, entry, keys, *limbs(sums.text), *limbs(sums.packed)))
-        self._seq += 1
+    def _append(self, table: str, mine: _Gathered, entry: bytes, keys: int, sums: Sums) -> None:
+        self.out.append((*self._where, mine.seq, table, entry, keys, *limbs(sums.text), *limbs(sums.packed)))
+        mine.seq += 1
 
     def take(self) -> pa.RecordBatch:
         columns, self.out = list(zip(*self.out, strict=True)), []

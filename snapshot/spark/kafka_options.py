@@ -20,7 +20,7 @@ def kafka_options(settings: Settings) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": ",".join(server.strip() for server in kafka.bootstrap_servers.split(",")),
         "kafka.isolation.level": "read_committed",
-        "kafka.security.protocol": security.protocol,
+        "kafka.security.protocol": security.protocol.upper(),
         "kafka.max.partition.fetch.bytes": str(max(8_000_000, kafka.message_max_bytes + 1024)),
         # The connector makes up group ids of its own; a prefix that an ACL can cover.
         "groupIdPrefix": "holdfast-spark",

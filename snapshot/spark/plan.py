@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,8 @@ from holdfast.snapshot.records import Mark
 
 #: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
 Upto = Callable[[Mark], bool]
+#: records that are not worth another task
+_SHORTEST: Final = 16
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -32,6 +35,9 @@ class Plan(msgspec.Struct, frozen=True):
     #: offsets of the increment topic to read
     start: int
     end: int
+    #: marks behind which what is read is cut, so that several tasks share it, and offsets that cut the base's chunks
+    cuts: tuple[Located, ...] = ()
+    chunk_cuts: tuple[int, ...] = ()
 
     @property
     def partition(self) -> int:
@@ -80,6 +86,29 @@ def make(
     elif goal.mark.reach > goal.mark.adopted:
         raise _lost(place, f"no usable full, and deltas lead on only from transaction {goal.mark.reach}")
     return Plan(place, last, goal, base, fulls, start, goal.offset + 1)
+
+
+def divided(reader: Reader, plan: Plan, pieces: int) -> Plan:
+    """The same plan for about `pieces` tasks: one topic partition is otherwise read by one."""
+    base = plan.base
+    chunk_cuts: tuple[int, ...] = ()
+    if base is not None and base.manifest.low >= 0:
+        chunk_cuts = tuple(_between(base.manifest.low, base.offset, pieces))
+    cuts: dict[int, Located] = {}
+    try:
+        for target in _between(plan.start, plan.end, pieces):
+            found = discover.oldest_mark(reader, plan.place, lambda mark: mark.n > plan.first, target)
+            if found is not None and found.offset + 1 < plan.end:
+                cuts[found.offset] = found
+    except (frame.BadFrame, OutOfRange):
+        return plan  # whoever reads it says what is wrong
+    return msgspec.structs.replace(plan, cuts=tuple(cuts.values()), chunk_cuts=chunk_cuts)
+
+
+def _between(start: int, end: int, pieces: int) -> Iterator[int]:
+    """Where `pieces` of about the same length meet; fewer where they would be short."""
+    pieces = min(pieces, (end - start) // _SHORTEST)
+    yield from (start + (end - start) * i // pieces for i in range(1, pieces))
 
 
 def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterator[Found]:

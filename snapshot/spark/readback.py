@@ -52,7 +52,7 @@ def read_back(
     if any(found.manifest.checksums for _, found in wanted):
         ids = {(place.partition, found.manifest.full) for place, found in wanted}
         manifests = [(place, found.manifest) for place, found in wanted]
-        frames = with_stored(spark, settings, ranges, manifests).mapInArrow(ReadBack(ids), _READ)
+        frames = with_stored(spark, settings, [ranges], manifests).mapInArrow(ReadBack(ids), _READ)
         backs = {(row["partition"], row["full"]): _decode(row["payload"]) for row in collect(frames)}
     return {
         (place.partition, found.offset): _judge(found, backs.get((place.partition, found.manifest.full)))

@@ -61,6 +61,24 @@ def spark_session(name: str, options: SparkOptions | None = None) -> Iterator[Sp
             session.stop()
 
 
+class Tasks:
+    """How many of a session's tasks are done, of those of all stages that it has begun so far. Any thread."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        #: stage -> tasks done, tasks in all
+        self._stages: dict[int, tuple[int, int]] = {}
+
+    def __call__(self) -> tuple[int, int]:
+        active = set(self._tracker.getActiveStageIds())
+        for stage in active | {stage for stage, (done, total) in self._stages.items() if done < total}:
+            info = self._tracker.getStageInfo(stage)
+            if info is not None:
+                self._stages[stage] = info.numCompletedTasks, info.numTasks
+        counts = list(self._stages.values())
+        return sum(done for done, _ in counts), sum(total for _, total in counts)
+
+
 def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
     chosen = _of_every_session(options) | (_of_this_machine(options, scratch) if options.local else {})
     if options.local:

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Final
 
 from pyspark import StorageLevel
@@ -22,10 +23,12 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Manifest
 from holdfast.snapshot.spark import fold as folding
 from holdfast.snapshot.spark.kafka_options import kafka_options
+from holdfast.snapshot.spark.newest import REPORT
 from holdfast.snapshot.spark.plan import Plan
 from holdfast.snapshot.spark.proof import Sums, proves
+from holdfast.snapshot.spark.report import Cut, Report, Scan, decode_report, gathered, judge_chunks
 from holdfast.snapshot.spark.stored import stored
-from holdfast.snapshot.spark.unpack import REPORT, SCHEMA, Report, Scan, Unpacker, decode_report, judge_chunks
+from holdfast.snapshot.spark.unpack import SCHEMA, Unpacker
 
 #: for whoever must not import pyspark
 Session = SparkSession
@@ -64,13 +67,15 @@ def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
 
 
 def with_stored(
-    spark: SparkSession, settings: Settings, ranges: Ranges, fulls: Iterable[tuple[Place, Manifest]]
+    spark: SparkSession, settings: Settings, layers: Sequence[Ranges], fulls: Iterable[tuple[Place, Manifest]]
 ) -> DataFrame:
-    """`read`, and the chunks of those fulls that are kept elsewhere than in Kafka; one of the two must be something."""
-    elsewhere = stored(spark, fulls)
-    if elsewhere is None:
-        return read(spark, settings, ranges)
-    return read(spark, settings, ranges).union(elsewhere) if ranges else elsewhere
+    """`read` of each layer, and the chunks of those fulls that are kept elsewhere than in Kafka; something must be.
+
+    A layer names a topic partition once, as Spark's source does; several tasks share one by way of several layers.
+    """
+    frames = [read(spark, settings, ranges) for ranges in layers if ranges]
+    elsewhere = stored(spark, settings, fulls)
+    return reduce(DataFrame.union, frames if elsewhere is None else [*frames, elsewhere])
 
 
 class JobFailed(KafkaTrouble):
@@ -145,18 +150,34 @@ class Fold:
 
     @cached_property
     def _folded(self) -> DataFrame:
-        ranges: dict[tuple[str, int], tuple[int, int]] = {}
-        for plan in self.plans.values():
-            names, base = plan.place.names, plan.base
-            if plan.start < plan.end:
-                ranges[names.increment, plan.partition] = plan.start, plan.end
-            if base is not None and base.manifest.checksums and not base.manifest.store:
-                ranges[names.full, plan.partition] = base.manifest.low, base.offset
+        stretches = [each for plan in self.plans.values() for each in _stretches(plan)]
+        deepest = max((number for number, *_ in stretches), default=0)
+        layers: list[dict[tuple[str, int], tuple[int, int]]] = [{} for _ in range(deepest + 1)]
+        for number, place, bounds in stretches:
+            layers[number][place] = bounds
         scans = {plan.partition: scan_of(plan) for plan in self.plans.values()}
         bases = [(plan.place, plan.base.manifest) for plan in self.plans.values() if plan.base]
-        frames = with_stored(self._spark, self._settings, ranges, bases)
+        frames = with_stored(self._spark, self._settings, layers, bases)
         rows = frames.mapInArrow(Unpacker(scans), SCHEMA)
         return folding.fold(rows, self._tasks)
+
+
+def _stretches(plan: Plan) -> Iterator[tuple[int, tuple[str, int], tuple[int, int]]]:
+    """Number, (topic, partition) and (first, end offset) of each stretch of a plan."""
+    names, base = plan.place.names, plan.base
+    starts = [plan.start, *(cut.offset + 1 for cut in plan.cuts)]
+    for number, bounds in enumerate(zip(starts, [*starts[1:], plan.end], strict=True)):
+        if plan.start < plan.end:
+            yield number, (names.increment, plan.partition), bounds
+    if base is not None and base.manifest.checksums and not base.manifest.store:
+        starts = [base.manifest.low, *plan.chunk_cuts]
+        for number, bounds in enumerate(zip(starts, [*starts[1:], base.offset], strict=True)):
+            yield number, (names.full, plan.partition), bounds
+
+
+def pieces(spark: SparkSession, partitions: int) -> int:
+    """Into how many stretches each of so many partitions is to be cut, that all of the cluster reads."""
+    return max(1, math.ceil(spark.sparkContext.defaultParallelism / max(1, partitions)))
 
 
 def state_at(spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int = 0) -> Fold:
@@ -176,19 +197,21 @@ def scan_of(plan: Plan) -> Scan:
         first=plan.first,
         lineage=plan.goal.mark.lineage,
         topic=plan.place.names.increment,
+        cuts=tuple(Cut(each.offset + 1, each.mark.n) for each in plan.cuts),
+        chunk_cuts=plan.chunk_cuts,
     )
 
 
 def judge(plans: Iterable[Plan], rows: Iterable[Any]) -> dict[int, str]:
     """Partition -> why its state is not proven, or ''. Rows are those of `fold.sums_of` and the reports."""
     sums: dict[int, dict[str, Sums]] = {}
-    reports: dict[int, dict[str, Report]] = {}
+    told: list[Report] = []
     for row in rows:
         if row["table"] == REPORT:
-            report = decode_report(row["report"])
-            reports.setdefault(report.partition, {})[report.kind] = report
+            told.append(decode_report(row["report"]))
         else:
             sums.setdefault(row["partition"], {})[row["table"]] = folding.sums_from(row)
+    reports = gathered(told)
     return {
         plan.partition: verdict(plan, reports.get(plan.partition, {}), sums.get(plan.partition, {})) for plan in plans
     }

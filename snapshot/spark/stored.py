@@ -8,10 +8,11 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.config.settings import Settings
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Manifest
-from holdfast.snapshot.store.base import StoreTrouble
+from holdfast.snapshot.store.base import StoreTrouble, elsewhere_of
 from holdfast.snapshot.store.fetch import SegmentGone, stored_frames
 
 _MANIFESTS: Final = "topic string, partition int, manifest binary"
@@ -20,11 +21,12 @@ _FRAMES: Final = "topic string, partition int, offset long, value binary"
 _BATCH: Final = 4_000_000
 
 
-def stored(spark: SparkSession, fulls: Iterable[tuple[Place, Manifest]]) -> DataFrame | None:
+def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, Manifest]]) -> DataFrame | None:
     """The chunks of those fulls that are not in Kafka, as (topic, partition, offset, value); None when all are.
 
-    One task reads each full, in order; offsets only count. What is missing or damaged ends a full early, which its
-    manifest tells. The store must be open to the workers as to us: credentials, directories, `holdfast[s3]`.
+    One task reads each full, in order; offsets only count. What is not where the manifest says is looked for in
+    `snapshot.full_store`. What is missing or damaged ends a full early, which its manifest tells. The store must be
+    open to the workers as to us: credentials, directories, `holdfast[s3]`.
     """
     rows = [
         (place.names.full, place.partition, records.pack(manifest, manifest.format))
@@ -33,22 +35,29 @@ def stored(spark: SparkSession, fulls: Iterable[tuple[Place, Manifest]]) -> Data
     ]
     if not rows:
         return None
-    return spark.createDataFrame(rows, _MANIFESTS).mapInArrow(_fetch, _FRAMES)
+    made = spark.createDataFrame(rows, _MANIFESTS).repartition(len(rows), "topic", "partition", "manifest")
+    return made.mapInArrow(Fetch(elsewhere_of(settings)), _FRAMES)
 
 
-def _fetch(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """:raises StoreTrouble: the store does not answer; the job fails."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            manifest = records.unpack(row["manifest"])
-            assert isinstance(manifest, Manifest)
-            yield from _chunks(row["topic"], row["partition"], manifest)
+class Fetch:
+    """For `mapInArrow` over `_MANIFESTS`; the store's credentials are those of the executor."""
+
+    def __init__(self, elsewhere: str) -> None:
+        self._elsewhere = elsewhere
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """:raises StoreTrouble: the store does not answer; the job fails."""
+        for batch in batches:
+            for row in batch.to_pylist():
+                manifest = records.unpack(row["manifest"])
+                assert isinstance(manifest, Manifest)
+                yield from _chunks(row["topic"], row["partition"], manifest, self._elsewhere)
 
 
-def _chunks(topic: str, partition: int, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+def _chunks(topic: str, partition: int, manifest: Manifest, elsewhere: str) -> Iterator[pa.RecordBatch]:
     offset, values, size = 0, [], 0
     try:
-        for data in stored_frames(manifest):
+        for data in stored_frames(manifest, elsewhere):
             values.append(data)
             size += len(data)
             if size >= _BATCH:

@@ -1,149 +1,75 @@
 """Chunks and increments into rows, on the executors: `mapInArrow` over whole Kafka records, columns made at a time.
 
-A task reads one range of one topic partition, in order, so a chain is checked where it is read (`Chain`), and what it
-found leaves the task as one row of another kind: a report. Nothing of an incomplete transaction becomes a row.
+A task reads one stretch of one topic partition, in order, so a chain is checked where it is read (`Chain`), and what it
+found leaves the task as one row of another kind: a report. Nothing of an incomplete transaction becomes a row, and of
+a key that many transactions have written only the newest value does, as far as the task has seen (`Newest`): what the
+JVM shuffles, sorts and folds is then nearer to the number of keys than to that of entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 from holdfast.errors import PartitionError
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.records import Chunk, Manifest
+from holdfast.snapshot.records import Chunk
+from holdfast.snapshot.spark.newest import CHUNKS, REPORT, WINDOW, Newest, rows_of
+from holdfast.snapshot.spark.report import Report, Scan, encode_report
 
-#: (partition, table, key as msgpack, value as stored or null, rank = n, or S for a row of the base)
+#: (partition, table, key as msgpack, value as stored or null, rank: see `Newest.take`)
 SCHEMA: Final = "partition int, table string, key binary, value binary, rank long"
-_FLUSH_ROWS: Final = 20_000
-_FLUSH_BYTES: Final = 32_000_000
-#: the table name of a report: no table has it
-REPORT: Final = ""
-
-_entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes | None]]).decode
-
-
-class Scan(msgspec.Struct, frozen=True):
-    """What an executor needs to know of one partition's plan."""
-
-    partition: int
-    #: id of the base, '' without one
-    full: str
-    chunks: int
-    first: int
-    lineage: str
-    topic: str
-
-
-class Report(msgspec.Struct, kw_only=True):
-    """What one task found in its range, for the driver to judge. Small, whatever the size of the state."""
-
-    partition: int
-    kind: str
-    #: '' or why nothing of this range may be used
-    finding: str = ""
-    #: of chunks: the checksums in order
-    checksums: list[int] = []
-    #: of increments: the last whole transaction, where its header lies, and its mark's digest and number of keys
-    last: int = -1
-    header: int = -1
-    digest: bytes = b""
-    keys: int = 0
-    entries: int = 0
-    size: int = 0
 
 
 class Unpacker:
-    """For `mapInArrow`: columns topic, partition, offset, value in, `SCHEMA` out; pickled by reference."""
+    """For `mapInArrow`: columns topic, partition, offset, value in, `SCHEMA` out; pickled by reference.
 
-    def __init__(self, scans: Mapping[int, Scan]) -> None:
-        self._scans = scans
+    `window` is `newest.WINDOW`.
+    """
+
+    def __init__(self, scans: Mapping[int, Scan], window: int = WINDOW) -> None:
+        self._scans, self._window = scans, window
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows, ranges = _Rows(), _Ranges(self._scans)
+        stretches = _Stretches(self._scans, self._window)
         for batch in batches:
             columns = [batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "value")]
             for topic, partition, offset, value in zip(*columns, strict=True):
-                ranges.of(topic, partition).feed(offset, value, rows)
-                if rows.size >= _FLUSH_BYTES or len(rows.keys) >= _FLUSH_ROWS:
-                    yield rows.take()
-        for report in ranges.reports():
-            rows.add(report.partition, REPORT, [report.kind.encode()], [_encode(report)], -1)
-        if rows.keys:
-            yield rows.take()
-
-
-_encode = msgspec.msgpack.Encoder().encode
-decode_report = msgspec.msgpack.Decoder(Report).decode
-
-
-class _Rows:
-    """Columns of the next batch."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self.partitions: list[int] = []
-        self.tables: list[str] = []
-        self.keys: list[bytes] = []
-        self.values: list[bytes | None] = []
-        self.ranks: list[int] = []
-        self.size = 0
-
-    def add(self, partition: int, table: str, keys: list[Any], values: list[bytes | None], rank: int) -> None:
-        count = len(keys)
-        self.partitions += repeat(partition, count)
-        self.tables += repeat(table, count)
-        self.keys += map(bytes, keys)
-        self.values += values
-        self.ranks += repeat(rank, count)
-
-    def add_entry(self, partition: int, raw: msgspec.Raw, rank: int) -> int:
-        """:raises frame.BadFrame: the entry is none."""
-        try:
-            table, keys, values = _entry(raw)
-        except msgspec.DecodeError as error:
-            raise frame.BadFrame(f"entry: {error}") from error
-        if len(keys) != len(values) or table == REPORT:
-            raise frame.BadFrame(f"table {table!r}: {len(keys)} keys, {len(values)} values")
-        self.add(partition, table, keys, values, rank)
-        self.size += len(memoryview(raw))
-        return len(keys)
-
-    def take(self) -> pa.RecordBatch:
-        batch = pa.record_batch(
-            [
-                pa.array(self.partitions, pa.int32()),
-                pa.array(self.tables, pa.string()),
-                pa.array(self.keys, pa.binary()),
-                pa.array(self.values, pa.binary()),
-                pa.array(self.ranks, pa.int64()),
-            ],
-            names=["partition", "table", "key", "value", "rank"],
-        )
-        self._clear()
-        return batch
+                stretch = stretches.of(topic, partition, offset)
+                stretch.feed(offset, value)
+                if stretch.rows.crowded:
+                    yield from stretch.rows.take(stretch.rank)
+        for each in stretches.open.values():
+            yield from each.rows.take(each.rank)
+            report = each.done()
+            key = f"{report.kind} {report.stretch}".encode()  # one row each: the fold keeps one per key
+            yield rows_of(report.partition, REPORT, [key], [encode_report(report)], -1)
 
 
 class _Increments:
-    """A range of an increment partition: whole transactions above S become rows."""
+    """A stretch of an increment partition: whole transactions above S become rows."""
 
-    def __init__(self, scan: Scan) -> None:
-        self._scan = scan
+    def __init__(self, scan: Scan, stretch: int, window: int) -> None:
+        self._scan, self._stretch = scan, stretch
         self._chain = Chain(scan.topic, scan.partition)
-        if scan.full:
-            self._chain.last, self._chain.lineage = scan.first, scan.lineage
-        elif scan.first >= 0:
-            self._chain.last = scan.first
-        self.report = Report(partition=scan.partition, kind="increments")
+        after = scan.after(stretch)
+        if scan.full or stretch:
+            self._chain.last, self._chain.lineage = after, scan.lineage
+        elif after >= 0:
+            self._chain.last = after
+        self.rows = Newest(scan.partition, window)
+        self.report = Report(
+            partition=scan.partition, kind="increments", stretch=stretch, of=len(scan.cuts) + 1, after=after
+        )
 
-    def feed(self, offset: int, data: bytes | None, rows: _Rows) -> None:
+    @property
+    def rank(self) -> int:
+        return self.report.last
+
+    def feed(self, offset: int, data: bytes | None) -> None:
         report = self.report
         if report.finding:
             return
@@ -152,17 +78,17 @@ class _Increments:
             record = records.unpack(data)
             increment = self._chain.feed(offset, record)
             if increment is not None:
-                self._take(increment, rows)
+                self._take(increment)
         except (PartitionError, frame.BadFrame) as error:
             report.finding = str(error)
 
-    def _take(self, increment: Increment, rows: _Rows) -> None:
+    def _take(self, increment: Increment) -> None:
         report, mark = self.report, increment.mark
-        if report.last < 0 and not self._scan.full:
+        if report.last < 0 and not self._scan.full and self._stretch == 0:
             report.finding = _beginning(increment)
         for part in increment.parts:
             for raw in part.entries:
-                report.entries += rows.add_entry(self._scan.partition, raw, mark.n)
+                report.entries += self.rows.add(raw)
         report.last, report.header = mark.n, increment.offset
         report.digest, report.keys = mark.digest, mark.keys
 
@@ -185,13 +111,16 @@ def _beginning(increment: Increment) -> str:
 
 
 class _Chunks:
-    """A range of a full partition: the chunks of the base in order; doubles and those of others are passed over."""
+    """A stretch of a full partition: the chunks of the base in order; doubles and those of others are passed over."""
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: Scan, stretch: int) -> None:
         self._scan = scan
-        self.report = Report(partition=scan.partition, kind="chunks")
+        self.rows, self.rank = Newest(scan.partition, CHUNKS), scan.first
+        self.report = Report(
+            partition=scan.partition, kind="chunks", stretch=stretch, of=len(scan.chunk_cuts) + 1, begin=0
+        )
 
-    def feed(self, offset: int, data: bytes | None, rows: _Rows) -> None:
+    def feed(self, offset: int, data: bytes | None) -> None:
         report, scan = self.report, self._scan
         if report.finding or not data:
             return
@@ -200,13 +129,17 @@ class _Chunks:
                 return
             chunk = records.unpack(data)
             assert isinstance(chunk, Chunk)
-            seen = len(report.checksums)
-            if chunk.full != scan.full or chunk.i < seen:
+            if chunk.full != scan.full:
+                return
+            if report.stretch and not report.checksums:
+                report.begin = chunk.i  # whether it follows the stretch before it is seen when they are joined
+            seen = report.begin + len(report.checksums)
+            if chunk.i < seen:
                 return
             if chunk.i != seen:
                 report.finding = f"chunk {seen} of {scan.chunks} is missing"
                 return
-            report.entries += rows.add_entry(scan.partition, chunk.entry, scan.first)
+            report.entries += self.rows.add(chunk.entry)
             report.size += len(data)
             report.checksums.append(frame.body_checksum(data))
         except frame.BadFrame as error:
@@ -216,33 +149,18 @@ class _Chunks:
         return self.report
 
 
-def judge_chunks(manifest: Manifest, report: Report | None) -> str:
-    """Why these are not exactly the chunks that the manifest names, or ''."""
-    wanted = len(manifest.checksums)
-    if report is None:
-        return "" if wanted == 0 else f"0 of {wanted} chunks are there"
-    if report.finding:
-        return report.finding
-    for i, (expected, found) in enumerate(zip(manifest.checksums, report.checksums, strict=False)):
-        if expected != found:
-            return f"chunk {i} of {wanted} is damaged"
-    return "" if len(report.checksums) == wanted else f"{len(report.checksums)} of {wanted} chunks are there"
+class _Stretches:
+    """Those that a task has seen: one, or more where it reads what lies in a store."""
 
+    def __init__(self, scans: Mapping[int, Scan], window: int) -> None:
+        self._scans, self._window = scans, window
+        self.open: dict[tuple[str, int, int], _Increments | _Chunks] = {}
 
-class _Ranges:
-    """The ranges that a task has seen."""
-
-    def __init__(self, scans: Mapping[int, Scan]) -> None:
-        self._scans = scans
-        self._open: dict[tuple[str, int], _Increments | _Chunks] = {}
-
-    def of(self, topic: str, partition: int) -> _Increments | _Chunks:
-        found = self._open.get((topic, partition))
+    def of(self, topic: str, partition: int, offset: int) -> _Increments | _Chunks:
+        scan = self._scans[partition]
+        stretch = scan.stretch(topic, offset)
+        found = self.open.get((topic, partition, stretch))
         if found is None:
-            scan = self._scans[partition]
-            found = _Increments(scan) if topic == scan.topic else _Chunks(scan)
-            self._open[topic, partition] = found
+            made = _Increments(scan, stretch, self._window) if topic == scan.topic else _Chunks(scan, stretch)
+            found = self.open[topic, partition, stretch] = made
         return found
-
-    def reports(self) -> Iterator[Report]:
-        return (each.done() for each in self._open.values())

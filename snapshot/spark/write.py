@@ -1,32 +1,35 @@
-"""Writes the chunks of a folded state to the full topic, on the executors; the manifest is the driver's (rule C2).
+"""Writes the chunks of a folded state, on the executors; the manifest is the driver's (rule C2).
 
 Not with Spark's sink: that gives back no offsets, and a task that runs twice would mix its chunks under one name. Here
-each run of a task writes a full of its own, with an id of its own, through the idempotent producer that workers use,
-and reports id, offsets and checksums when all of it is acknowledged. Spark keeps the report of one run only, so the
-manifest names the chunks of exactly one run; what others left is never referred to, and truncated one day.
+each run of a task writes a full of its own, with an id of its own, to where workers write theirs: the full topic,
+through an idempotent producer, or the store. It reports id, offsets and checksums when all of it is acknowledged. Spark
+keeps the report of one run only, so the manifest names the chunks of exactly one run; what others left is never
+referred to, and truncated one day.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.errors import KafkaTrouble
 from holdfast.ports import FullSink
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.records import Chunk
 from holdfast.snapshot.spark.fold import sums_from
+from holdfast.snapshot.spark.newest import REPORT
 from holdfast.snapshot.spark.proof import Sums
-from holdfast.snapshot.spark.unpack import REPORT
 
 WRITTEN: Final = "partition int, kind string, payload binary"
 #: seconds without any acknowledgement after which the task fails
 _PATIENCE: Final = 60.0
+_32: Final = 0xFFFFFFFF
 
 #: makes the producer of one partition's full topic; called on an executor, so it is pickled by reference
 SinkOf = Callable[[int], FullSink]
@@ -44,7 +47,7 @@ class Written(msgspec.Struct):
 
     partition: int
     full: str
-    #: offsets of the first and the last chunk; -1 where there was none, or nothing was to be written
+    #: offsets of the first and the last chunk; -1 where there was none, nothing was to be written, or not to Kafka
     low: int
     high: int
     checksums: list[int]
@@ -53,6 +56,9 @@ class Written(msgspec.Struct):
     #: bytes on the topic
     sent: int
     sums: dict[str, tuple[bytes, bytes, int]]
+    #: as in the manifest
+    store: str = ""
+    segments: int = 0
 
     def digest_sums(self) -> dict[str, Sums]:
         """By table."""
@@ -71,11 +77,42 @@ def write(chunks: DataFrame, targets: Mapping[int, Target], sink_of: SinkOf | No
 
     A partition's chunks pass through one task, in order and one at a time, so that they lie in order on the topic.
     """
+    tasks = max(1, len(targets))
     return (
-        chunks.repartition(max(1, len(targets)), "partition")
-        .sortWithinPartitions("partition", "bucket", "seq")
+        chunks.repartition(tasks, _slots(sorted(targets), tasks)[F.col("partition")])
+        .sortWithinPartitions("partition", "bucket", "table", "seq")
         .mapInArrow(Writer(dict(targets), sink_of), WRITTEN)
     )
+
+
+def _slots(partitions: Sequence[int], tasks: int) -> Column:
+    """A map from each partition to a number whose hash leads to a task of its own: the hashes of the partitions would
+    lead several of a few to one task."""
+    free, slot = set(range(tasks)), 0
+    found: list[int] = []
+    while free:
+        if (task := spread(slot) % tasks) in free:
+            free.remove(task)
+            found.append(slot)
+        slot += 1
+    pairs = zip(partitions, found, strict=False)  # without partitions there is one task, and nothing for it
+    return F.create_map(*(F.lit(number) for pair in pairs for number in pair))
+
+
+def spread(number: int) -> int:
+    """Spark's hash of an int, which is that of Murmur3 with seed 42."""
+    k = number * 0xCC9E2D51 & _32
+    k = _rotated(k, 15) * 0x1B873593 & _32
+    h = _rotated(42 ^ k, 13) * 5 + 0xE6546B64 & _32
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _32
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _32
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def _rotated(word: int, by: int) -> int:
+    return (word << by | word >> 32 - by) & _32
 
 
 class Writer:
@@ -119,6 +156,7 @@ class _Full:
         self.partition, self._target = partition, target
         self._sink = sink_of(partition) if sink_of else None
         self._id = uuid.uuid4().hex[:16]
+        self._store = self._sink.open(self._id) if self._sink else ""
         self._checksums: list[int] = []
         self._sums: dict[str, Sums] = {}
         self._keys = self._size = self._sent = 0
@@ -136,6 +174,7 @@ class _Full:
 
     def finish(self) -> Written:
         """:raises KafkaTrouble: a chunk was refused, or not acknowledged in time; the task may be run again."""
+        segments = self._sink.seal() if self._sink else 0
         offsets = acknowledged(self._sink, len(self._checksums)) if self._sink else []
         return Written(
             partition=self.partition,
@@ -147,6 +186,8 @@ class _Full:
             size=self._size,
             sent=self._sent,
             sums={table: (_wide(sums.text), _wide(sums.packed), sums.keys) for table, sums in self._sums.items()},
+            store=self._store,
+            segments=segments,
         )
 
 

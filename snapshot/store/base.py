@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, UsageError
+from holdfast.names import Names
 from holdfast.snapshot.place import Place
 
 KAFKA = "kafka"
@@ -50,11 +52,21 @@ class Store(Protocol):
 
 def folder_of(place: Place) -> str:
     """Where the fulls of a partition lie, under the root."""
-    return f"{place.names.group}.{place.names.input}/{place.partition}"
+    return folder(place.names, place.partition)
+
+
+def folder(names: Names, partition: int) -> str:
+    """As `folder_of`."""
+    return f"{names.group}.{names.input}/{partition}"
 
 
 def segment_key(folder: str, number: int) -> str:
     return f"{folder}/{number:06}"
+
+
+def elsewhere_of(settings: Settings) -> str:
+    """Where to look for a full that is not where its manifest says: the store that is set, if it is one."""
+    return "" if settings.snapshot.full_store == KAFKA else settings.snapshot.full_store
 
 
 def split_location(location: str) -> tuple[str, str]:

@@ -30,10 +30,13 @@ def stored_frames(
     elsewhere: str = "",
     cancelled: Callable[[], bool] = lambda: False,
     patience: float = PATIENCE,
+    *,
+    only: bool = False,
 ) -> Iterator[bytes]:
     """The chunks of a full that is not in Kafka, in order.
 
-    `elsewhere` is the root to look at when the place that the manifest names does not have it: it was moved.
+    `elsewhere` is the root to look at when the place that the manifest names does not have it, or is not there any
+    more: it was moved. With `only` nothing else is looked at: a backup's copy.
 
     A call of the store that hangs is left behind on a thread that keeps no process from ending.
 
@@ -41,9 +44,8 @@ def stored_frames(
         seconds. :raises Cancelled: `cancelled` has become true. :raises frame.BadFrame: a segment is damaged.
     """
     root, folder = split_location(manifest.store)
-    stores = [open_store(root)]
-    if elsewhere and elsewhere.rstrip("/") != root:
-        stores.append(open_store(elsewhere))
+    roots = [elsewhere] if only else [root, *([elsewhere] if elsewhere and elsewhere.rstrip("/") != root else [])]
+    stores = [open_store(each) for each in roots]
     keys = [segment_key(folder, number) for number in range(manifest.segments)]
     coming = deque(_Segment(stores, key) for key in keys[:_AHEAD])
     for number in range(len(keys)):
@@ -73,10 +75,27 @@ class _Segment:
         self._data = _get(stores, self._key)
 
 
+def segments_of(manifest: Manifest, elsewhere: str = "") -> Iterator[tuple[str, bytes]]:
+    """Key under the root and content of each segment of a full, as they are, one after the other.
+
+    :raises SegmentGone, StoreTrouble: as `stored_frames`.
+    """
+    root, folder = split_location(manifest.store)
+    stores = [open_store(each) for each in dict.fromkeys((root, elsewhere)) if each]
+    for number in range(manifest.segments):
+        key = segment_key(folder, number)
+        yield key, _get(stores, key)
+
+
 def _get(stores: list[Store], key: str) -> bytes:
+    trouble: StoreTrouble | None = None
     for store in stores:
         try:
             return store.get(key)
         except FileNotFoundError:
             continue
+        except StoreTrouble as error:
+            trouble = trouble or error
+    if trouble is not None:
+        raise trouble
     raise SegmentGone(f"segment {key} is not in the store")

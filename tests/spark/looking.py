@@ -12,7 +12,9 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.compaction import Compaction, Outcome
+from holdfast.compacted import Outcome
+from holdfast.compaction import Compaction
+from holdfast.config.settings import Settings
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.observe import Log
 from holdfast.snapshot import frame, records
@@ -25,18 +27,21 @@ NO_FULLS = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_ST
 class Looking:
     """Feeds the service of a stage, compacts, restores."""
 
-    def __init__(self, spark: Session | None, stage: Stage) -> None:
-        self.spark, self.stage = spark, stage
+    def __init__(self, spark: Session | None, stage: Stage, **settings: str) -> None:
+        self.spark, self.stage, self._more = spark, stage, settings
+
+    def settings(self) -> Settings:
+        return self.stage.settings(**self._more)
 
     def feed(self, count: int, keys: int = 500) -> None:
         """The service handles so many records and stops; it takes no full, so that only compactions make some."""
-        with Local(self.stage, **NO_FULLS):
+        with Local(self.stage, **NO_FULLS, **self._more):
             self.stage.feed(count, keys=keys)
             self.stage.await_all()
 
     def compact(self, kind: type[Compaction] = Compaction, partitions: Sequence[int] = (), **how: Any) -> list[Outcome]:
         assert self.spark is not None
-        run = kind(self.stage.settings(), self.stage.names, tell=print, **how)
+        run = kind(self.settings(), self.stage.names, tell=print, **how)
         return run.run(self.spark, partitions)
 
     def statuses(self, **how: Any) -> list[str]:

@@ -18,8 +18,10 @@ from holdfast.snapshot.digest import packed_seeds, seeds
 from holdfast.snapshot.discover import Found
 from holdfast.snapshot.records import Chunk, Manifest, Record
 from holdfast.snapshot.spark.fold import Packer
+from holdfast.snapshot.spark.newest import REPORT
 from holdfast.snapshot.spark.proof import Sums, from_limbs, limbs, proves
-from holdfast.snapshot.spark.unpack import REPORT, Report, Scan, Unpacker, decode_report
+from holdfast.snapshot.spark.report import Report, Scan, decode_report
+from holdfast.snapshot.spark.unpack import Unpacker
 from holdfast.snapshot.truncate import cut
 from holdfast.table import Changes
 
@@ -34,6 +36,7 @@ KEYS: list[st.SearchStrategy[Any]] = [
 
 @pytest.mark.parametrize("keys", KEYS)
 def test_a_packed_key_has_the_seed_of_the_key(keys: st.SearchStrategy[Any]) -> None:
+    @settings(deadline=None)
     @given(st.lists(keys, max_size=5))
     def check(found: list[Any]) -> None:
         packed = [pack(key) for key in found]
@@ -147,7 +150,7 @@ def test_packing_loses_nothing_wherever_the_batches_end(count: int, batch: int) 
         assert (table, len(keys)) == (row["table"], row["keys"])
         back += [(row["partition"], row["bucket"], table, pack(k), v) for k, v in zip(keys, values, strict=True)]
     assert back == rows
-    assert len({(row["bucket"], row["seq"]) for row in out}) == len(out)
+    assert len({(row["bucket"], row["table"], row["seq"]) for row in out}) == len(out)
 
 
 def full(first: int, low: int, increment: int, offset: int = 99) -> Found:
@@ -171,3 +174,18 @@ def test_truncation_keeps_the_newest_by_s_and_every_chunk_of_them() -> None:
     assert cut([full(9, 50, 90), full(5, 10, 40)], 3) is None
     assert cut([full(5, 80, 40), full(9, 50, 90), full(2, 10, 5)], 2) == (50, 40)
     assert cut([full(9, 50, 90), full(9, 60, 90)], 2) is None, "a second one at the same S does not count"
+
+
+def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from holdfast.snapshot.spark.write import _slots, spread
+
+    numbers = [0, 1, 7, 42, 1 << 20, (1 << 31) - 1]
+    hashed = spark.createDataFrame([(each,) for each in numbers], "n int").select(F.hash("n").alias("h")).collect()
+    assert [row["h"] for row in hashed] == list(map(spread, numbers))
+    partitions = [3, 4, 5, 11, 12]
+    rows = spark.createDataFrame([(each,) for each in partitions * 3], "partition int")
+    spread_out = rows.repartition(5, _slots(partitions, 5)[F.col("partition")])
+    tasks = spread_out.select(F.spark_partition_id().alias("task"), "partition").distinct().collect()
+    assert len({row["task"] for row in tasks}) == len(tasks) == 5
