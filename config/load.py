@@ -48,13 +48,7 @@ def load(
     `overrides` maps dotted keys to text; `env` is the process's by default. Raises SettingsError with every
     unknown key and bad value found, each with its origin and what is allowed; secrets are redacted in it.
     """
-    layers = [
-        read_overrides(overrides or {}),
-        read_environment(os.environ if env is None else env),
-        read_secrets(secrets_dir) if secrets_dir is not None else {},
-        read_toml(path) if path is not None else {},
-        read_toml(profile_path(profile)) if profile is not None else {},
-    ]
+    layers = layers_of(path, overrides, env, secrets_dir, profile)
     options = known_options()
     problems = [problem for layer in layers for problem in (*unknown_keys(layer, options), *refused_extra(layer))]
     known = [{key: given for key, given in layer.items() if is_known(key, options)} for layer in layers]
@@ -66,6 +60,23 @@ def load(
         if not problems:
             return _build(merged, known)
     raise SettingsError(problems)
+
+
+def layers_of(
+    path: Path | None,
+    overrides: Mapping[str, str] | None,
+    env: Mapping[str, str] | None,
+    secrets_dir: Path | None,
+    profile: str | None,
+) -> list[Layer]:
+    """What is written where, the strongest first. Raises SettingsError where something cannot be read."""
+    return [
+        read_overrides(overrides or {}),
+        read_environment(os.environ if env is None else env),
+        read_secrets(secrets_dir) if secrets_dir is not None else {},
+        read_toml(path) if path is not None else {},
+        read_toml(profile_path(profile)) if profile is not None else {},
+    ]
 
 
 class _LayerSource(PydanticBaseSettingsSource):

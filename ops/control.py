@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 import holdfast
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.ops import sockets
+from holdfast.ops.stacks import stacks
 from holdfast.service import Service
 
 _PATIENCE: Final = 1.0
@@ -110,10 +111,15 @@ class Control:
                 return self._retry(partition)
             case {"command": "retry", "partition": None}:
                 return self._retry(None)
+<<<<<<< HEAD
             case {"command": "drain"}:
                 # It blocks, and this thread tells how far it is.
                 threading.Thread(target=self._service.drain, name="drain", daemon=True).start()
                 return self._status()
+=======
+            case {"command": "stacks"}:
+                return {"pid": os.getpid(), "stacks": stacks()}
+>>>>>>> 5693da7 (holdfast lag, top, new, config, txn, support-bundle; completion; SIGUSR1 writes every stack)
             case _:
                 raise UsageError('ask {"command": "status"} or {"command": "retry", "partition": 3}, one line of JSON')
 

@@ -78,6 +78,32 @@ def resolve_connector(version: str, target: Path, work: Path, report: Callable[[
     _retrieve([java, "-jar", str(ivy)], "\n".join(rows), target, work, f"Spark's Kafka connector {version}")
 
 
+def resolve_tools(version: str, target: Path, work: Path, report: Callable[[str], object]) -> None:
+    """Put Kafka's command-line tools `version`, and what the one for transactions needs, into `target`.
+
+    A version whose tools are published; it talks to brokers of other versions, too. Raises `JarsUnavailable`.
+    """
+    java = find_java()
+    tools = work / "tools"
+    tools.mkdir()
+    _collect_from_pyspark(tools, work, report)
+    report(f"fetching Kafka's tools {version} (11 MB)")
+    kafka = [("org.apache.kafka", f"kafka-{name}", version) for name in ("tools", "clients", "server-common")]
+    wanted = [
+        *kafka,
+        ("net.sourceforge.argparse4j", "argparse4j", "0.7.0"),
+        ("net.sf.jopt-simple", "jopt-simple", "5.0.4"),
+        ("org.slf4j", "slf4j-api", "1.7.36"),
+    ]
+    rows = (
+        f"    <dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(rev)}"
+        ' conf="default->master" transitive="false"/>'
+        for org, name, rev in wanted
+    )
+    ivy = next(tools.glob("ivy-*.jar"))
+    _retrieve([java, "-jar", str(ivy)], "\n".join(rows), target, work, f"Kafka's tools {version}")
+
+
 def _retrieve(ivy: list[str], dependencies: str, target: Path, work: Path, what: str) -> None:
     module = work / "ivy.xml"
     module.write_text(IVY.format(dependencies=dependencies), encoding="utf-8")

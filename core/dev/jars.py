@@ -4,6 +4,7 @@ Layout of the cache (`$XDG_CACHE_HOME/holdfast` or `~/.cache/holdfast`); each fo
 
     kafka-4.4.0/logging/*.jar      PySpark's log4j, ahead on the class path (Kafka's own packages bring no binding)
     kafka-4.4.0/libs/*.jar         the broker and what it needs
+    kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `holdfast txn`
     spark-kafka-4.0.0/*.jar        what Spark needs to read and write Kafka
     .../SHA256SUMS                 every jar of that folder
 """
@@ -22,9 +23,10 @@ from importlib import resources
 from pathlib import Path
 
 from holdfast.dev.errors import DevError, JarsDamaged
-from holdfast.dev.fetch import resolve, resolve_connector
+from holdfast.dev.fetch import resolve, resolve_connector, resolve_tools
 
 DEFAULT_VERSION = "4.4.0"
+TOOLS_VERSION = "4.1.0"  # the newest whose tools are published; it talks to all brokers that holdfast does
 CONNECTOR_VERSION = "4.0.0"  # works with every PySpark 4.0.x
 Report = Callable[[str], object]
 Resolve = Callable[[str, Path, Path, Report], None]
@@ -53,6 +55,14 @@ def spark_connector(version: str = CONNECTOR_VERSION, *, report: Report = lambda
     Raises as `class_path` does.
     """
     return sorted(_cached("spark-kafka", version, resolve_connector, report).glob("*.jar"))
+
+
+def tools_class_path(version: str = TOOLS_VERSION, *, report: Report = lambda _: None) -> str:
+    """Return the class path of Kafka's command-line tools, fetching the jars on first use.
+
+    Raises as `class_path` does.
+    """
+    return f"{_cached('kafka-tools', version, resolve_tools, report)}/*"
 
 
 def _cached(kind: str, version: str, fetch: Resolve, report: Report) -> Path:
@@ -135,5 +145,6 @@ def main() -> None:
     try:
         class_path(report=say)
         spark_connector(report=say)
+        tools_class_path(report=say)
     except DevError as error:
         sys.exit(f"bootstrap: {error}")

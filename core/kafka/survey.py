@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import (
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -122,6 +123,7 @@ class ClusterSurvey:
 
     def __init__(self, settings: Settings, admin: Admin) -> None:
         self._settings, self._admin = settings, admin
+        self._askers: dict[str, Consumer] = {}
 
     def brokers(self) -> list[Broker]:
         """From any broker's metadata, over the bootstrap connection if need be."""
@@ -167,6 +169,17 @@ class ClusterSurvey:
             self._offset(topic, partition, LATEST, IsolationLevel.READ_COMMITTED),
             self._offset(topic, partition, LATEST, IsolationLevel.READ_UNCOMMITTED),
         )
+
+    def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
+        """The group's committed offsets, where there are any; waits for no open transaction."""
+        config: dict[str, Any] = dict(client.offsets(self._settings, group, isolation="read_uncommitted"))
+        config["logger"] = quiet_logger("offsets")
+        asker = self._askers.get(group) or self._askers.setdefault(group, Consumer(config))
+        try:
+            found = asker.committed([TopicPartition(topic, each) for each in range(partitions)], _DEADLINE)
+        except KafkaException as error:
+            raise translate(error) from error
+        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
     def allowed(self) -> frozenset[str]:
         """What this principal may do to the cluster itself; all of it where nobody asks."""

@@ -29,7 +29,6 @@ app = typer.Typer(
     name="holdfast",
     help="Stateful Kafka consumers that survive being killed.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.run)

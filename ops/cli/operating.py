@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import doctor
+from holdfast.ops.cli import config, doctor, lag, new, support, top, txn
 
 
 def add_to(app: typer.Typer) -> None:
+    app.command("new")(new.new)
     app.command("doctor")(doctor.doctor)
+    app.command("lag")(lag.lag)
+    app.command("top")(top.top)
+    app.command("support-bundle")(support.support_bundle)
+    app.add_typer(txn.app, name="txn")
+    app.add_typer(config.app, name="config")

@@ -13,6 +13,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, StartError
 from holdfast.exits import Exit, exit_of
 from holdfast.observe import Log
+from holdfast.ops import stacks
 from holdfast.ops.cli import early, show
 from holdfast.ops.cli.bars import Bars
 from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
@@ -62,6 +63,7 @@ def run(
         show.complain(f"{type(error).__name__}: {error}")
         raise typer.Exit(exit_of(error)) from error
     configure_logging(settings.log)
+    stacks.on_signal()
     if reload:
         raise typer.Exit(_reload(settings, [path.absolute() for path in (config,) if path is not None]))
     raise typer.Exit(_serve(target, settings))

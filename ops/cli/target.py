@@ -54,13 +54,18 @@ def load_settings(
 
     :raises UsageError: a --set without '='. :raises SettingsError: unknown keys and bad values.
     """
+    return load(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+
+
+def pairs_of(overrides: Sequence[str] | None) -> dict[str, str]:
+    """:raises UsageError: a --set without '='."""
     pairs: dict[str, str] = {}
     for given in overrides or ():
         key, equals, value = given.partition("=")
         if not equals:
             raise UsageError(f"--set {given}: write --set KEY=VALUE, such as --set log.level=debug")
         pairs[key.strip()] = value
-    return load(config, pairs, secrets_dir=secrets_dir, profile=profile)
+    return pairs
 
 
 def find_service(target: str) -> Service:

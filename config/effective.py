@@ -1,0 +1,62 @@
+"""What is in force, and where each value came from; secrets do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.config.client_keys import ALLOWED
+from holdfast.config.load import layers_of, load
+from holdfast.config.locked_keys import ALIASES
+from holdfast.config.options import options_of
+from holdfast.config.secret import REDACTED
+from holdfast.config.settings import Settings, sections
+from holdfast.config.sources import EXTRA
+
+
+class Effective(NamedTuple):
+    """One setting as a user would write it; `origin` is `default` where nobody wrote it."""
+
+    key: str
+    value: str
+    origin: str
+    default: str
+
+    @property
+    def changed(self) -> bool:
+        return self.origin != "default"
+
+
+def effective(
+    path: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    secrets_dir: Path | None = None,
+    *,
+    profile: str | None = None,
+) -> tuple[Settings, list[Effective]]:
+    """The settings as `load` makes them, and each of them by itself. Raises SettingsError."""
+    settings = load(path, overrides, env, secrets_dir, profile=profile)
+    layers = layers_of(path, overrides, env, secrets_dir, profile)
+    origins: dict[str, str] = {}
+    for layer in reversed(layers):
+        origins |= {_plain(key): given.origin for key, given in layer.items()}
+    told = []
+    for name, section in sections().items():
+        values = settings.kafka.security if name == "kafka.security" else getattr(settings, name)
+        for entry, option in options_of(section):
+            key = f"{name}.{entry.name}"
+            value = option.show(getattr(values, entry.name))
+            told.append(Effective(key, value, origins.get(key, "default"), option.show(entry.default)))
+    for name, value in settings.kafka.extra.items():
+        key = f"{EXTRA}.{name}"
+        shown = REDACTED if ALLOWED[name].secret else repr(value)
+        told.append(Effective(key, shown, origins.get(key, "default"), "-"))
+    return settings, told
+
+
+def _plain(key: str) -> str:
+    """A librdkafka key under its own name, whatever it was called."""
+    name = key.removeprefix(f"{EXTRA}.")
+    return key if name == key else f"{EXTRA}.{ALIASES.get(name, name)}"

@@ -1,0 +1,141 @@
+"""Kafka's own tool for transactions, in a JVM that lives for one question: confluent_kafka has no such calls."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from holdfast.config.settings import Settings
+from holdfast.dev.errors import DevError
+from holdfast.dev.jars import tools_class_path
+from holdfast.dev.java import find_java
+
+_TOOL: Final = "org.apache.kafka.tools.TransactionsCommand"
+_JVM: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_PATIENCE: Final = 120.0
+
+
+class ToolFailed(DevError):
+    """The tool ran and said no; the text is its own."""
+
+
+class OpenProducer(NamedTuple):
+    """A producer that has an open transaction on a partition."""
+
+    producer_id: int
+    epoch: int
+    #: offset of the transaction's first record
+    start: int
+
+
+class Owner(NamedTuple):
+    """What the coordinator knows of a transactional id; times in seconds, `since` since 1970."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+    timeout: float
+    since: float
+    partitions: tuple[str, ...]
+
+
+class TransactionTool:
+    """Each call starts a JVM: 1 to 3 s, 100 MB. Raises DevError: no Java, no jars, or `ToolFailed`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._java, self._path = find_java(), tools_class_path()
+
+    def ids(self) -> dict[int, str]:
+        """Producer id -> transactional id, of all that the coordinators know."""
+        rows = self._table("list")
+        return {int(row["ProducerId"]): row["TransactionalId"] for row in rows}
+
+    def open_on(self, topic: str, partition: int) -> list[OpenProducer]:
+        """Producers with an open transaction on this partition, the oldest first."""
+        rows = self._table("describe-producers", "--topic", topic, "--partition", str(partition))
+        held = [row for row in rows if row["CurrentTransactionStartOffset"].isdecimal()]
+        found = [
+            OpenProducer(int(row["ProducerId"]), int(row["ProducerEpoch"]), int(row["CurrentTransactionStartOffset"]))
+            for row in held
+        ]
+        return sorted(found, key=lambda each: each.start)
+
+    def owner(self, transactional_id: str) -> Owner:
+        (row,) = self._table("describe", "--transactional-id", transactional_id)
+        began = row["CurrentTransactionStartTimeMs"]
+        return Owner(
+            transactional_id,
+            int(row["ProducerId"]),
+            row["TransactionState"],
+            int(row["CoordinatorId"]),
+            int(row["TransactionTimeoutMs"]) / 1000,
+            int(began) / 1000 if began.isdecimal() else 0.0,
+            tuple(row["TopicPartitions"].split(",")) if row["TopicPartitions"] else (),
+        )
+
+    def abort(self, topic: str, partition: int, start: int) -> None:
+        """Write the abort marker that ends the transaction which begins at this offset."""
+        self._run("abort", "--topic", topic, "--partition", str(partition), "--start-offset", str(start))
+
+    def terminate(self, transactional_id: str) -> None:
+        """Have the coordinator abort it everywhere and fence its producer."""
+        self._run("forceTerminateTransaction", "--transactionalId", transactional_id)
+
+    def _table(self, *arguments: str) -> list[dict[str, str]]:
+        lines = [line for line in self._run(*arguments).splitlines() if "\t" in line]
+        if not lines:
+            return []
+        head, *rows = [[cell.strip() for cell in line.split("\t")] for line in lines]
+        return [dict(zip(head, row, strict=False)) for row in rows]
+
+    def _run(self, *arguments: str) -> str:
+        with tempfile.TemporaryDirectory(prefix="holdfast-txn-") as directory:
+            file = Path(directory) / "client.properties"
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as properties:
+                properties.write(_properties(self._settings))
+            servers = self._settings.kafka.bootstrap_servers.replace(" ", "")
+            command = [self._java, *_JVM, "-cp", self._path, _TOOL, "--bootstrap-server", servers]
+            command += ["--command-config", str(file), *arguments]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=_PATIENCE
+            )
+        if done.returncode != 0:
+            told = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if "SLF4J" not in line]
+            raise ToolFailed(" ".join(line.strip() for line in told if line.strip())[:300] or "Kafka's tool failed")
+        return done.stdout
+
+
+def _properties(settings: Settings) -> str:
+    """librdkafka's security settings in Java's words."""
+    security = settings.kafka.security
+    lines = {"security.protocol": security.protocol.upper(), "client.id": "holdfast-txn"}
+    if security.sasl_mechanism:
+        module = "scram.ScramLoginModule" if security.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
+        lines["sasl.mechanism"] = security.sasl_mechanism
+        lines["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module} required username={_quoted(security.sasl_username)} "
+            f"password={_quoted(security.sasl_password.reveal())};"
+        )
+    if security.ssl_ca_location:
+        lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ssl_ca_location}
+    if security.ssl_certificate_location and security.ssl_key_location:
+        chain, key = (Path(each).read_text() for each in (security.ssl_certificate_location, security.ssl_key_location))
+        lines |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+        if security.ssl_key_password:
+            lines["ssl.key.password"] = security.ssl_key_password.reveal()
+    return "".join(f"{key}={_escaped(value)}\n" for key, value in lines.items())
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _escaped(text: str) -> str:
+    """A value of a Java properties file."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "")

@@ -1,0 +1,94 @@
+"""`holdfast lag`: how far a service is behind, in records and in seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.exits import Answer
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    load_settings,
+    names_of,
+    partitions_of,
+)
+from holdfast.ops.lagging import Lag, Lags
+from holdfast.ops.logs import configure_quietly
+
+_COLUMNS: Final = ("partition", "position", "end", "records behind", "seconds behind", "hidden by a transaction")
+
+
+def lag(
+    target: Target = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    most: Annotated[
+        int | None, typer.Option("--most", min=0, metavar="RECORDS", help="More in one partition is exit code 1.")
+    ] = None,
+    most_seconds: Annotated[
+        float | None, typer.Option("--most-seconds", min=0, metavar="SECONDS", help="More is exit code 1, too.")
+    ] = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each partition is behind: offsets to the end, and the age of the record that comes next.
+
+    holdfast lag --name clearing --input trades --most-seconds 60
+
+    Exit code 0: shown, and within --most; 1: more behind than that.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    names = names_of(settings, target, name, input_topic)
+    lags = Lags(settings, names)
+    try:
+        told = lags.now(partitions_of(partitions))
+    finally:
+        lags.close()
+    if as_json:
+        show.print_json(msgspec.to_builtins(told))
+    else:
+        _print(told)
+    late = [each for each in told if _exceeds(each, most, most_seconds)]
+    if late:
+        worst = max(late, key=lambda each: each.records)
+        show.complain(
+            f"{names.group}: {len(late)} partition(s) too far behind, partition {worst.partition} by {worst.records} "
+            f"records and {worst.seconds:g} s; `holdfast top --name {names.service} --input {names.input}` shows why"
+        )
+        raise typer.Exit(Answer.NO)
+
+
+def _exceeds(each: Lag, records: int | None, seconds: float | None) -> bool:
+    return (records is not None and each.records > records) or (seconds is not None and each.seconds > seconds)
+
+
+def _print(told: list[Lag]) -> None:
+    table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in told:
+        position = "-" if each.position is None else str(each.position)
+        cells = (each.partition, position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    Console(highlight=False).print(table)
+    show.tell(
+        f"{sum(each.records for each in told)} records behind, {max(each.seconds for each in told):.1f} s at most"
+    )

@@ -1,0 +1,88 @@
+"""What holds for every command: an example in its help, JSON for programs, a row in docs/cli.md, completion."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import Commands
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from holdfast.ops.cli.main import app
+
+
+def leaves() -> Iterator[tuple[str, ...]]:
+    """Every command that does something, as it is typed."""
+
+    def walk(command: object, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        inside = getattr(command, "commands", None)
+        if inside is None:
+            yield words
+            return
+        for name, each in sorted(inside.items()):
+            yield from walk(each, (*words, name))
+
+    return walk(get_command(app), ())
+
+
+COMMANDS = list(leaves())
+
+
+def help_of(*command: str) -> str:
+    done = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
+    assert done.exit_code == 0
+    return done.output
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example_that_is_a_command_of_ours(command: tuple[str, ...]) -> None:
+    text = re.sub(r" *\n", "\n", help_of(*command))
+
+    pasted = re.search(rf"^ *(holdfast {' '.join(command)}.*(?:\\\n.*)*)$", text, re.MULTILINE)
+    assert pasted is not None, text
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_it_has_json(command: tuple[str, ...]) -> None:
+    assert "--json" in help_of(*command)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_page_names_it(command: tuple[str, ...], root: Path) -> None:
+    page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
+    group, last = " ".join(command[:-1]), command[-1]
+
+    rows = re.findall(r"^\| `holdfast ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
+    told = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
+    assert told, f"docs/cli.md has no row for holdfast {' '.join(command)}"
+
+
+def test_there_are_those_that_were_asked_for() -> None:
+    wanted = ["run", "status", "lag", "top", "new", "support-bundle", "doctor", "compact"]
+    assert {(each,) for each in wanted} <= set(COMMANDS)
+    assert {("config", "show"), ("config", "check"), ("txn", "list"), ("txn", "abort"), ("dev", "up")} <= set(COMMANDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete(holdfast: Commands, shell: str) -> None:
+    asked = {
+        "bash": {"COMP_WORDS": "holdfast txn ab", "COMP_CWORD": "2"},
+        "zsh": {"_TYPER_COMPLETE_ARGS": "holdfast txn ab"},
+        "fish": {"_TYPER_COMPLETE_ARGS": "holdfast txn ab", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    done = subprocess.run(
+        [str(Path(holdfast.python).with_name("holdfast"))],
+        env=holdfast.environment | asked | {"_HOLDFAST_COMPLETE": f"complete_{shell}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert "abort" in done.stdout, done.stderr
+    assert "list" not in done.stdout
