@@ -111,15 +111,12 @@ class Control:
                 return self._retry(partition)
             case {"command": "retry", "partition": None}:
                 return self._retry(None)
-<<<<<<< HEAD
             case {"command": "drain"}:
                 # It blocks, and this thread tells how far it is.
                 threading.Thread(target=self._service.drain, name="drain", daemon=True).start()
                 return self._status()
-=======
             case {"command": "stacks"}:
                 return {"pid": os.getpid(), "stacks": stacks()}
->>>>>>> 5693da7 (holdfast lag, top, new, config, txn, support-bundle; completion; SIGUSR1 writes every stack)
             case _:
                 raise UsageError('ask {"command": "status"} or {"command": "retry", "partition": 3}, one line of JSON')
 
