@@ -17,8 +17,13 @@ COMMAND_HEADER: Final = "holdfast-command"
 TAKE: Final = "take"
 #: the command that has the partition written in the newest format, from its own mark on
 FINISH_UPGRADE: Final = "finish-upgrade"
+#: the commands that have the partition stand still and go on; by the control topic only: a partition that stands still
+#: reads no input
+PAUSE: Final = "pause"
+GO_ON: Final = "resume"
+SWITCHES: Final = frozenset((PAUSE, GO_ON))
 #: what the handler does not see
-OWN: Final = frozenset((TAKE, FINISH_UPGRADE))
+OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
 #: every mark repeats the commands of its transaction, and has to fit a message
 _LONGEST: Final = 200
 

@@ -106,7 +106,7 @@ class Commander:
                 f"{names.control} {found}: `holdfast topics create ... --control` creates it; a service reads it from "
                 f"its next start on"
             )
-        if name not in command.OWN:
+        if name not in command.OWN or name in command.SWITCHES:
             self._require_pinning(name, value, chosen)
 
     def _require_pinning(self, name: str, value: bytes | None, chosen: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.command import FINISH_UPGRADE, TAKE, Command
+from holdfast.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from holdfast.errors import MessageRefused
 from holdfast.output import Sent
 from holdfast.pinned import Pinned
@@ -43,6 +43,8 @@ class Closing(NamedTuple):
     control: int = 0
     #: users' commands of the control topic, handled last
     pinned: tuple[Pinned, ...] = ()
+    #: the command that has the partition stand still or go on from here; None: it stays as it was
+    switch: Command | None = None
 
 
 class Committer:
@@ -144,6 +146,7 @@ class Committer:
             commands=closing.commands,
             pinned=closing.pinned,
             take=_take(self.mark.take, n, closing),
+            paused=_paused(self.mark.paused, closing.switch),
             effects=closing.effects,
             format=_format(self.mark.format, closing),
             reach=self.mark.reach if closing.reach is None else closing.reach,
@@ -167,6 +170,13 @@ class Committer:
 def _format(before: int, closing: Closing) -> int:
     """The newest one from the command on that finishes an upgrade; until then the one that an older release reads."""
     return frame.NEWEST if any(command.name == FINISH_UPGRADE for command in closing.commands) else before
+
+
+def _paused(before: Command | None, switch: Command | None) -> Command | None:
+    """The newest word counts; a second pause keeps the first one's name."""
+    if switch is None:
+        return before
+    return (before or switch) if switch.name == PAUSE else None
 
 
 def _take(asked: int, n: int, closing: Closing) -> int:

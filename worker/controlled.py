@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from holdfast.command import FINISH_UPGRADE, Command
+from holdfast.command import FINISH_UPGRADE, SWITCHES, Command
 from holdfast.pinned import Pinned, PinnedMessage
 from holdfast.ports import Asked
 from holdfast.snapshot import frame
@@ -27,6 +27,8 @@ class Obeyed(NamedTuple):
     pinned: tuple[Pinned, ...]
     #: next offset of the control topic
     next: int
+    #: the last of them that has the partition stand still, or go on
+    switch: Command | None = None
 
 
 class Controlled:
@@ -56,20 +58,24 @@ class Controlled:
         asked, end = self._control.waiting(self._next)
         commands: list[Command] = []
         pinned: list[Pinned] = []
-        room = self._room
+        room, switch = self._room, None
         for each in asked:
+            if each.command.name in SWITCHES:
+                if not self._may_pin(mark, each):
+                    continue
+                switch = each.command
             if each.pinned is not None:
                 room -= each.pinned.size
                 if len(pinned) >= _MOST or (room < 0 and pinned):
-                    return Obeyed(tuple(commands), tuple(pinned), each.command.offset)
+                    return Obeyed(tuple(commands), tuple(pinned), each.command.offset, switch)
                 if not self._may_pin(mark, each):
                     continue
                 self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, each.pinned))
                 pinned.append(each.pinned)
             commands.append(each.command)
             if each.command.name == FINISH_UPGRADE:  # what follows may need the newer format
-                return Obeyed(tuple(commands), tuple(pinned), each.command.offset + 1)
-        return Obeyed(tuple(commands), tuple(pinned), end)
+                return Obeyed(tuple(commands), tuple(pinned), each.command.offset + 1, switch)
+        return Obeyed(tuple(commands), tuple(pinned), end, switch)
 
     def committed(self, obeyed: int) -> None:
         """The mark that passes the control topic up to here is the truth."""

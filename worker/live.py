@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from holdfast.command import Command
 from holdfast.record import Message
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored
@@ -22,6 +23,8 @@ from holdfast.worker.work import offset
 
 _IDLE = 0.5
 _BUSY_IDLE = 0.01
+#: how often a partition that stands still looks for commands
+_STILL = 0.1
 #: how long a drain waits for effects; what is not done then is owed by the next owner
 _EFFECTS_WAIT = 1.0
 
@@ -35,6 +38,8 @@ class Live:
         self._transacting = Transacting(tools, signals, engine, committer, self._riders)
         self._policy, self._work = self._transacting.policy, self._transacting.work
         self.fulls = self._riders.fulls
+        #: the command by which it stands still, as far as it was told
+        self._paused: Command | None = None
         #: next offset to take from the mailbox
         self._taken = committer.position
 
@@ -121,6 +126,9 @@ class Live:
     def turn(self) -> None:
         """One round; waits for records at most until a commit is due. Raises as `run`."""
         transacting, work = self._transacting, self._work
+        if self._stands_still():
+            self._stand_still()
+            return
         if transacting.landed or (transacting.in_flight and not work.waiting and self._mailbox.depth == 0):
             transacting.settle()
         if not work.waiting and not work.poisoned:
@@ -134,6 +142,23 @@ class Live:
             transacting.begin_commit()
             if work.careful:  # to find one record among many, everything goes one step at a time
                 transacting.settle()
+
+    def _stands_still(self) -> bool:
+        """A command says so, and the last mark repeats it; a failure that is under way is faced first."""
+        paused = self.committer.mark.paused
+        if paused != self._paused:
+            self._paused = paused
+            by = paused.issuer if paused is not None else None
+            self._tools.log.info("paused" if paused else "resumed", by=by, position=self.committer.position)
+        return paused is not None and not self._work.poisoned
+
+    def _stand_still(self) -> None:
+        """What was handled commits, no transaction stays open, no record is taken; commands are still obeyed."""
+        if self._transacting.settle() and self._policy.since is not None:
+            self._transacting.commit()
+            return
+        self._signals.any.wait(_STILL)
+        self._rest()
 
     def _go_up_to_poison(self) -> None:
         """What lies before the record that failed is committed first; then it is that record's turn."""

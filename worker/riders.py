@@ -92,7 +92,16 @@ class Riders:
         commands = (*self._engine.take_commands(), *obeyed.commands)
         reach = self._reach if delta is not None else None
         return Closing(
-            position, frozen, delta, self.fulls.next_refs(), owed, commands, reach, obeyed.next, obeyed.pinned
+            position,
+            frozen,
+            delta,
+            self.fulls.next_refs(),
+            owed,
+            commands,
+            reach,
+            obeyed.next,
+            obeyed.pinned,
+            obeyed.switch,
         )
 
     def committed(self, mark: Mark, flight: Flight, increment_bytes: int) -> None:

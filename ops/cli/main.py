@@ -14,6 +14,7 @@ from holdfast.ops.cli import (
     dev,
     drain,
     operating,
+    pause,
     prove,
     repair,
     retry,
@@ -36,6 +37,8 @@ app.add_typer(topics.app, name="topics")
 app.command("status")(status.status)
 app.command("retry")(retry.retry)
 app.command("drain")(drain.drain)
+app.command("pause")(pause.pause)
+app.command("resume")(pause.resume)
 app.command("finish-upgrade")(upgrade.finish_upgrade)
 app.command("compact")(compact.compact)
 app.command("command")(command.command)

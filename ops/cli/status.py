@@ -76,10 +76,10 @@ def _show(found: Found) -> None:
         phase = str(each["phase"])
         table.add_row(
             str(each["partition"]),
-            Text(phase, _COLOURS.get(phase, "yellow")),
+            Text("paused" if phase == "live" and each.get("paused") else phase, _COLOURS.get(phase, "yellow")),
             _or_dash(each["position"]),
             _or_dash(each["transaction"]),
-            Text(_progress(each) or _or_dash(each["cause"]), overflow="fold"),
+            Text(_progress(each) or _paused(each) or _or_dash(each["cause"]), overflow="fold"),
         )
     Console(highlight=False).print(table)
 
@@ -87,6 +87,11 @@ def _show(found: Found) -> None:
 def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
     """The least that any partition has; None without a limit."""
     return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
+
+
+def _paused(partition: dict[str, Any]) -> str:
+    by = partition.get("paused")
+    return f"paused by {by}; `holdfast resume` has it go on" if by else ""
 
 
 def _progress(partition: dict[str, Any]) -> str:

@@ -1,0 +1,120 @@
+"""`holdfast pause` and `holdfast resume`: partitions stand still, in the group and across restarts, and go on."""
+
+from __future__ import annotations
+
+import msgspec
+import typer
+
+from holdfast.command import GO_ON, PAUSE
+from holdfast.commanding import Answer, Commander
+from holdfast.ops.cli import show
+from holdfast.ops.cli.command import Timeout, Wait
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Partitions,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    load_settings,
+    names_of,
+    partitions_of,
+)
+from holdfast.ops.logs import configure_quietly
+
+
+def pause(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    wait: Wait = True,
+    timeout: Timeout = 60.0,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have partitions commit what they have handled, close their transactions and handle no more records.
+
+    holdfast pause examples.clearing.app:service --partitions 0,3-5
+
+    The processes stay members of the group. The pause is in the partition's last mark: whoever owns it later, after a
+    restart or a rebalance, stands still as well, until `holdfast resume`. It goes by the control topic.
+
+    Exit code 0: every mark says so, or sent with --no-wait; 1: not in time (it is obeyed in its turn).
+    """
+    _switch(
+        PAUSE, target, service, input_topic, partitions, wait, timeout, config, overrides, secrets_dir, profile, as_json
+    )
+
+
+def resume(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    partitions: Partitions = None,
+    wait: Wait = True,
+    timeout: Timeout = 60.0,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have partitions that `holdfast pause` has stopped go on from where they stand.
+
+    holdfast resume examples.clearing.app:service
+
+    Exit code 0: every mark says so, or sent with --no-wait; 1: not in time (it is obeyed in its turn).
+    """
+    _switch(
+        GO_ON, target, service, input_topic, partitions, wait, timeout, config, overrides, secrets_dir, profile, as_json
+    )
+
+
+def _switch(
+    name: str,
+    target: str | None,
+    service: str | None,
+    input_topic: str | None,
+    partitions: str | None,
+    wait: bool,
+    timeout: float,
+    config: Config,
+    overrides: Overrides,
+    secrets_dir: SecretsDir,
+    profile: Profile,
+    as_json: bool,
+) -> None:
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    commander = Commander(settings, names_of(settings, target, service, input_topic))
+    sent = commander.send(name, partitions_of(partitions), control=True)
+    if wait:
+        answers = commander.await_answers(sent, timeout, full=False)
+    else:
+        answers = [Answer(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
+    if as_json:
+        show.print_json([msgspec.to_builtins(answer) for answer in answers])
+    for answer in answers if not as_json else ():
+        show.tell(f"partition {answer.partition}: {_said(name, answer, wait)}")
+    late = [str(answer.partition) for answer in answers if answer.transaction is None] if wait else []
+    if late:
+        show.complain(
+            f"{name}: partitions {', '.join(late)} have not answered within {timeout:.0f} s. The command stays and is "
+            f"obeyed in its turn; `holdfast status` tells whether the service is live. A service that was started "
+            f"before its control topic was made reads it from its next start on"
+        )
+        raise typer.Exit(1)
+
+
+def _said(name: str, answer: Answer, waited: bool) -> str:
+    if answer.transaction is None:
+        return "not acknowledged" if waited else f"sent, at {answer.offset} of the control topic"
+    state = "stands still" if name == PAUSE else "goes on"
+    return f"{state} from position {answer.position} on (transaction {answer.transaction})"
