@@ -39,7 +39,7 @@ from holdfast.snapshot.garbage import collect_less_often
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
 from holdfast.table import Table
-from holdfast.topics import reaching, require
+from holdfast.topics import START_PATIENCE, reaching, require
 from holdfast.topology import Topology
 from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
@@ -143,7 +143,7 @@ class Service:
         contact = leaving.contact
         admin = Admin(self._settings, self.names.group, contact)
         with reaching(self._settings):
-            facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked)
+            facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked, START_PATIENCE)
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         wiring = self._wiring = _Wiring(self, admin, facts, log, contact, self.overview)
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())

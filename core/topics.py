@@ -44,7 +44,7 @@ _PATIENCE = 30.0
 #: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
 _SEEN, _SEEN_PAUSE = 8, 0.05
 #: seconds for which the topics are asked for again; a single question takes up to ten
-_START_PATIENCE = 20.0
+START_PATIENCE = 25.0
 
 
 @contextlib.contextmanager
@@ -80,9 +80,13 @@ class Finding(NamedTuple):
 
 
 def require(
-    admin: Admin, names: Names, outputs: Iterable[str], cancelled: Callable[[], bool] = lambda: False
+    admin: Admin,
+    names: Names,
+    outputs: Iterable[str],
+    cancelled: Callable[[], bool] = lambda: False,
+    patience: float = 6.0,
 ) -> dict[str, TopicFacts]:
-    """The facts of every topic a service needs.
+    """The facts of every topic a service needs; without an answer it is asked again for `patience` seconds.
 
     :raises TopicMissing, TopicMismatch: naming the topics and the command.
     :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` became true meanwhile.
@@ -90,7 +94,7 @@ def require(
     wanted = [names.input, names.increment, names.full, *outputs]
     asked = list(dict.fromkeys(wanted))
     # One broker that is cut off must not fail a start: another one is asked next time.
-    found = patiently(lambda: admin.describe(asked, cancelled), _START_PATIENCE, cancelled=cancelled)
+    found = patiently(lambda: admin.describe(asked, cancelled), patience, cancelled=cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         _require_certainty(admin, missing)

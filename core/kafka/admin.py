@@ -71,6 +71,8 @@ class Admin:
         self._log = Log(service=group)
         self.client = self.new_client("admin")
         self._group_asker: AdminClient | None = None
+        #: asked for topics since another one got no answer
+        self._describer: AdminClient | None = None
 
     def describe(
         self, topics: list[str], cancelled: Callable[[], bool] = lambda: False
@@ -79,8 +81,18 @@ class Admin:
 
         :raises KafkaTrouble: the cluster does not answer, or forbids the question. :raises Cancelled: as it says.
         """
-        futures = self.client.describe_topics(TopicCollection(topics), request_timeout=_ATTEMPT)
-        return {name: self._facts(name, future, cancelled) for name, future in futures.items()}
+        with self._making:
+            asker, seconds = self._describer or self.client, _ATTEMPT if self._describer else _ATTEMPT / 2
+        futures = asker.describe_topics(TopicCollection(topics), request_timeout=seconds)
+        try:
+            return {name: self._facts(name, future, cancelled) for name, future in futures.items()}
+        except KafkaTrouble:
+            # Its controller may be a broker that is cut off: it would go on waiting for that one. A new client is told
+            # of another.
+            with self._making:
+                if asker in (self._describer, self.client):
+                    self._describer = self.new_client("topics")
+            raise
 
     def bounds(self, topic: str, partition: int, deadline: float, cancelled: Callable[[], bool]) -> tuple[int, int]:
         """Log start and end, read uncommitted; asked again while brokers are slow or away (requirement C5).
