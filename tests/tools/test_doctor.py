@@ -130,7 +130,7 @@ def test_the_probes_topic_is_gone_afterwards(ledger: Ledger) -> None:
         (RestoreTime(deadline=0.01), "FAIL"),
         (RestoreTime(budget=0.01), "WARN"),
     ],
-    ids=str,
+    ids=["bad range", "loses messages", "too old", "good", "over the deadline", "over the budget"],
 )
 def test_other_versions_and_other_limits(ledger: Ledger, check: Check, level: str) -> None:
     """ "client-library", "restore-time": the real state, judged by limits that it exceeds."""
