@@ -21,6 +21,7 @@ from holdfast.ports import Clock, GroupConsumer, Membership, Trouble
 from holdfast.record import Message
 
 _HELD = 0.005
+_COMPLAIN_EVERY = 60.0
 #: how often the threads of the partitions are looked after
 _ATTEND = 0.05
 
@@ -67,6 +68,7 @@ class Manager:
         self._reports: queue.SimpleQueue[tuple[Track, Report]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._failures: queue.SimpleQueue[Callable[[int, int], BaseException]] = queue.SimpleQueue()
+        self._complaints: dict[str, float] = {}
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
         self._leave = settings.group.leave_on_stop
@@ -184,12 +186,19 @@ class Manager:
         self._consumer.pause(sorted(pause))
         self._consumer.resume(sorted(resume))
 
+    def _complain(self, cause: str) -> None:
+        """A complaint that the client repeats every second or two is told of once a minute."""
+        now = self._clock()
+        if now - self._complaints.get(cause, -math.inf) >= _COMPLAIN_EVERY:
+            self._complaints[cause] = now
+            self._log.warning("kafka_retry", doing="consume", cause=cause)
+
     def _note_troubles(self, troubles: Sequence[Trouble]) -> None:
         for partition, error, out_of_range, topic in troubles:
             track = self._assignment.tracks.get(partition)
             # What is not live will seek before it reads: where the consumer stands now is not its position.
             if not out_of_range or track is None or not track.live:
-                self._log.warning("kafka_retry", doing="consume", cause=str(error))
+                self._complain(str(error))
                 continue
             track.worker.fail(
                 RetentionGap(

@@ -47,6 +47,10 @@ ADVICE: Final[dict[int, str]] = {
         "the topic takes no record without a key, or with this timestamp: see its cleanup.policy (ours: delete) and "
         "message.timestamp.type; `holdfast topics check` compares them"
     ),
+    _E.INVALID_TIMESTAMP: (
+        "the clock of this machine is further ahead than the topic allows (message.timestamp.after.max.ms): set it "
+        "right, or give the output topic message.timestamp.type=LogAppendTime"
+    ),
     _E.KAFKA_STORAGE_ERROR: "a broker cannot use its disk: is it full? See its log.dirs and its log",
     _E.INVALID_PRODUCER_ID_MAPPING: (
         "the transactional id was idle for longer than the brokers' transactional.id.expiration.ms: keep "

@@ -1,0 +1,93 @@
+"""Producers that were idle for longer than the brokers remember them (P3, F22): renewed in time, or fenced anew."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.system.local import Local
+from tests.system.stage import Stage
+from tests.system.verify import read_all
+
+from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+#: what is idle for so many seconds is forgotten
+EXPIRY = 6
+FORGETFUL = {
+    "transactional.id.expiration.ms": str(EXPIRY * 1000),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+    "producer.id.expiration.ms": "5000",
+    "producer.id.expiration.check.interval.ms": "1000",
+}
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[Cluster]:
+    try:
+        cluster = Cluster(settings=FORGETFUL)
+        cluster.start()
+    except (JavaMissing, JarsUnavailable) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Kafka here: {error}")
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def stage(forgetful: Cluster, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(forgetful.bootstrap_servers, tmp_path, 2)
+    yield made.create_topics()
+    made.close()
+
+
+def idle() -> None:
+    """Nobody can be asked whether an id has expired, and nothing depends on it but what the test is about."""
+    time.sleep(3 * EXPIRY)
+
+
+def test_an_idle_producer_is_renewed_in_time(stage: Stage) -> None:
+    with Local(stage, HOLDFAST_COMMIT__RENEW_AFTER="2") as local:
+        stage.feed(200)
+        stage.await_all()
+        before = {p: stage.snapshots.restored(p).mark.n for p in (0, 1)}
+        idle()
+        assert all(stage.snapshots.restored(p).mark.n > n for p, n in before.items()), "no renewal was committed"
+        stage.feed(200)
+        stage.await_all()
+        assert not local.events("fenced_away", "failed")
+    stage.verify()
+
+
+def test_an_id_that_has_expired_is_fenced_anew_and_the_state_restored(stage: Stage) -> None:
+    """The group is asked first: a zombie, whose id expires as well, must not come back by itself (rule T8)."""
+    with Local(stage) as local:
+        stage.feed(200)
+        stage.await_all()
+        idle()
+        stage.feed(200)
+        stage.await_all()
+        local.await_live(0, 1)
+        assert {event["partition"] for event in local.events("fenced_away", "producer_replaced")} == {0, 1}
+        assert len(local.events("restored")) + len(local.events("settled")) >= 4
+        told = " ".join(str(event["cause"]) for event in local.events("fenced_away"))
+        assert "commit.renew_after" in told, "the setting is named"
+    stage.verify()
+
+
+def test_records_deleted_under_a_forgotten_producer_change_nothing(stage: Stage) -> None:
+    with Local(stage, HOLDFAST_COMMIT__RENEW_AFTER="2"):
+        stage.feed(200)
+        stage.await_all()
+        idle()  # the outputs' partitions have forgotten it; the coordinator has not
+        for partition in read_all(stage.servers, stage.output):
+            stage.delete_records(stage.output, partition)
+        stage.feed(200)
+        stage.await_all()
+    rows = [row for each in read_all(stage.servers, stage.output).values() for row in each]
+    assert len(rows) == 200
