@@ -17,7 +17,7 @@ from holdfast.errors import KafkaTrouble, Misconfigured
 from holdfast.kafka.answers import REFUSES_MEMBER
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
-from holdfast.kafka.static_member import NameTaken, give_back, unsubscribe
+from holdfast.kafka.static_member import NameTaken, give_back, means, unsubscribe
 from holdfast.kafka.taint import client_logger
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -27,6 +27,10 @@ from holdfast.ports import Listener, Trouble
 _SEARCHING = ("query-coord", "wait-coord", "wait-broker", "wait-broker-transport")
 #: _FATAL stands for an error that the client has met before; its flag says that it is none (seen with KIP-848)
 _FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, KafkaError._FATAL)
+
+
+#: seconds until a client that was thrown out is replaced
+_AGAIN = 1.0
 
 
 class KafkaGroupConsumer:
@@ -43,6 +47,9 @@ class KafkaGroupConsumer:
         self._taken = NameTaken(settings, log)
         #: when a static member asks for its name again
         self._again_at: float | None = None
+        #: what is assigned; and whether the client is dead, so that a new one has to join
+        self._owned: set[int] = set()
+        self._dead = False
         self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         config: dict[str, Any] = dict(client.consumer(settings, names.group))
@@ -74,10 +81,23 @@ class KafkaGroupConsumer:
         if not any(map(Message.error, messages)):
             return messages, ()
         errors = [error for error in map(Message.error, messages) if error is not None]
-        self._again_at = next(filter(None, map(self._taken.check, errors)), None)
+        self._again_at = self._thrown_out(errors) or next(filter(None, map(self._taken.check, errors)), None)
         if self._again_at is not None:
             return (), ()
         return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
+
+    def _thrown_out(self, errors: Sequence[KafkaError]) -> float | None:
+        """A member of the consumer protocol whose session ended in a group that went back to the classic one meanwhile:
+        its client gives up for ever. All is lost here, and a new client joins; when (monotonic seconds), or None.
+        """
+        thrown = next((error for error in errors if means(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
+        if thrown is None:
+            return None
+        self._log.warning("kafka_retry", doing="stay in the group", cause=describe(thrown))
+        self._dead = True
+        if self._listener is not None:
+            self._listener.on_lost(sorted(self._owned))
+        return time.monotonic() + _AGAIN
 
     def _joins_again(self, timeout: float) -> bool:
         """A consumer that was refused its name is dead; a new one asks once more."""
@@ -86,7 +106,7 @@ class KafkaGroupConsumer:
             time.sleep(timeout)
             return False
         threading.Thread(target=self._consumer.close, name="consumer-close", daemon=True).start()
-        self._again_at, self._consumer = None, Consumer(self._config)
+        self._again_at, self._dead, self._consumer = None, False, Consumer(self._config)
         assert self._listener is not None
         self.subscribe(self._listener)
         return True
@@ -94,6 +114,7 @@ class KafkaGroupConsumer:
     def assign(self, partitions: Sequence[int]) -> None:
         # Offset 0 and a pause at once: nothing is fetched before the seek that follows the restore (P17).
         self._taken.joined()
+        self._owned.update(partitions)
         places = [TopicPartition(self._topic, p, 0) for p in partitions]
         if self._eager:
             self._consumer.assign(places)
@@ -102,6 +123,9 @@ class KafkaGroupConsumer:
         self.pause(partitions)
 
     def unassign(self, partitions: Sequence[int]) -> None:
+        self._owned.difference_update(partitions)
+        if self._dead:
+            return
         if self._eager:
             self._consumer.unassign()
         else:
@@ -129,6 +153,8 @@ class KafkaGroupConsumer:
             self._consumer.incremental_assign([place])
 
     def membership(self) -> tuple[Any, str]:
+        if self._dead:
+            return None, ""
         with self._contact.call("consumer_group_metadata", STUCK_AFTER):
             return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
 

@@ -1,0 +1,56 @@
+"""What the group says of a member, by name: to a transaction, and to the consumer."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from holdfast.config.connection import GroupSettings
+from holdfast.config.settings import ServiceSettings, Settings
+from holdfast.errors import InstanceTaken, TransactionAborted
+from holdfast.kafka.errors import translate
+from holdfast.kafka.static_member import NameTaken, means
+from holdfast.observe import Log
+from holdfast.testing.stepped import EventLog
+
+#: a transaction that is refused so is rolled back and handled again, with the group metadata fetched anew
+STALE = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID", "STALE_MEMBER_EPOCH")
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_a_transaction_that_a_moved_group_refuses_is_handled_again_and_the_name_is_told(name: str) -> None:
+    refused = translate(KafkaException(KafkaError(getattr(KafkaError, name))))
+    assert isinstance(refused, TransactionAborted)
+    assert refused.stale
+    assert str(refused).startswith(f"{name}(")
+
+
+def fatal(name: str) -> KafkaError:
+    """As librdkafka hands a fatal error over: under another code, and its flag says that it is none."""
+    text = KafkaError(getattr(KafkaError, name)).str()
+    return KafkaError(KafkaError._FATAL, f"Fatal error: {text}: ConsumerGroupHeartbeat fatal error: {text}")
+
+
+def taken(patience: float) -> tuple[NameTaken, EventLog]:
+    log = EventLog()
+    group = GroupSettings(membership="static", protocol="consumer", join_patience=patience)
+    settings = Settings(group=group, service=ServiceSettings(instance="twin"))
+    return NameTaken(settings, Log(log)), log
+
+
+def test_a_member_whose_name_was_taken_ends_and_says_by_which_rule() -> None:
+    with pytest.raises(InstanceTaken, match="FENCED_INSTANCE_ID: another process has joined the group as 'twin'"):
+        taken(10)[0].check(fatal("FENCED_INSTANCE_ID"))
+
+
+def test_a_name_that_is_not_free_yet_is_waited_for_and_told_once_in_a_while() -> None:
+    name, log = taken(1000)
+    assert name.check(fatal("UNRELEASED_INSTANCE_ID")) is not None
+    assert name.check(fatal("UNRELEASED_INSTANCE_ID")) is not None
+    assert [event for event, _ in log.events] == ["waiting"]
+    assert "UNRELEASED_INSTANCE_ID" in log.events[0][1]["cause"]
+
+
+def test_any_other_error_is_not_about_names() -> None:
+    assert taken(10)[0].check(KafkaError(KafkaError._TRANSPORT)) is None
+    assert not means(KafkaError(KafkaError._FATAL, "Fatal error: something else"), KafkaError.FENCED_INSTANCE_ID)
