@@ -24,11 +24,14 @@ _PATH_BYTES = 4096
 class OpsApplication:
     """`app.mount("/ops", OpsApplication(service))`: the same routes as `OpsServer`.
 
-    Others may reach the host application, so all but health and metrics wants `ops.token`.
+    Make it before the service starts, and set `ops.advertised` to where it is mounted, as others reach it: the group is
+    told. Others may reach the host application, so all but health and metrics wants `ops.token`; with `guarded` the
+    host has asked for a login itself.
     """
 
-    def __init__(self, service: Service) -> None:
-        self._routes = Routes(service, exposed=True)
+    def __init__(self, service: Service, *, guarded: bool = False) -> None:
+        self._routes = Routes(service, exposed=not guarded)
+        service.url = service.settings.ops.advertised
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

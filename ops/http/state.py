@@ -15,16 +15,15 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 
-from holdfast.kafka.members import Member
 from holdfast.ops.http.answers import Answer, Refused, Request, as_json
-from holdfast.ops.http.whereabouts import Whereabouts
-from holdfast.partitioner import murmur2
+from holdfast.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
 from holdfast.service import Service
 from holdfast.snapshot.records import Mark
 from holdfast.table import Table
 from holdfast.worker.view import Busy, Committed, Tables
 
 MOST: Final = 1000
+_SOON: Final = {"Retry-After": "1"}
 _USUAL: Final = 100
 #: keys looked at before the workers are let through
 _SLICE: Final = 10_000
@@ -38,7 +37,7 @@ class Queries:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._whereabouts = Whereabouts(service)
+        self._finder = Finder(service)
 
     def answer(self, request: Request) -> Answer:
         """:raises Refused: with the status that says why there is no answer."""
@@ -53,9 +52,9 @@ class Queries:
             table = self._declaration(unquote(parts[0]))
             if len(parts) == 1:
                 return self._by_prefix(table, states, request)
-            return self._by_key(table, parts[1], states, request)
+            return self._by_key(table, parts[1], request)
         except Busy:
-            raise Refused(503, "commits come too fast to read between them; ask again", {"Retry-After": "1"}) from None
+            raise Refused(503, "commits come too fast to read between them; ask again", _SOON) from None
 
     def _tables(self, states: States) -> Answer:
         tables = {
@@ -69,38 +68,17 @@ class Queries:
 
     # One key
 
-    def _by_key(self, table: Table[Any, Any], text: str, states: States, request: Request) -> Answer:
+    def _by_key(self, table: Table[Any, Any], text: str, request: Request) -> Answer:
         key = _key(table, text)
-        chosen = _chosen(request)
-        for number, committed in states.items():
-            if chosen is not None and number != chosen:
-                continue
-            data, mark = committed.read(partial(_stored, table.name, key))
-            if data is not None:
-                value = committed.tables[table.name].decode(data)
-                return as_json({"key": key, "value": value, "partition": number, **self._at(mark)})
-        return self._not_here(table, key, chosen if chosen is not None else self._home(key), states, request)
-
-    def _not_here(self, table: Table[Any, Any], key: Any, home: int | None, states: States, request: Request) -> Answer:
-        if home in states or not self._elsewhere(states):
-            raise Refused(404, f"table {table.name!r} has no key {key!r}", partition=home)
-        if home is not None and (phase := self._phase(home)) is not None:
-            raise Refused(
-                503, f"partition {home} is here and {phase}", {"Retry-After": "1"}, partition=home, phase=phase
-            )
-        holder = self._whereabouts.holder(home) if home is not None else None
-        if holder is None:
-            others = [self._whereabouts.shown(member) for member in self._whereabouts.others()]
-            where = f"partition {home}, which nobody holds now" if home is not None else "a partition that is not here"
-            status = 503 if home is not None else 421
-            raise Refused(status, f"the key belongs to {where}", {"Retry-After": "1"}, partition=home, instances=others)
-        return self._elsewhere_is(holder, home, request)
-
-    def _elsewhere_is(self, holder: Member, home: int | None, request: Request) -> Answer:
-        shown = self._whereabouts.shown(holder)
-        if request.query.get("redirect") in ("1", "true") and shown["url"]:
-            return Answer(307, b"", headers={"Location": f"{shown['url']}{request.path}?partition={home}"})
-        raise Refused(421, f"partition {home} is held by {holder.client}", partition=home, held_by=shown)
+        try:
+            found = self._finder.find(table.name, key, _chosen(request))
+        except NotFound as error:
+            raise Refused(404, str(error), partition=error.partition) from error
+        except NotLive as error:
+            raise Refused(503, str(error), _SOON, partition=error.partition, phase=error.phase) from error
+        except Elsewhere as error:
+            return _sent_on(error, request)
+        return as_json({"key": key, **found._asdict()})
 
     # Keys by prefix
 
@@ -142,19 +120,6 @@ class Queries:
             raise Refused(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
         return declared[name]
 
-    def _home(self, key: Any) -> int | None:
-        """Where records with this key go, if the tables' keys are the records' keys."""
-        overview = self._service.overview
-        data = _record_key(key)
-        return murmur2(data, overview.partitions) if data is not None and overview is not None else None
-
-    def _phase(self, number: int) -> str | None:
-        """Of a partition that is assigned here."""
-        for each in self._service.status()["partitions"]:
-            if each["partition"] == number:
-                return str(each["phase"])
-        return None
-
     def _elsewhere(self, states: States) -> list[int]:
         overview = self._service.overview
         return [p for p in range(overview.partitions if overview is not None else 0) if p not in states]
@@ -164,8 +129,10 @@ class Queries:
         return {"transaction": mark.n, "position": mark.positions[self._service.names.input]}
 
 
-def _stored(table: str, key: Any, tables: Tables) -> bytes | None:
-    return tables[table].stored.get(key)
+def _sent_on(where: Elsewhere, request: Request) -> Answer:
+    if request.query.get("redirect") in ("1", "true") and where.url:
+        return Answer(307, b"", headers={"Location": f"{where.url}{request.path}?partition={where.partition}"})
+    raise Refused(421, str(where), partition=where.partition, held_by=where.holder, instances=where.others) from where
 
 
 def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
@@ -179,17 +146,6 @@ def _matching(table: Table[Any, Any], prefix: Any) -> Iterator[Any]:
         some = order[first : first + _SLICE]
         yield from (key for key in some if (prefix is None or key.startswith(prefix)) and key in table.stored)
         time.sleep(_BREATH)
-
-
-def _record_key(key: Any) -> bytes | None:
-    match key:
-        case str():
-            return key.encode()
-        case bytes():
-            return key
-        case int():
-            return b"%d" % key
-    return None
 
 
 def _key(table: Table[Any, Any], text: str) -> Any:

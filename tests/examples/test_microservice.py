@@ -1,0 +1,161 @@
+"""examples/microservice as it runs: two web servers of one group, one of them killed; and what HTTP says meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from examples.microservice.app import service as declared
+from tests.ops.desk import TOKEN, Reply, ask, await_true
+
+from holdfast.config.load import load
+from holdfast.dev import Cluster
+from holdfast.dev.ports import free_ports
+from holdfast.names import Names
+from holdfast.partitioner import murmur2
+from holdfast.topics import Topics
+
+pytestmark = pytest.mark.kafka
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITIONS = 4
+PAGES = [f"page-{number}" for number in range(12)]
+
+
+class Web:
+    """One uvicorn with the application."""
+
+    def __init__(self, servers: str, namespace: str, directory: Path) -> None:
+        port = free_ports(1)[0]
+        self.url = f"http://127.0.0.1:{port}"
+        environment = {
+            **os.environ,
+            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers,
+            "HOLDFAST_SERVICE__NAMESPACE": namespace,
+            "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
+            "HOLDFAST_OPS__ADVERTISED": f"{self.url}/ops",
+            "HOLDFAST_OPS__TOKEN": TOKEN,
+            "HOLDFAST_OPS__STATE": "on",
+        }
+        self._log = (directory / f"web-{port}.log").open("w+b")
+        command = [sys.executable, "-m", "uvicorn", "examples.microservice.app:app", "--port", str(port)]
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log)
+
+    def ask(self, path: str, token: str = "", method: str = "GET") -> Reply | None:
+        """None while nobody listens."""
+        try:
+            return ask(self.url, path, token, method)
+        except ConnectionError:
+            return None
+
+    def says(self, path: str, status: int) -> bool:
+        reply = self.ask(path)
+        return reply is not None and reply.status == status
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+
+@pytest.fixture
+def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
+    namespace = f"web-{uuid.uuid4().hex[:8]}."
+    environment = {
+        "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "HOLDFAST_SERVICE__NAMESPACE": namespace,
+    }
+    names = Names(declared.name, declared.input, namespace)
+    findings = Topics(load(env=environment), names, []).create("end", partitions=PARTITIONS)
+    assert all(finding.good for finding in findings), findings
+    started = Web(kafka.bootstrap_servers, namespace, tmp_path), Web(kafka.bootstrap_servers, namespace, tmp_path)
+    try:
+        yield started
+    finally:
+        for web in started:
+            web.end()
+
+
+def count(web: Web, page: str) -> int | None:
+    """As `curl -L` would see it; None for 503 with Retry-After, which is the only other answer allowed."""
+    reply = web.ask(f"/visits/{page}")
+    if reply is not None and reply.status == 307:
+        place = reply.headers["location"]
+        try:
+            reply = ask(place.removesuffix(f"/visits/{page}"), f"/visits/{page}")
+        except ConnectionError:  # that one has just died
+            return None
+    assert reply is not None
+    if reply.status in (503, 307):
+        assert reply.status == 307 or reply.headers["retry-after"] == "1"
+        return None
+    assert reply.status == 200, reply
+    return int(reply.json["visits"])
+
+
+def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
+    first, second = webs
+    for web in webs:
+        await_true(lambda: web.says("/ops/ready", 200), "both are ready")  # noqa: B023
+    held = "holdfast_partitions_assigned"
+    await_true(
+        lambda: all(f"{held}{{" in metrics(web) and f"}} {PARTITIONS / 2}" in metrics(web) for web in webs), "two each"
+    )
+    for page in PAGES:
+        for visitor in ("ann", "bob", "cat"):
+            posted = first.ask(f"/visits/{page}?visitor={visitor}", method="POST")
+            assert posted is not None
+            assert posted.status == 202
+    for web in webs:
+        for page in PAGES:
+            await_true(lambda: count(web, page) == 3, f"{page} was seen three times")  # noqa: B023
+    assert len({reply.status for page in PAGES if (reply := first.ask(f"/visits/{page}")) is not None}) == 2
+    assert count(first, "nobody-was-here") in (0, None)
+
+    second.process.send_signal(signal.SIGKILL)
+    second.process.wait()
+    seen: set[int | None] = set()
+    for page in PAGES:
+        while (now := count(first, page)) != 3:
+            seen.add(now)
+        seen.add(now)
+    assert seen <= {3, None}, "never an old or half a count"
+    await_true(lambda: first.says("/ops/ready", 200), "it is ready again")
+    on_the_same_port(first)
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait(60) in (0, -signal.SIGTERM)
+
+
+def metrics(web: Web) -> str:
+    reply = web.ask("/ops/metrics")
+    return reply.body.decode() if reply is not None else ""
+
+
+def on_the_same_port(web: Web) -> None:
+    """Health, metrics, state and the console, below the application's mount."""
+    assert 'holdfast_partition_phase{partition="0",phase="live"' in metrics(web)
+    assert web.says("/ops/live", 200)
+    assert web.says("/ops/startup", 200)
+    assert web.says("/ops/status", 401)
+    status = web.ask("/ops/status", TOKEN)
+    assert status is not None
+    assert len(status.json["partitions"]) == PARTITIONS
+    state = web.ask(f"/ops/state/pages/{PAGES[0]}", TOKEN)
+    assert state is not None
+    assert state.json["partition"] == murmur2(PAGES[0].encode(), PARTITIONS)
+    assert state.json["value"]["visits"] == 3
+    page = web.ask("/ops/")
+    assert page is not None
+    assert b"<title>holdfast</title>" in page.body
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    bare = web.ask("/ops")
+    assert bare is not None
+    assert bare.status in (307, 308)
+    assert bare.headers["location"].endswith("/ops/")
