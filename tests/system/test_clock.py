@@ -16,7 +16,7 @@ FAKE = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 def faked(offset: str) -> dict[str, str]:
     if FAKE is None:
         pytest.skip("needs libfaketime: apt-get install libfaketime")
-    # Without the last one it converts the deadlines of librdkafka's waits by the clock that it fakes: none of them ends.
+    # Without the last one it converts the deadlines of librdkafka's waits by the clock that it fakes: none ends.
     waits = {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
     return {"LD_PRELOAD": str(FAKE), "FAKETIME": offset, **waits}
 
