@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos import targets
 from tests.chaos.history import History
-from tests.chaos.observer import PATIENT, Observer
+from tests.chaos.observer import PATIENT, Observer, read_all
 from tests.chaos.points import Points
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
@@ -28,6 +28,7 @@ from holdfast.topics import Topics
 
 #: the shortest session that the settings allow
 SESSION = 6.0
+_LOOK = 20.0
 BROKER = {
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
@@ -190,14 +191,29 @@ class Arena:
             asking.close()
 
     def await_quiet(self, seconds: float) -> bool:
-        """Until the reader has seen an answer to everything that is on the input; False after so many seconds."""
-        deadline = self.history.now() + seconds
+        """Until the reader has seen an answer to everything that is on the input; False after so many seconds.
+
+        The reader is a client like any other, and may be the one that hangs: now and then a fresh one looks.
+        """
+        deadline, look = self.history.now() + seconds, self.history.now() + _LOOK
         while len(self.observer.ids) < self.feeder.acknowledged:
-            if self.history.now() > deadline:
+            now = self.history.now()
+            if now > look:
+                look = now + _LOOK
+                if self._answers() >= self.feeder.acknowledged:
+                    self.history.tell("everything has an answer; the reader that reads along hangs")
+                    return True
+            if now > deadline:
                 return False
             self.revive()
             pause(0.1)
         return True
+
+    def _answers(self) -> int:
+        try:
+            return len({(row.partition, row.offset) for row in read_all(self.servers, self.output, self.history, 20.0)})
+        except (AssertionError, KafkaException):
+            return -1
 
     def revive(self) -> None:
         """Start whoever has ended by itself, as a supervisor does."""

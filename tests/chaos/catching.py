@@ -54,7 +54,7 @@ def torn(draw: random.Random) -> list[Fault]:
 
 def unbegun(draw: random.Random) -> list[Fault]:
     """Frozen with handled records of which Kafka knows nothing: no open transaction holds the heir back."""
-    faults = [ZombieAtPoint(draw) for _ in range(2)]
+    faults = [ZombieAtPoint(draw) for _ in range(4)]
     for fault in faults:
         fault.point = "before_begin"
     return list(faults)
@@ -67,7 +67,7 @@ def rebalanced(draw: random.Random) -> list[Fault]:
 TWICE = frozenset({"duplicated", "lost", "wrong value", "digest differs", "broken chain", "two owners"})
 CATCHES: dict[str, Catch] = {
     "no-fence": Catch(unbegun, TWICE | {"torn transaction", "partition failed"}, settings=SMALL),
-    "mark-before-fence": Catch(several(ZombieDuringTakeover, 2), TWICE, partitions=2, settings=SMALL),
+    "mark-before-fence": Catch(several(ZombieDuringTakeover, 4), TWICE, partitions=2, settings=SMALL),
     "commit-on-lost": Catch(several(Zombie, 2), frozenset({"commit after lost"}), workers=1),
     "no-rollback": Catch(rebalanced, TWICE, settings=SMALL),
     "no-taint": Catch(torn, TWICE | {"torn transaction", "partition failed"}, rest=3.0, settings=OPEN),

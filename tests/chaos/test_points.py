@@ -1,0 +1,95 @@
+"""Processes that die or are told to stop at every named point; a hundred partitions; mailboxes that are full."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.chaos.arena import Arena, Shape
+from tests.chaos.faults import BusyZombie, Fault, KilledAtPoint, WorkerKilled
+from tests.chaos.points import POINTS
+from tests.chaos.run import run
+from tests.chaos.schedule import Planned
+from tests.chaos.workers import pause
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(1200)]
+
+#: all points are passed: gaps are replayed, fulls are taken all the time
+REPLAYED = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "2", "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "3"}
+PATIENCE = 60.0
+
+
+class DiesAt(KilledAtPoint):
+    """A fault that is over only when a process has come to the point."""
+
+    def __init__(self, draw: random.Random, point: str) -> None:
+        super().__init__(draw)
+        self.point, self.hold = point, 3.0
+
+    def heal(self, arena: Arena) -> None:
+        await_reached(arena, self.point)
+        super().heal(arena)
+
+
+class ToldToStopAt(DiesAt):
+    """It is held up there, and hears SIGTERM twice meanwhile: a drain from that point on, and exit code 0."""
+
+    def inject(self, arena: Arena) -> None:
+        arena.points.arm(self.point, "hold 2")
+        victim = arena.worker(self.victim)
+        if self.point in ("before_fence", "after_fence", "mid_restore", "mid_replay"):
+            victim.kill()
+            victim.start()
+        elif self.point == "mid_drain":
+            victim.ask_stop()
+        (pid,) = await_reached(arena, self.point)
+        held = next(worker for worker in arena.workers if worker.pid == pid)
+        held.signal(signal.SIGTERM)
+        held.signal(signal.SIGTERM)
+        code = held.wait(60.0)
+        assert code == 0, f"{held.name} ended with {code}, told to stop at {self.point}\n{held.tail()}"
+
+
+def await_reached(arena: Arena, point: str) -> list[int]:
+    deadline = arena.history.now() + PATIENCE
+    while not (reached := arena.points.reached(point)):
+        assert arena.history.now() < deadline, f"nobody came to {point} ({POINTS[point]}) within {PATIENCE:.0f} s"
+        pause(0.05)
+    return reached
+
+
+def one_after_the_other(make: Callable[[str], Fault]) -> list[Planned]:
+    return [Planned(2.0 + 8.0 * number, make(point)) for number, point in enumerate(POINTS)]
+
+
+def test_sigkill_at_every_point(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    planned = one_after_the_other(lambda point: DiesAt(draw, point))
+    result = run(Shape(1, 2, 4, 200, settings=REPLAYED), planned, tmp_path, seed=seed, title="SIGKILL at every point")
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+def test_sigterm_at_every_point(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    planned = one_after_the_other(lambda point: ToldToStopAt(draw, point))
+    result = run(Shape(1, 2, 4, 200, settings=REPLAYED), planned, tmp_path, seed=seed, title="SIGTERM at every point")
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+def test_a_hundred_partitions_in_one_process(tmp_path: Path, seed: int) -> None:
+    """One process, killed and started again."""
+    shape = Shape(1, 1, 100, 500, accounts=500, proxied=False)
+    fault = WorkerKilled(random.Random(seed))
+    result = run(shape, [Planned(5.0, fault)], tmp_path, seed=seed, title="100 partitions")
+    assert result.good, "\n".join(result.verdict.lines())
+
+
+def test_a_mailbox_that_is_always_full(tmp_path: Path, seed: int) -> None:
+    settings = {"HOLDFAST_FLOW__HIGH": "20", "HOLDFAST_FLOW__LOW": "5", "HOLDFAST_COMMIT__MAX_RECORDS": "20"}
+    draw = random.Random(seed)
+    planned = [Planned(2.0, BusyZombie(draw)), Planned(20.0, BusyZombie(draw))]
+    result = run(Shape(1, 2, 4, 300, settings=settings), planned, tmp_path, seed=seed, title="full mailboxes")
+    assert result.good, "\n".join(result.verdict.lines())
