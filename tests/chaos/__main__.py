@@ -9,9 +9,10 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import structlog
-from tests.chaos import schedule, soak
+from tests.chaos import matrix, schedule, soak
 from tests.chaos.arena import Shape
 from tests.chaos.faults import REGISTRY
 from tests.chaos.run import Result, run, versions
@@ -33,6 +34,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--target", choices=TARGETS, default="holdfast")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break holdfast on purpose; each must be caught")
+    parser.add_argument("--matrix", action="store_true", help="F1 to F36 one by one, as far as they are built")
     parser.add_argument("--soak", action="store_true", help="a steady load with few faults: is anything growing?")
     parser.add_argument("--json", action="store_true", help="results as JSON, last of all")
     return parser
@@ -49,6 +51,8 @@ def main() -> int:
     first = options.seed if options.seed is not None else random.randrange(1_000_000)
     if options.mutants is not None:
         return 0 if all(row["caught"] for row in try_all(first, options.mutants)) else 1
+    if options.matrix:
+        return run_matrix(options, first)
     if options.soak:
         return run_soak(options, first)
     results = [one_run(options, first + number) for number in range(options.runs)]
@@ -58,6 +62,33 @@ def main() -> int:
     for result in bad:
         print(f"again: script/chaos --seed {result.seed} --minutes {options.minutes} {' '.join(_given(options))}")
     return 1 if bad else 0
+
+
+def run_matrix(options: argparse.Namespace, seed: int) -> int:
+    """One short run or one call of pytest for each scenario; `--faults` chooses among them."""
+    chosen = options.faults.split(",") if options.faults else list(matrix.MATRIX)
+    rows: dict[str, dict[str, Any]] = {}
+    for code in chosen:
+        scenario = matrix.MATRIX[code]
+        rows[code] = matrix.run_tests(scenario) if scenario.tests else _row(options, seed, scenario)
+        print(f"{'good' if rows[code]['good'] else 'BAD '} {code:4} {scenario.title}: {rows[code]['said']}", flush=True)
+    print(matrix.table(rows))
+    if options.json:
+        print(json.dumps({"versions": versions(), "seed": seed, "rows": rows}, indent=1))
+    return 0 if all(row["good"] for row in rows.values()) else 1
+
+
+def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> dict[str, Any]:
+    title, settings = schedule.mode(seed)
+    shape = Shape(scenario.brokers, 3, 6, options.rate, settings=settings)
+    planned = schedule.plan(seed, options.minutes * 60, scenario.codes, shape)
+    directory = Path(tempfile.mkdtemp(prefix="hf-matrix-"))
+    result = run(shape, planned, directory, seed=seed, title=title)
+    figures = result.verdict.figures
+    said = f"{figures['faults']} faults, {figures['records']} records, longest gap {figures['longest_gap']} s"
+    if result.good:
+        shutil.rmtree(directory)
+    return {"good": result.good, "said": said, "figures": figures, "findings": dict(result.verdict.findings)}
 
 
 def run_soak(options: argparse.Namespace, seed: int) -> int:

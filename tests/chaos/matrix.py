@@ -1,0 +1,114 @@
+"""`script/chaos --matrix`: the fault matrix F1 to F36, one scenario after the other, as a table.
+
+A scenario is a schedule of the harness, or the tests that play it; tests are named by file and function.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tests.chaos.workers import ROOT
+
+SYSTEM, NETWORK = "tests/system", "tests/network"
+
+
+class Scenario(NamedTuple):
+    """`codes`: faults of the harness, each several times; `tests`: what plays it instead."""
+
+    title: str
+    codes: Sequence[str] = ()
+    tests: Sequence[str] = ()
+    brokers: int = 1
+
+
+MATRIX: dict[str, Scenario] = {
+    "F1": Scenario("worker killed, at random and at named points", ["F1", "F1p"]),
+    "F2": Scenario("killed while restoring or replaying", ["F2"]),
+    "F3": Scenario("all workers killed at once", ["F3"]),
+    "F4": Scenario("zombie, with and without a backlog, with an open transaction", ["F4", "F4b", "F4p", "F4t"]),
+    "F5": Scenario("zombie without an open transaction", ["F5"]),
+    "F6": Scenario(
+        "zombie past the expiry of its id",
+        tests=[f"{SYSTEM}/test_hijack.py::test_a_zombie_past_the_expiry_of_its_id_commits_nothing"],
+    ),
+    "F7": Scenario("a stranger takes a live id", ["F7"]),
+    "F8": Scenario("one of three brokers killed", ["F8"], brokers=3),
+    "F9": Scenario("one of three brokers frozen", ["F9"], brokers=3),
+    "F10": Scenario(
+        "one of three hosts cut off",
+        tests=[f"{NETWORK}/test_unreachable.py::test_the_flow_goes_on_while_one_host_of_three_is_cut_off"],
+    ),
+    "F11": Scenario("two of three brokers killed", ["F11"], brokers=3),
+    "F12": Scenario(
+        "worker cut off from all brokers",
+        tests=[f"{NETWORK}/test_unreachable.py::test_the_worker_cut_off_from_all_brokers_hands_over_and_stands_back"],
+    ),
+    "F14": Scenario("rolling restart of three brokers", ["F14"], brokers=3),
+    "F15": Scenario("commit request late, repeated, unanswered", ["F15"]),
+    "F16": Scenario("any transactional request late, repeated, unanswered", ["F16"]),
+    "F17": Scenario("connections reset again and again", ["F17"]),
+    "F18": Scenario("rebalance storm", ["F18"]),
+    "F19": Scenario(
+        "slow and stuck handlers",
+        tests=[
+            f"{SYSTEM}/test_stuck.py::test_a_record_that_takes_longer_than_max_poll_interval_costs_no_membership",
+            f"{SYSTEM}/test_stuck.py::test_a_handler_that_never_comes_back_fails_its_partition_then_ends_the_process",
+        ],
+    ),
+    "F20": Scenario(
+        "manager thread blocked",
+        tests=[f"{SYSTEM}/test_stuck.py::test_a_process_whose_interpreter_stands_still_commits_nothing_late"],
+    ),
+    "F21": Scenario(
+        "transaction timeout",
+        tests=[
+            f"{SYSTEM}/test_stuck.py::test_a_transaction_that_the_broker_has_timed_out_is_handled_again_without_a_fence_loop"
+        ],
+    ),
+    "F23": Scenario("retention passes a position", ["F23"]),
+    "F24": Scenario(
+        "fulls or increments deleted",
+        tests=[
+            f"{SYSTEM}/test_snapshots.py::test_a_lost_full_is_passed_over_while_the_deltas_are_there",
+            f"{SYSTEM}/test_snapshots.py::test_when_the_only_base_is_lost_it_is_never_live",
+            f"{SYSTEM}/test_first_start.py::test_marks_that_are_gone_are_damage_and_no_first_start",
+        ],
+    ),
+    "F25": Scenario(
+        "topic deleted and made anew",
+        tests=[f"{SYSTEM}/test_topology.py::test_an_input_made_anew_while_live_is_another_topic"],
+    ),
+    "F26": Scenario(
+        "partitions added while live",
+        tests=[
+            f"{SYSTEM}/test_topology.py::test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state"
+        ],
+    ),
+    "F27": Scenario("damaged chunks and frames", tests=["tests/unit/test_frame.py", "tests/unit/test_full.py"]),
+    "F33": Scenario("compaction dies midway", tests=["tests/spark/test_killed.py"]),
+    "F34": Scenario("older code after newer", tests=[f"{SYSTEM}/test_rolling_upgrade.py"]),
+    "F36": Scenario("stop while all brokers are frozen", ["F36"]),
+}
+
+
+def run_tests(scenario: Scenario) -> dict[str, Any]:
+    """One row: pytest in a process of its own."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", "--run-long", "-p", "no:cacheprovider", *scenario.tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = done.stdout.strip().splitlines()
+    closing = lines[-1].strip("= ") if lines else ""
+    good = done.returncode == 0 and "passed" in closing
+    return {"good": good, "said": closing, "seconds": round(time.monotonic() - began, 1)}
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """As it stands in docs/reliability.md."""
+    lines = ["| F | what | verdict | seen |", "|---|---|---|---|"]
+    for code, row in rows.items():
+        lines.append(f"| {code} | {MATRIX[code].title} | {'good' if row['good'] else 'BAD'} | {row['said']} |")
+    return "\n".join(lines)
