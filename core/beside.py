@@ -28,6 +28,7 @@ class Background:
 
     def __init__(self, call: Callable[[], None], name: str) -> None:
         self._error: BaseException | None = None
+        self._again: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(call,), name=name, daemon=True)
         self._thread.start()
 
@@ -37,11 +38,27 @@ class Background:
 
     def wait(self) -> None:
         self._thread.join()
-        if self._error is not None:
-            raise self._error
+        # Whoever waits has this object in a frame of the error's traceback. Kept here as well, the error, its frames
+        # and the producer in them would be garbage that only the collector finds: weeks later, or never.
+        error, self._error = self._error or self._again, None
+        if error is None:
+            return
+        try:
+            self._again = _like(error)
+            raise error
+        finally:
+            del error
 
     def _run(self, call: Callable[[], None]) -> None:
         try:
             call()
         except BaseException as error:  # noqa: BLE001  raised where it is waited for
             self._error = error
+
+
+def _like(error: BaseException) -> BaseException:
+    """The same without frames, for whoever waits once more."""
+    try:
+        return type(error)(*error.args)
+    except Exception:  # noqa: BLE001  a class may want other arguments than it keeps
+        return RuntimeError(f"{type(error).__name__}: {error}")

@@ -28,6 +28,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_one_lineage
 from holdfast.worker.second_look import surely
 from holdfast.worker.signals import Signals
@@ -306,6 +307,7 @@ class Opening:
     def _tell(self, doing: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
+        clear_frames(error)  # a failed attempt's producer would live on in them (`core/beside.py`)
 
 
 def _commit(engine: Engine) -> None:

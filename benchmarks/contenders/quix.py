@@ -27,6 +27,7 @@ with tempfile.TemporaryDirectory() as directory:
         auto_offset_reset="earliest",
         processing_guarantee="exactly-once",
         commit_interval=job["commit_seconds"],
+        consumer_extra_config=job.get("consumer", {}),
         state_dir=job.get("state_dir", directory),
         loglevel="WARNING",
         auto_create_topics=True,  # its changelog topic

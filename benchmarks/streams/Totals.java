@@ -96,6 +96,9 @@ public final class Totals {
         settings.put(StreamsConfig.STATE_DIR_CONFIG, job.get("state_dir"));
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put("auto.offset.reset", "earliest");
+        if (job.get("settings") instanceof Map<?, ?> more) {
+            settings.putAll(more);
+        }
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         streams.setGlobalStateRestoreListener(new Restores());
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));

@@ -30,7 +30,7 @@ class DiesAt(KilledAtPoint):
         self.point, self.hold = point, 3.0
 
     def heal(self, arena: Arena) -> None:
-        await_reached(arena, self.point)
+        await_reached(arena, self.point, lambda: provoke(arena, self.point))
         super().heal(arena)
 
 
@@ -39,13 +39,7 @@ class ToldToStopAt(DiesAt):
 
     def inject(self, arena: Arena) -> None:
         arena.points.arm(self.point, "hold 2")
-        victim = arena.worker(self.victim)
-        if self.point in ("before_fence", "after_fence", "mid_restore", "mid_replay"):
-            victim.kill()
-            victim.start()
-        elif self.point == "mid_drain":
-            victim.ask_stop()
-        (pid,) = await_reached(arena, self.point)
+        (pid,) = await_reached(arena, self.point, lambda: provoke(arena, self.point))
         held = next(worker for worker in arena.workers if worker.pid == pid)
         held.signal(signal.SIGTERM)
         held.signal(signal.SIGTERM)
@@ -53,10 +47,28 @@ class ToldToStopAt(DiesAt):
         assert code == 0, f"{held.name} ended with {code}, told to stop at {self.point}\n{held.tail()}"
 
 
-def await_reached(arena: Arena, point: str) -> list[int]:
-    deadline = arena.history.now() + PATIENCE
+def provoke(arena: Arena, point: str) -> None:
+    """Somebody must have something to restore, or to drain."""
+    arena.revive()
+    if point in ("before_fence", "after_fence", "mid_restore", "mid_replay"):
+        for worker in arena.workers:
+            worker.kill()
+            worker.start()
+    elif point == "mid_drain":
+        arena.worker(0).ask_stop()
+        arena.worker(0).wait(PATIENCE)
+        arena.worker(0).start()
+
+
+def await_reached(arena: Arena, point: str, again: Callable[[], None]) -> list[int]:
+    """The pids; what leads there is done again now and then."""
+    deadline, next_try = arena.history.now() + 2 * PATIENCE, arena.history.now()
     while not (reached := arena.points.reached(point)):
-        assert arena.history.now() < deadline, f"nobody came to {point} ({POINTS[point]}) within {PATIENCE:.0f} s"
+        now = arena.history.now()
+        assert now < deadline, f"nobody came to {point} ({POINTS[point]}) within {2 * PATIENCE:.0f} s"
+        if now >= next_try:
+            again()
+            next_try = arena.history.now() + 20.0
         pause(0.05)
     return reached
 

@@ -1,0 +1,59 @@
+"""A call on a thread of its own: its error is told, and nothing of what it held is left behind."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.beside import Background
+from holdfast.errors import OutcomeUnknown
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is freed here is freed by counting references alone, as in a process of ours."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_its_error_is_raised_each_time_it_is_waited_for() -> None:
+    def call() -> None:
+        raise OutcomeUnknown("no answer")
+
+    beside = Background(call, "call")
+    for _ in range(3):
+        with pytest.raises(OutcomeUnknown, match="no answer"):
+            beside.wait()
+    good = Background(lambda: None, "good")
+    good.wait()
+    good.wait()
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_what_a_failed_call_held_is_freed_without_the_collector() -> None:
+    """A producer was held so: with its threads, its sockets and a queue of statistics that nobody reads."""
+
+    class Held:
+        pass
+
+    held: list[weakref.ref[Held]] = []
+
+    def call() -> None:
+        mine = Held()
+        held.append(weakref.ref(mine))
+        raise OutcomeUnknown("no answer")
+
+    def wait_for_it() -> None:
+        beside = Background(call, "call")
+        try:
+            beside.wait()
+        except OutcomeUnknown:
+            return
+
+    wait_for_it()
+    assert held[0]() is None
