@@ -68,7 +68,8 @@ class Steps:
 
         Its counts go on from step to step, so a bar begins where the one before ended.
         """
-        self._tasks = tasks
+        with self._lock:
+            self._tasks = tasks
 
     def _finish(self, *, whole: bool) -> None:
         if self._step is None:
@@ -86,7 +87,8 @@ class Steps:
             try:
                 seen = tasks() if tasks is not None else seen
             except Exception:  # noqa: BLE001 - the session ends while it is asked
-                self._tasks = None
+                with self._lock:
+                    self._tasks = None if self._tasks is tasks else self._tasks
             with self._lock:
                 self._seen = seen
                 self._show()

@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 from tests.spark.looking import Looking
+from tests.system.apps.tally import Tally, Total
 from tests.system.stage import Stage
+from tests.system.verify import fold, read_all
 
 from holdfast.dev.jars import spark_connector
 from holdfast.dev.java import find_java
 from holdfast.dev.ports import free_ports
+from holdfast.snapshot.adopt import Reason
+from holdfast.surgery.migrate import migrate
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,29 +110,74 @@ def merged(archive: Path, more: Path) -> Path:
     return whole
 
 
-def test_the_documented_command(spark_broker: object, staged: Stage, master: str, tmp_path: Path) -> None:
-    from pyspark.find_spark_home import _find_spark_home
+class Submitted:
+    """Runs the documented commands on a cluster; `settings` are those of the service."""
 
-    look = Looking(None, staged)
+    def __init__(self, master: str, directory: Path, stage: Stage, **settings: str) -> None:
+        from pyspark.find_spark_home import _find_spark_home
+
+        self._names = stage.names
+        home: str = _find_spark_home()  # type: ignore[no-untyped-call]
+        archive = packed_environment(directory)
+        self._command = [f"{home}/bin/spark-submit", "--master", master]
+        self._command += ["--driver-memory", "512m", "--executor-memory", "512m", "--total-executor-cores", "2"]
+        # `--packages` would look for them in a repository; these are the same jars, from the cache.
+        self._command += ["--jars", ",".join(map(str, spark_connector())), "--archives", f"{archive}#env"]
+        self._command += [str(ROOT / "ops" / "spark_job.py")]
+        self._environment = {
+            **os.environ,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": "./env/bin/python",
+            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": stage.servers,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **settings,
+        }
+
+    def run(self, *options: str, code: int = 0) -> str:
+        """What a job says on standard output; where it is to fail, on standard error."""
+        command = [*self._command, *options, "--name", self._names.service, "--input", self._names.input]
+        ran = subprocess.run(command, env=self._environment, capture_output=True, timeout=600, check=False)
+        assert ran.returncode == code, ran.stderr.decode()[-4000:]
+        return (ran.stderr if code else ran.stdout).decode()
+
+
+def test_the_documented_command(spark_broker: object, staged: Stage, master: str, tmp_path: Path) -> None:
+    """A compaction into a store, and exports from it, before and after an adoption."""
+    settings = {"HOLDFAST_SNAPSHOT__FULL_STORE": f"file://{tmp_path}/fulls"}
+    look = Looking(None, staged, **settings)
     look.feed(3000)
-    archive = packed_environment(tmp_path)
     bare = subprocess.run([base_python(), "-c", "import holdfast, pyarrow"], env={}, capture_output=True, check=False)
     assert b"ModuleNotFoundError" in bare.stderr
-    environment = {
-        **os.environ,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYSPARK_PYTHON": "./env/bin/python",
-        "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": staged.servers,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    home: str = _find_spark_home()  # type: ignore[no-untyped-call]
-    command = [f"{home}/bin/spark-submit", "--master", master]
-    command += ["--driver-memory", "512m", "--executor-memory", "512m", "--total-executor-cores", "2"]
-    # `--packages` would look for them in a repository; these are the same jars, from the cache.
-    command += ["--jars", ",".join(map(str, spark_connector())), "--archives", f"{archive}#env"]
-    command += [str(ROOT / "ops" / "spark_job.py"), "--name", staged.names.service, "--input", staged.names.input]
-    ran = subprocess.run([*command, "--json"], env=environment, capture_output=True, timeout=400, check=False)
-    assert ran.returncode == 0, ran.stderr.decode()[-4000:]
-    outcomes = json.loads(ran.stdout.splitlines()[-1])
+    job = Submitted(master, tmp_path, staged, **settings)
+    outcomes = json.loads(job.run("--json").splitlines()[-1])
     assert [each["status"] for each in outcomes] == ["compacted", "compacted"]
     look.check_restores_from(*(each["full"] for each in outcomes))
+    assert list((tmp_path / "fulls").rglob("000000"))
+
+    job.run("snapshot", "export", "--latest", "--to", str(tmp_path / "before"))
+    state = fold(read_all(staged.servers, staged.names.input)).totals
+    assert exported(tmp_path / "before") == state
+    reason = Reason(tool="test", who="ann", why="ticket 7")
+    migrate(look.settings(), staged.names, Tally, {"totals": double}, [], reason)
+    job.run("snapshot", "export", "--latest", "--to", str(tmp_path / "after"))
+    assert exported(tmp_path / "after") == {
+        p: {key: double(key, total) for key, total in each.items()} for p, each in state.items()
+    }
+    told = job.run("snapshot", "export", "--at-offset", "5", "--to", str(tmp_path / "early"), code=1)
+    assert "no state that old is kept. There are positions" in told
+    assert not (tmp_path / "early").exists()
+
+
+def double(key: str, old: Total) -> Total:
+    return Total(old.count, old.sum * 2)
+
+
+def exported(directory: Path) -> dict[int, dict[str, Total]]:
+    """Without the code, keys and values are JSON."""
+    found: dict[int, dict[str, Total]] = {}
+    for file in (directory / "totals").glob("*.parquet"):
+        for row in parquet.read_table(file).to_pylist():
+            value = json.loads(row["value"])
+            total = Total(*value) if isinstance(value, list) else Total(**value)
+            found.setdefault(row["partition"], {})[json.loads(row["key"])] = total
+    return found
