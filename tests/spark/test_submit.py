@@ -136,7 +136,7 @@ class Submitted:
     def run(self, *options: str, code: int = 0) -> str:
         """What a job says on standard output; where it is to fail, on standard error."""
         command = [*self._command, *options, "--name", self._names.service, "--input", self._names.input]
-        ran = subprocess.run(command, env=self._environment, capture_output=True, timeout=600, check=False)
+        ran = subprocess.run(command, env=self._environment, capture_output=True, timeout=900, check=False)
         assert ran.returncode == code, ran.stderr.decode()[-4000:]
         return (ran.stderr if code else ran.stdout).decode()
 
