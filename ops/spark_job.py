@@ -3,9 +3,14 @@ command that runs on Spark (`snapshot export`, `state migrate`) before its optio
 
 from __future__ import annotations
 
+import os
 import sys
 
-from holdfast.ops.cli.entry import main
+# Python puts a script's own folder first on the path, where `http` would be ours.
+_HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
+
+from holdfast.ops.cli.entry import main  # noqa: E402
 
 if __name__ == "__main__":
     if sys.argv[1:2] not in (["snapshot"], ["state"], ["compact"]):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import decimal
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -189,3 +192,11 @@ def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
     spread_out = rows.repartition(5, _slots(partitions, 5)[F.col("partition")])
     tasks = spread_out.select(F.spark_partition_id().alias("task"), "partition").distinct().collect()
     assert len({row["task"] for row in tasks}) == len(tasks) == 5
+
+
+def test_the_job_for_spark_submit_is_not_led_astray_by_the_modules_beside_it() -> None:
+    job = Path(__file__).resolve().parents[2] / "ops" / "spark_job.py"
+    for command, wanted in (((), "holdfast compact"), (("snapshot", "export"), "holdfast snapshot export")):
+        ran = subprocess.run([sys.executable, job, *command, "--help"], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert wanted in ran.stdout
