@@ -8,7 +8,10 @@ space (`tests.support.cable`), because netem is missing in many kernels.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -21,6 +24,10 @@ import pytest
 #: the test's own host: on the bridge, in the namespace that we found
 HERE = 0
 _NOBODY = "02:00:00:00:de:ad"
+#: names begin with the maker's pid; then a letter that is no hexadecimal digit
+_LETTERS = itertools.cycle("ghijklmnopqrstuvwxyz")
+_OURS = re.compile(r"^(hf([0-9a-f]+)[g-z]b)\s", re.MULTILINE)
+_SPACE = re.compile(r"^(hf([0-9a-f]+)[g-z]n\d+)\b", re.MULTILINE)
 _CABLE = Path(__file__).with_name("cable.py")
 
 
@@ -32,17 +39,28 @@ def run(*command: str) -> str:
     return done.stdout
 
 
+def sweep() -> None:
+    """Remove what test processes have left that were killed."""
+    for name, maker in _OURS.findall(run("-br", "link")):
+        if not Path("/proc", str(int(maker, 16))).exists():
+            run("link", "del", name)
+    for name, maker in _SPACE.findall(run("netns")):
+        if not Path("/proc", str(int(maker, 16))).exists():
+            run("netns", "del", name)
+
+
 class Net:
     """Hosts 1 to `count`, each with an address, and the test itself as host 0. Removed by `close`."""
 
     def __init__(self, count: int) -> None:
-        self._name = f"hf{random.randrange(16**5):05x}"
+        self._name = f"hf{os.getpid():x}{next(_LETTERS)}"
         self._subnet = f"10.{random.randrange(64, 128)}.{random.randrange(1, 255)}"
         self._hosts = range(1, count + 1)
         self._dropped: set[tuple[int, int]] = set()
         self._cables: dict[int, subprocess.Popen[bytes]] = {}
         self._bridge = f"{self._name}b"
         try:
+            sweep()
             self._make()
         except (RuntimeError, FileNotFoundError) as error:
             self.close()
