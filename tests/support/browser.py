@@ -96,8 +96,11 @@ class Browser:
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, selector: str) -> str:
-        """What a person reads there; '' where there is nothing."""
-        return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
+        """What a person reads there; '' where there is nothing, or it is hidden (whose innerText is its whole text)."""
+        look = (
+            "const found = document.querySelector(arguments[0]); return found?.checkVisibility() ? found.innerText : ''"
+        )
+        return str(self.run(look, selector))
 
     def click(self, selector: str) -> None:
         self._call("POST", f"/element/{self._find(selector)}/click", {})
