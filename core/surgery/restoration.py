@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from holdfast.kafka.hold import GroupHold
 from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.kafka.writer import RecordWriter
 from holdfast.names import Names
-from holdfast.snapshot import adopt, digest
+from holdfast.snapshot import adopt, digest, frame, records
 from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.backup import archive
 from holdfast.snapshot.backup.archive import Manifest
@@ -28,6 +27,7 @@ from holdfast.snapshot.look.past import LATEST, At, Point
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.state import State
 from holdfast.surgery.bench import Bench, HandlerOf
+from holdfast.surgery.where import milliseconds, per_partition, shown
 from holdfast.table import Changes
 from holdfast.topics import Topics, control_position
 
@@ -63,13 +63,15 @@ def restore(
     reason: Reason,
     *,
     cut: Mapping[int, int] | int | None = None,
+    at_time: str | None = None,
     input_at: str | None = None,
     accept_duplicates: bool = False,
     replication: int = 0,
 ) -> Restoration:
     """Write topics, input, fulls, and one adopt record per partition, in this order; the adoption is one transaction.
 
-    `cut`: go back to the newest state at or before this position of the old input. `input_at`: the input is there
+    `cut`: go back to the newest state at or before this position of the old input; `at_time`: to the newest whose mark
+    Kafka had taken in by this time. `input_at`: the input is there
     already, by other means; go on at `beginning`, a time, an offset, `0=120,1=90`, or at the `same` offset as in the
     old one.
 
@@ -85,7 +87,12 @@ def restore(
     check_all(source, manifest)
     work = _Work(settings, names, handler, source, manifest)
     with closing(work.bench):
-        work.find(cut)
+        if at_time is not None:
+            if cut is not None:
+                raise UsageError("--to-offset and --at-time both say where to go back to: give one of them")
+            work.find_time(milliseconds(at_time, "--at-time"))
+        else:
+            work.find(cut)
         work.make_topics(outputs, replication, with_input=input_at is None)
         work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
         with GroupHold(settings, names, work.bench.admin, work.count) as hold:
@@ -109,15 +116,49 @@ class _Work:
 
     def find(self, cut: Mapping[int, int] | int | None) -> None:
         """Where each partition is cut; one look at each state, so that nothing is written for a backup that fails."""
+        self._require_same()
+        for partition in range(self.count):
+            at = cut if isinstance(cut, int) else (cut or {}).get(partition)
+            self._cut(LATEST if at is None else Point("position", at))
+
+    def find_time(self, moment: int) -> None:
+        """The same by the time at which Kafka took the marks in, in milliseconds since 1970.
+
+        :raises UsageError: the backup holds no mark that is as old.
+        """
+        self._require_same()
+        for partition in range(self.count):
+            self._cut(Point("n", self._newest_by(partition, moment)))
+
+    def _newest_by(self, partition: int, moment: int) -> int:
+        found, first, topic = -1, -1, place_of(self.manifest, partition).names.increment
+        low, end = self.reader.bounds(topic, partition)
+        for batch in self.reader.read(topic, partition, low, end):
+            for message in batch:
+                data = message.value()
+                if frame.kind_of(data) == b"M":
+                    taken = message.timestamp()[1]
+                    first = taken if first < 0 else first
+                    record = records.unpack(data) if taken <= moment else None
+                    found = record.n if isinstance(record, Mark) else found
+        if found < 0:
+            raise UsageError(
+                f"{self.source}: partition {partition} holds no mark of {shown(moment)} or before; its first is of "
+                f"{shown(first)}"
+            )
+        return found
+
+    def _require_same(self) -> None:
         if (self.names.service, self.names.input) != (self.manifest.service, self.manifest.input):
             raise UsageError(
                 f"{self.source} is of service {self.manifest.service!r} with input {self.manifest.input!r}, not of "
                 f"{self.names.service!r} with {self.names.input!r}"
             )
-        for partition in range(self.count):
-            at = cut if isinstance(cut, int) else (cut or {}).get(partition)
-            self.points.append(LATEST if at is None else Point("position", at))
-            self.cuts[partition] = self._at(partition).position
+
+    def _cut(self, point: Point) -> None:
+        partition = len(self.points)
+        self.points.append(point)
+        self.cuts[partition] = self._at(partition).position
 
     def _at(self, partition: int) -> At:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self.points[partition])
@@ -188,7 +229,7 @@ class _Work:
 
     def look_up(self, input_at: str) -> dict[int, int]:
         """Positions in an input that is there already."""
-        places = {p: self._look_up(p, text) for p, text in _per_partition(input_at, self.count).items()}
+        places = {p: self._look_up(p, text) for p, text in per_partition(input_at, self.count).items()}
         for partition, position in places.items():
             low, end = self.bench.bounds(self.names.input, partition)
             if not low <= position <= end:
@@ -202,7 +243,7 @@ class _Work:
             return int(text)
         if text == "same":
             return self.cuts[partition]
-        moment = text if text == "beginning" else _milliseconds(text)
+        moment = text if text == "beginning" else milliseconds(text, "--input-at")
         offset = self.topics.offset(self.names.input, partition, moment)
         return offset if offset >= 0 else self.topics.offset(self.names.input, partition, "end")
 
@@ -283,37 +324,3 @@ class _Work:
 
 def _noting(offsets: OffsetMap, old: int) -> Callable[[int], None]:
     return lambda new: offsets.add(old, new)
-
-
-def _per_partition(text: str, partitions: int) -> dict[int, str]:
-    """:raises UsageError: neither one place for all, nor one for each."""
-    if "=" not in text:
-        return dict.fromkeys(range(partitions), text)
-    pairs = [piece.split("=", 1) for piece in text.split(",")]
-    found = {int(piece[0]): piece[1] for piece in pairs if len(piece) == 2 and piece[0].strip().isdecimal()}
-    if sorted(found) != list(range(partitions)):
-        raise UsageError(f"{text!r}: name each of the partitions 0 to {partitions - 1}, such as 0=120,1=90")
-    return found
-
-
-def positions_of(text: str) -> Mapping[int, int] | int:
-    """`120` for all partitions, or `0=120,1=90` for some.
-
-    :raises UsageError: it is neither.
-    """
-    if text.isdecimal():
-        return int(text)
-    pairs = [piece.split("=", 1) for piece in text.split(",")]
-    if all(len(piece) == 2 and piece[0].isdecimal() and piece[1].isdecimal() for piece in pairs):
-        return {int(partition): int(offset) for partition, offset in pairs}
-    raise UsageError(f"{text!r}: write an offset such as 120, or one for each partition, such as 0=120,1=90")
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--input-at {text!r}: an offset, 0=120,1=90, beginning, same, or a time such as 2026-11-21T17:30:00Z"
-        ) from error
-    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)

@@ -30,7 +30,7 @@ from holdfast.ops.cli.target import (
 from holdfast.ops.logs import configure_quietly
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import backup as saving
-from holdfast.surgery import restoration
+from holdfast.surgery import restoration, where
 from holdfast.version import __version__
 
 
@@ -84,6 +84,10 @@ def restore(
             "[default: the newest]",
         ),
     ] = None,
+    at_time: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Go back to the newest state whose mark Kafka had taken in by then."),
+    ] = None,
     input_at: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +126,8 @@ def restore(
         outputs_of(service),
         source,
         Reason(tool=f"{restoration.TOOL} {__version__}", who=who or issuer(), why=why),
-        cut=restoration.positions_of(to_offset) if to_offset else None,
+        cut=where.positions_of(to_offset) if to_offset else None,
+        at_time=at_time,
         input_at=input_at,
         accept_duplicates=accept_duplicates,
         replication=replication,

@@ -31,7 +31,7 @@ from holdfast.ops.cli.target import (
     partitions_of,
 )
 from holdfast.ops.looking import Looking, looking
-from holdfast.surgery.restoration import positions_of
+from holdfast.surgery.where import positions_of
 from holdfast.table import Table
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from holdfast.surgery import migrate as migration
 from holdfast.surgery import moving
 from holdfast.surgery import repartition as repartitioning
 from holdfast.surgery.layout import PARTITIONERS
-from holdfast.surgery.restoration import positions_of
+from holdfast.surgery.where import positions_of
 from holdfast.version import __version__
 
 app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from tests.system.apps.tally import Event, Line, Total, tally
 from tests.system.local import Local
 from tests.system.stage import Stage
@@ -20,7 +22,8 @@ from holdfast.snapshot import records
 from holdfast.snapshot.adopt import Reason
 from holdfast.snapshot.backup import archive
 from holdfast.snapshot.backup.archive import Manifest
-from holdfast.snapshot.records import Adopt
+from holdfast.snapshot.digest import show
+from holdfast.snapshot.records import Adopt, Mark
 from holdfast.surgery.backup import backup
 from holdfast.surgery.restoration import Restoration, restore
 
@@ -169,3 +172,65 @@ def test_what_cannot_be_restored_is_refused(saved: Saved, tmp_path: Path) -> Non
     (source / archive.MANIFEST).unlink()
     with pytest.raises(UsageError, match="is no backup, or one that was not finished"):
         put_back(stage, source)
+
+
+def taken_in(stage: Stage, partition: int) -> list[tuple[int, Mark]]:
+    """The marks of a partition with the time at which Kafka took each in, by a consumer of its own."""
+    consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "looking", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(stage.names.increment, partition, 0)])
+    found: list[tuple[int, Mark]] = []
+    try:
+        while True:
+            for message in consumer.consume(500, 1.0):
+                if message.error() is not None:
+                    return found
+                record = records.unpack(message.value())
+                if isinstance(record, Mark):
+                    found.append((message.timestamp()[1], record))
+    finally:
+        consumer.close()
+
+
+def iso(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1000, UTC).isoformat()
+
+
+def test_each_partition_goes_on_where_it_is_told(saved: Saved, tmp_path: Path) -> None:
+    """By time, back to a state and on in the input; at the beginning, at an offset, at the end."""
+    old, rows, _, source = saved
+    times = {p: taken_in(old, p) for p in rows}
+    moment = times[0][len(times[0]) // 2][0]
+    wanted = {p: [mark for at, mark in times[p] if at <= moment][-1] for p in rows}
+    ends = {p: rows[p][-1].offset + 1 for p in rows}
+
+    def stage(name: str) -> Stage:
+        (tmp_path / name).mkdir()
+        return Stage(old.servers, tmp_path / name, 2, namespace=f"{name}.", of=old)
+
+    by_time = stage("time")
+    with pytest.raises(UsageError, match=r"partition 0 holds no mark of 1999-.* or before; its first is of 20"):
+        put_back(by_time, source, at_time="1999-01-01T00:00:00Z", input_at="same")
+    with pytest.raises(UsageError, match="both say where to go back to"):
+        put_back(by_time, source, at_time=iso(moment), cut=3, input_at="same")
+    done = put_back(by_time, source, at_time=iso(moment), input_at="0=2100-01-01T00:00:00Z,1=beginning")
+    assert {p.partition: p.old_position for p in done.partitions} == {
+        p: mark.positions[old.names.input] for p, mark in wanted.items()
+    }
+    assert {p.partition: p.position for p in done.partitions} == {0: ends[0], 1: 0}
+    assert {p.partition: p.digest for p in done.partitions} == {p: show(mark.digest) for p, mark in wanted.items()}
+
+    by_offset = stage("offset")
+    with pytest.raises(UsageError, match="name each of the partitions 0 to 1"):
+        put_back(by_offset, source, input_at="0=120")
+    with pytest.raises(UsageError, match="--input-at 'tomorrow': an offset"):
+        put_back(by_offset, source, input_at="tomorrow")
+    done = put_back(by_offset, source, cut={1: 300}, input_at="0=beginning,1=250")
+    assert {p.partition: p.position for p in done.partitions} == {0: GONE, 1: 250}
+    cuts = {p.partition: p.old_position for p in done.partitions}
+    assert (250 < cuts[1] <= 300, cuts[0]) == (True, saved[2].partitions[0].position)
+    with Local(by_offset) as local:
+        local.await_live(0, 1)
+        for p in rows:
+            by_offset.await_partition(p, ends[p])
+    again = [line for lines in said(by_offset).values() for line in lines if line.partition == 1]
+    assert sorted(line.offset for line in again) == list(range(250, ends[1])), "what stood after the cut comes again"
