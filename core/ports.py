@@ -14,6 +14,9 @@ from holdfast.output import Sent
 from holdfast.pinned import Pinned, pin
 from holdfast.record import Message
 
+#: between a lineage and a number, in what is noted beside a group offset
+_NUMBER = " n="
+
 #: seconds, monotonic
 Clock = Callable[[], float]
 
@@ -70,7 +73,7 @@ class Transactions(Protocol):
     """
 
     attempt: str
-    #: of the state that the offsets belong to: noted beside each of them, for `Offsets.lineages`
+    #: `Noted.text` of the state that the offsets belong to, for `Offsets.lineages`
     lineage: str
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
@@ -194,6 +197,21 @@ class NoControl:
         """Nothing is open."""
 
 
+class Noted(NamedTuple):
+    """What stands beside a group offset: the lineage, and the transaction that committed it (-1: not told)."""
+
+    lineage: str
+    n: int = -1
+
+    def text(self) -> str:
+        return self.lineage if self.n < 0 else f"{self.lineage}{_NUMBER}{self.n}"
+
+    @classmethod
+    def of(cls, text: str) -> Noted:
+        lineage, _, number = text.partition(_NUMBER)
+        return cls(lineage, int(number) if number.isdecimal() else -1)
+
+
 class Offsets(Protocol):
     """Questions about the group and the topics, asked from worker threads."""
 
@@ -201,8 +219,8 @@ class Offsets(Protocol):
         """The group's committed offset, with stable offsets; None where there is none. Blocks; raises KafkaTrouble."""
         ...
 
-    def lineages(self, topic: str, partitions: int) -> dict[int, str]:
-        """The lineage that each partition's owner noted beside its last committed offset, where there is one.
+    def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
+        """What each partition's owner noted beside its last committed offset, where there is something.
 
         Waits for no open transaction. Blocks; raises KafkaTrouble.
         """

@@ -141,6 +141,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fulls: tuple[FullRef, ...] = ()
     #: the state goes on in this input topic, and nobody may go on from here; '' everywhere else
     moved: str = ""
+    #: nanoseconds that handling a record takes, as its writer has measured; 0: nothing is known, or nothing replayed
+    pace: int = 0
     #: every record from here on may need a reader that knows this format; it never falls
     format: int = 1
     #: the deltas up to `last_delta` lead to the state from a full of this transaction or a later one, not from earlier

@@ -13,7 +13,7 @@ from holdfast.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from holdfast.errors import MessageRefused
 from holdfast.output import Sent
 from holdfast.pinned import Pinned
-from holdfast.ports import Transactions
+from holdfast.ports import Noted, Transactions
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.full import split
 from holdfast.snapshot.place import Place
@@ -45,6 +45,8 @@ class Closing(NamedTuple):
     pinned: tuple[Pinned, ...] = ()
     #: the command that has the partition stand still or go on from here; None: it stays as it was
     switch: Command | None = None
+    #: see `Mark.pace`
+    pace: int = 0
 
 
 class Committer:
@@ -110,6 +112,8 @@ class Committer:
         Nothing else of this may be called meanwhile; on success call `committed` next.
         """
         self.begin()
+        if self.mark.format >= frame.PINNING:  # an older release would take the number for a part of the lineage
+            self.producer.lineage = Noted(self.mark.lineage, self.mark.n + 1).text()
         self.producer.send_offsets(closing.position, membership)
         for payload in parts:
             self._send_increment(payload)
@@ -145,6 +149,7 @@ class Committer:
             fulls=closing.fulls,
             commands=closing.commands,
             pinned=closing.pinned,
+            pace=closing.pace,
             take=_take(self.mark.take, n, closing),
             paused=_paused(self.mark.paused, closing.switch),
             effects=closing.effects,

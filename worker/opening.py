@@ -29,7 +29,7 @@ from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.frames import clear_frames
-from holdfast.worker.lineages import require_one_lineage
+from holdfast.worker.lineages import require_newest, require_one_lineage
 from holdfast.worker.second_look import surely
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_progress
@@ -125,6 +125,7 @@ class Opening:
             reader.close()
         if mark is not None:
             self._offset_behind(mark)
+            require_newest(self._tools, mark)
         return mark
 
     def replay(self, opened: Opened) -> int:

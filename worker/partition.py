@@ -205,6 +205,7 @@ class PartitionWorker:
         self._tools = replace(self._tools, place=self._opening.locate())
         self._opening = Opening(self._tools, self._signals)
         self._opened = self._opening.restore()
+        self._tools.speeds.expect(self._opened.restored.mark.pace)
         tell_restored(self._tools, self._opened.restored)
         self._took("restore", self._opened.restored.seconds)
         self._go(Event.RESTORED)

@@ -20,6 +20,8 @@ from holdfast.worker.tools import Tools
 
 #: side effects owed at which no more records are taken: every mark names them all, and has to fit a message
 _OWED = 10_000
+#: of the newest transaction in what a record is said to take
+_WEIGHT = 0.1
 
 
 class Flight(NamedTuple):
@@ -48,6 +50,7 @@ class Riders:
         self.fulls = Fulls(tools, engine.state, self._snapshots, mark, leaving)
         name = f"effects-{tools.place.partition}"
         self.controlled = Controlled(tools, engine, mark)
+        self._pace = mark.pace
         self._effects = tools.effects(engine.handler, name, partial(_effect_failed, tools))
         #: with the first delta: the transaction from which on the deltas hold every change
         self._reach: int | None = None
@@ -85,6 +88,15 @@ class Riders:
             self.controlled.waiting or self.fulls.mark_due(now) or (len(mark.effects) > 0 and not self._effects.owed())
         )
 
+    def handled(self, records: int, seconds: float) -> None:
+        """A transaction has handled so many records in so long: what a replay of them would take (`Mark.pace`).
+
+        Where every commit carries a delta nothing is ever replayed, and the marks say nothing of it.
+        """
+        if records and self._snapshots.mode != "commit":
+            newest = seconds / records * 1e9
+            self._pace = round(newest if self._pace == 0 else self._pace + _WEIGHT * (newest - self._pace))
+
     def closing(self, position: int, frozen: Frozen, noted: Sequence[Effect], obeyed: Obeyed, now: float) -> Closing:
         """What the mark of this transaction will say."""
         delta = self._engine.state.delta(frozen) if self._snapshots.delta_due(now) else None
@@ -102,11 +114,13 @@ class Riders:
             obeyed.next,
             obeyed.pinned,
             obeyed.switch,
+            self._pace,
         )
 
     def committed(self, mark: Mark, flight: Flight, increment_bytes: int) -> None:
         """The transaction is the truth: start what had to wait for it."""
         self.controlled.committed(flight.closing.control)
+        self._tools.speeds.expect(mark.pace)
         self._effects.submit(flight.effects)
         changes = flight.closing.frozen.changes
         self._snapshots.committed(

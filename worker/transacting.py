@@ -154,6 +154,7 @@ class Transacting:
         if used.metadata is None:
             raise TransactionAborted("the group metadata is not known yet", stale=True)
         obeyed = self._obey()
+        self._riders.handled(self.policy.records, self._handling)
         frozen, effects = self._engine.freeze(), self._engine.take_effects()
         closing = self._riders.closing(self.position, frozen, effects, obeyed, now)
         committer = self.committer

@@ -30,7 +30,7 @@ from holdfast.kafka.errors import describe, kafka_error, translate
 from holdfast.kafka.patience import OncePerMinute, patiently
 from holdfast.kafka.taint import quiet_logger
 from holdfast.observe import Log
-from holdfast.ports import Bounds, Cancelled
+from holdfast.ports import Bounds, Cancelled, Noted
 
 _ATTEMPT = 10.0
 _GROUP_ATTEMPT = 3.0
@@ -144,7 +144,7 @@ class Admin:
             raise KafkaTrouble(describe(found.error))
         return found.offset if found.offset >= 0 else None
 
-    def lineages(self, topic: str, partitions: int) -> dict[int, str]:
+    def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
         """By a consumer of its own: one that asks for stable offsets would wait for every partition's transaction."""
         try:
             with self._contact.call("committed", _PEEK + STUCK_AFTER):
@@ -152,7 +152,7 @@ class Admin:
         except KafkaException as error:
             raise translate(error) from error
         noted = {place.partition: place.metadata or "" for place in found if place.error is None and place.offset >= 0}
-        return {p: text.removeprefix(LINEAGE) for p, text in noted.items() if text.startswith(LINEAGE)}
+        return {p: Noted.of(text.removeprefix(LINEAGE)) for p, text in noted.items() if text.startswith(LINEAGE)}
 
     def positions(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
         """What the group has committed, where it has; waits for no open transaction. Blocks; raises KafkaTrouble."""

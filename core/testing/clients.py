@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.errors import OutcomeUnknown
 from holdfast.names import Names
 from holdfast.output import Headers, Sent
-from holdfast.ports import Asked, Bounds, Cancelled
+from holdfast.ports import Asked, Bounds, Cancelled, Noted
 from holdfast.record import Message
 from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.log import MemoryLog, Outcome
@@ -176,8 +176,10 @@ class MemoryOffsets:
     def committed(self, topic: str, partition: int) -> int | None:
         return self._broker.offsets.get((topic, partition))
 
-    def lineages(self, topic: str, partitions: int) -> dict[int, str]:
-        return {partition: noted for (name, partition), noted in self._broker.lineages.items() if name == topic}
+    def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
+        return {
+            partition: Noted.of(noted) for (name, partition), noted in self._broker.lineages.items() if name == topic
+        }
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         return self.owner

@@ -88,7 +88,8 @@ def _as_json(found: Survey, topic: str, work: Workload) -> dict[str, Any]:
         "restore": {
             "from": found.choice.offset if found.choice else None,
             "why": found.why,
-            "seconds": round(forecast.seconds(work), 3),
+            "replaying_far": found.far,
+            "seconds": round(forecast.seconds(work, found.mark), 3),
             "work": msgspec.to_builtins(work),
         },
         "trouble": found.trouble,
@@ -170,7 +171,8 @@ def _print(found: list[Survey], topic: str, works: list[Workload]) -> None:
     Console(highlight=False).print(table)
     for each, work in zip(found, works, strict=True):
         if not each.trouble:
-            show.tell(f"partition {each.partition}: a restore takes about {forecast.seconds(work):.1f} s: {each.why}")
+            seconds = forecast.seconds(work, each.mark)
+            show.tell(f"partition {each.partition}: a restore takes about {seconds:.1f} s: {each.why}")
 
 
 def _mark_row(found: Survey, topic: str) -> list[str | Text]:

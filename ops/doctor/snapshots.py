@@ -55,7 +55,7 @@ class RestoreTime:
         budget = self._budget or settings.snapshot.restore_budget
         slowest = 0.0
         for place, each in zip(case.places, case.surveys, strict=True):
-            seconds = forecast.seconds(forecast.workload(case.reader, place, each))
+            seconds = forecast.seconds(forecast.workload(case.reader, place, each), each.mark)
             slowest = max(slowest, seconds)
             where = f"{case.names.input}[{each.partition}]"
             mend = "holdfast snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"

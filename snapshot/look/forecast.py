@@ -6,19 +6,24 @@ import math
 
 from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot import frame, records
-from holdfast.snapshot.budget import Speed, Workload
+from holdfast.snapshot.budget import Speeds, Workload
 from holdfast.snapshot.look.contents import decoded
 from holdfast.snapshot.look.survey import Survey
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Part
+from holdfast.snapshot.records import Mark, Part
 
 #: increment records that are looked at; the rest is taken to be like them
 _SAMPLE = 2000
 
 
-def seconds(work: Workload) -> float:
-    """Seconds of a restore at the default speeds (docs/restore.md), fencing and session timeout not counted."""
-    return Speed().predict(work).total
+def seconds(work: Workload, mark: Mark | None) -> float:
+    """Seconds of a restore at the default speeds (docs/restore.md), fencing and session timeout not counted.
+
+    A replay takes what the mark's writer has measured.
+    """
+    speeds = Speeds()
+    speeds.expect(mark.pace if mark is not None else 0)
+    return speeds.now.predict(work).total
 
 
 def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
@@ -36,7 +41,18 @@ def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
         entries=math.ceil(entries * share),
         increment_bytes=math.ceil(size * share),
         keys=mark.keys,
+        gap=_gap(place, seen, mark),
     )
+
+
+def _gap(place: Place, seen: Survey, mark: Mark) -> int:
+    """Records to be replayed. Between deltas they are taken to be spread evenly over the transactions."""
+    made = seen.choice.manifest if seen.choice else None
+    first, since = (made.first, made.positions.get(place.input, 0)) if made else (mark.adopted, seen.begin)
+    gap = mark.positions[place.input] - since
+    if seen.far or mark.last_delta <= first:
+        return max(0, gap)
+    return max(0, math.ceil(gap * (mark.n - mark.last_delta) / max(1, mark.n - first)))
 
 
 def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, int, float]:

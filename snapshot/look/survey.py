@@ -26,6 +26,10 @@ class Survey(msgspec.Struct, frozen=True):
     #: the full that a restore would start from
     choice: Full | None
     why: str
+    #: no deltas lead on from there: the input after it is handled again, which the log calls `replaying_far`
+    far: bool = False
+    #: where the input begins, as far as it is kept
+    begin: int = 0
     #: what stands in the way of a restore, with the next command; '' when nothing is known
     trouble: str = ""
 
@@ -51,7 +55,12 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     if mark is None and not trouble:
         trouble = _no_mark(increment)
     found = fulls.find(reader, place, mark, everything=everything)
+    begin = reader.bounds(names.input, partition)[0]
     choice, why, fault = choose(mark, found, increment)
+    far = mark is not None and choice is None and not place.deltas_reach(mark.adopted, mark)
+    if mark is not None and (far or fault):
+        choice, why, fault = choose_far(place, mark, found, increment, begin)
+        far = not fault
     return Survey(
         partition=partition,
         mark=mark,
@@ -60,6 +69,8 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
         full=reader.bounds(names.full, partition),
         choice=choice,
         why=why,
+        far=far,
+        begin=begin,
         trouble=trouble or fault,
     )
 
@@ -85,6 +96,34 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
     fault = (
         f"no usable full ({cause}), and the increments begin at offset {increment[0]}: see docs/runbook.md, "
         f"'Damaged increment'"
+    )
+    return None, "nothing to restore from", fault
+
+
+def choose_far(
+    place: Place, mark: Mark, found: list[Full], increment: tuple[int, int], begin: int
+) -> tuple[Full | None, str, str]:
+    """As `choose`, where the deltas lead on from no full that can be used: the input after an older one must be there.
+
+    `begin` is the first position of the input that is kept.
+    """
+    missing = []
+    for full in found:
+        made = full.manifest
+        if made is None or place.refuses(made, mark, replayed=True) or made.increment < increment[0]:
+            continue
+        if (at := made.positions.get(place.input, -1)) >= begin:
+            count = mark.positions[place.input] - at
+            return full, f"the deltas do not reach back to it: {count} records from {at} on are handled again", ""
+        missing.append(f"full@{full.offset} needs the input from {at} on")
+    if mark.adopted > 0:
+        return None, f"no full: the records since transaction {mark.adopted} are handled again", ""
+    if increment[0] == 0 and begin == 0:
+        return None, f"no full: all {mark.positions[place.input]} records from the beginning are handled again", ""
+    cause = "; ".join([*missing, *(f"full@{full.offset}: {full.finding}" for full in found if full.finding)])
+    fault = (
+        f"no usable full ({cause or 'the last mark refers to none'}), the increments begin at offset {increment[0]}, "
+        f"the input at {begin}: see docs/runbook.md, 'No usable full'"
     )
     return None, "nothing to restore from", fault
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from tests.driver.apps import Accounts, Op, agrees, events, many
 
+from holdfast import Record
 from holdfast.config.settings import Settings
-from holdfast.snapshot.budget import Speed
+from holdfast.snapshot.budget import Speed, Workload
 from holdfast.snapshot.discover import COMPACTION
 from holdfast.snapshot.full import FullWriter
 from holdfast.testing import Driver
@@ -47,6 +48,36 @@ def test_a_full_is_taken_before_the_budget_is_exceeded() -> None:
     driver.restore()
     assert events(driver, "restored")[-1]["deltas"] < 40
     assert agrees(driver, ops)
+
+
+class Slow(Accounts):
+    """A millisecond of the driver's time for each record."""
+
+    clock: Any = None
+
+    def on_record(self, record: Record[Op]) -> None:
+        type(self).clock.advance(0.001)
+        super().on_record(record)
+
+
+def test_what_handling_took_is_remembered_for_a_process_that_has_replayed_nothing_yet() -> None:
+    driver = Driver(Slow, delta_interval="off")
+    Slow.clock = driver.clock
+    for op in many(300):
+        driver.feed(op)
+    driver.commit()
+    assert 900_000 <= driver.mark().pace <= 1_100_000
+    assert 0.3 <= predicted_now(driver) <= 0.5, "6 us a record would be 0.002 s beside the fixed 0.1"
+    driver.crash()
+    driver.speeds.now = Speed()  # another process
+    driver.restore()
+    assert driver.speeds.now.expected is not None
+    assert driver.speeds.now.predict(Workload(gap=1000)).replay > 0.9
+    ordinary = Driver(Slow)
+    Slow.clock = ordinary.clock
+    ordinary.feed(Op("ann", 1))
+    ordinary.commit()
+    assert ordinary.mark().pace == 0, "nothing is ever replayed"
 
 
 def test_without_a_budget_the_same_goes_on_without_a_full() -> None:

@@ -9,13 +9,15 @@ import pytest
 from tests.driver.apps import Accounts, Balance, Interval, Op, events, fold, many, marks, sliced, snapshot
 from tests.driver.test_adopt import Tool, double
 from tests.driver.test_compaction import compacted
+from tests.driver.test_fallback import switched
 
-from holdfast.errors import UsageError
+from holdfast.errors import NoUsableFull, UsageError
 from holdfast.snapshot import records
-from holdfast.snapshot.look import past
+from holdfast.snapshot.budget import Workload
+from holdfast.snapshot.look import forecast, past
 from holdfast.snapshot.look.compare import history
 from holdfast.snapshot.look.past import At, Point
-from holdfast.snapshot.look.survey import survey
+from holdfast.snapshot.look.survey import Survey, survey
 from holdfast.snapshot.look.verify import Verdict, verify
 from holdfast.snapshot.records import Mark, Part
 from holdfast.table import Changes
@@ -142,6 +144,53 @@ def test_a_restore_chooses_what_the_survey_says() -> None:
         assert seen.choice is not None
         assert events(driver, "restored")[-1]["full"] == seen.choice.offset
         assert [mark.n for mark in marks(driver)][-1] >= (seen.mark.n if seen.mark else 0)
+
+
+def surveyed(driver: Driver) -> tuple[Survey, Workload]:
+    reader, place = MemoryReader(driver.broker, lambda: False), driver._place(0)
+    seen = survey(reader, place)
+    return seen, forecast.workload(reader, place, seen)
+
+
+def test_a_restore_that_replays_far_is_foreseen() -> None:
+    """The deltas lead on from the second full only: an older one, or none, serves with the input after it."""
+    driver, _, (first, second, third) = switched()
+    log = driver.broker.log(driver.names.full, 0)
+    for ref in (third, second):
+        assert not surveyed(driver)[0].far
+        log.replace(ref.offset, b"\x01Fgone")
+    for chosen in (first.offset, None):
+        seen, work = surveyed(driver)
+        assert (seen.far, seen.choice.offset if seen.choice else None) == (True, chosen)
+        assert (seen.trouble, "are handled again" in seen.why) == ("", True)
+        driver.restore()
+        assert events(driver, "replaying_far")[-1]["full"] == chosen
+        assert events(driver, "replayed")[-1]["records"] == work.gap
+        driver.crash()
+        log.replace(first.offset, b"\x01Fgone")
+    driver.broker.log("input", 0).truncate(5)
+    seen, _ = surveyed(driver)
+    assert "no usable full (" in seen.trouble
+    assert "the input at 5: see docs/runbook.md, 'No usable full'" in seen.trouble
+    with pytest.raises(NoUsableFull):
+        driver.restore()
+
+
+@pytest.mark.parametrize("interval", [5.0, "off"])
+def test_the_gap_of_a_restore_is_foreseen(interval: Interval) -> None:
+    driver = Driver(Accounts, delta_interval=interval)
+    for i in range(40):
+        driver.feed(Op(f"k{i}", i))
+        driver.commit()
+        driver.advance(1.0)
+        if i == 10:
+            driver.take_full()
+    driver.crash()
+    _, work = surveyed(driver)
+    driver.restore()
+    replayed = events(driver, "replayed")[-1]["records"]
+    assert replayed > 0
+    assert replayed - 5 <= work.gap <= replayed + 5
 
 
 def test_without_deltas_there_are_only_fulls() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.driver.apps import Accounts, Op, agrees, events, many
+from tests.driver.apps import Accounts, Op, agrees, events, many, marks
 
-from holdfast.errors import TornTransaction
+from holdfast.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
 from holdfast.testing import Driver
+from holdfast.testing.broker import Call
 from holdfast.testing.log import MemoryLog
 
 OPS = many(6)
@@ -54,3 +55,65 @@ def test_what_stays_torn_is_refused() -> None:
     with pytest.raises(TornTransaction):
         driver.restore()
     assert len([e for e in events(driver, "kafka_retry") if e["doing"] == "look again"]) == 5
+
+
+def renewed() -> tuple[Driver, MemoryLog, int]:
+    """The last transaction is a mark alone: its position is that of the one before. How many offsets it takes."""
+    driver, log = filled()
+    before, n = log.end, driver.mark().n
+    driver._lane(0).live().renew()
+    driver.advance(1.0)
+    assert (driver.mark().n, driver.mark().start) == (n + 1, driver.position())
+    return driver, log, log.end - before
+
+
+def test_an_end_without_the_last_mark_only_transaction_is_noticed_by_its_number() -> None:
+    driver, log, size = renewed()
+    n = driver.mark().n
+    driver.crash()
+    driver.broker.on_bounds = short_for(driver, log, size, looks=2)
+    driver.restore()
+    driver.broker.on_bounds = None
+    assert [
+        e["cause"] for e in events(driver, "kafka_retry") if "has committed (the group's offset says so)" in e["cause"]
+    ]
+    driver.feed(Op("last", 1))
+    assert agrees(driver, [*OPS, Op("last", 1)])
+    assert driver.mark().n == n + 1, "no number is given twice"
+
+
+def test_one_that_stays_away_is_damage() -> None:
+    driver, log, size = renewed()
+    driver.crash()
+    driver.broker.on_bounds = short_for(driver, log, size, looks=1_000_000)
+    with pytest.raises(DamagedIncrement, match=r"transaction 7 has committed .* the last mark that is there is 6"):
+        driver.restore()
+
+
+def test_memory_is_not_kept_on_the_word_of_a_short_log() -> None:
+    """The outcome of a mark-only commit is unknown: it has committed, and the log does not tell it yet."""
+    driver, log = filled()
+    before = log.end
+    driver._lane(0).live().renew()
+    driver.broker.fail("commit", OutcomeUnknown("no answer"), after=True)
+    short: list[int] = []
+
+    def hide(topic: str, partition: int) -> None:
+        if topic == driver.names.increment and short:
+            log.end = max(short[0], log.end)
+        elif topic == driver.names.increment and log.end > before:
+            short.append(log.end)
+            log.end = before
+
+    def show(call: Call) -> None:
+        if short:
+            log.end = max(short[0], log.end)
+
+    driver.broker.on_bounds, driver.broker.on_call = hide, show
+    driver.advance(3.0)
+    driver.broker.on_bounds = driver.broker.on_call = None
+    assert short
+    driver.feed(Op("last", 1))
+    assert agrees(driver, [*OPS, Op("last", 1)])
+    numbers = [mark.n for mark in marks(driver)]
+    assert numbers == list(range(len(numbers))), "no number is given twice"

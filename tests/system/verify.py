@@ -48,7 +48,10 @@ class Row(NamedTuple):
 
 
 def read_all(servers: str, topic: str, isolation: str = "read_committed") -> dict[int, list[Row]]:
-    """Every record of a topic by partition, up to the end that the isolation level allows."""
+    """Every record of a topic by partition, up to the end that the isolation level allows.
+
+    Of a topic that is being written: up to where it ended when this began.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -63,6 +66,7 @@ def read_all(servers: str, topic: str, isolation: str = "read_committed") -> dic
         partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
         rows: dict[int, list[Row]] = {partition: [] for partition in partitions}
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30)[1] for p in partitions}
         unfinished, heard = set(partitions), time.monotonic()
         while unfinished:
             messages = consumer.consume(5000, 0.1)
@@ -70,7 +74,8 @@ def read_all(servers: str, topic: str, isolation: str = "read_committed") -> dic
             assert time.monotonic() - heard < 60, f"{topic}: nothing for 60 s, unfinished {unfinished}"
             for message in messages:
                 _take(message, rows, unfinished)
-        return rows
+            unfinished -= {p for p in unfinished if rows[p] and rows[p][-1].offset >= ends[p] - 1}
+        return {p: [row for row in each if row.offset < ends[p]] for p, each in rows.items()}
     finally:
         consumer.close()
 
