@@ -131,7 +131,7 @@ class _Work:
             self._cut(Point("n", self._newest_by(partition, moment)))
 
     def _newest_by(self, partition: int, moment: int) -> int:
-        found, first, topic = -1, -1, place_of(self.manifest, partition).names.increment
+        found, first, topic = -1, -1, place_of(self.source, self.manifest, partition).names.increment
         low, end = self.reader.bounds(topic, partition)
         for batch in self.reader.read(topic, partition, low, end):
             for message in batch:
