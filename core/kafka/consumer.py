@@ -31,6 +31,7 @@ _FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, Kafk
 
 #: seconds until a client that was thrown out is replaced
 _AGAIN = 1.0
+_TELL_EVERY = 10.0
 
 
 class KafkaGroupConsumer:
@@ -50,6 +51,7 @@ class KafkaGroupConsumer:
         #: what is assigned; and whether the client is dead, so that a new one has to join
         self._owned: set[int] = set()
         self._dead = False
+        self._tell_at = 0.0
         self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         config: dict[str, Any] = dict(client.consumer(settings, names.group))
@@ -87,13 +89,20 @@ class KafkaGroupConsumer:
         return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
 
     def _thrown_out(self, errors: Sequence[KafkaError]) -> float | None:
-        """A member of the consumer protocol whose session ended in a group that went back to the classic one meanwhile:
-        its client gives up for ever. All is lost here, and a new client joins; when (monotonic seconds), or None.
+        """GROUP_ID_NOT_FOUND: the group is a classic one, and cannot change as long as its members are there (or it has
+        gone back to the classic protocol while our session ended). The client gives up for ever. What was here is lost,
+        and a new client joins; when (monotonic seconds), or None.
         """
         thrown = next((error for error in errors if means(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
         if thrown is None:
             return None
-        self._log.warning("kafka_retry", doing="stay in the group", cause=describe(thrown))
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + _TELL_EVERY
+            self._log.warning(
+                "waiting",
+                cause="the group is still a classic one, and its members' assignor does not let it change: this "
+                f"process joins when the last of them has left ({describe(thrown)})",
+            )
         self._dead = True
         if self._listener is not None:
             self._listener.on_lost(sorted(self._owned))

@@ -10,8 +10,9 @@ from tests.system.stage import KIP848, Stage
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 RANGE = {"HOLDFAST_GROUP__ASSIGNOR": "range"}
-#: there, and the same way back
-STEPS = [("range", RANGE), ("consumer", KIP848), ("sticky", {}), ("consumer-2", KIP848), ("range-2", RANGE)]
+STEPS = [("range", RANGE), ("consumer", KIP848), ("sticky", {})]
+#: brokers do not let a group with sticky members change its protocol: the newcomers wait for the last of them to leave
+BACK = [("consumer-2", KIP848), ("range-2", RANGE)]
 
 
 def test_from_range_to_sticky_and_back_by_way_of_the_consumer_protocol(stages: StageFactory) -> None:
@@ -25,6 +26,16 @@ def test_from_range_to_sticky_and_back_by_way_of_the_consumer_protocol(stages: S
                 members[i] = stage.process(f"{name}-{step}", **settings)
                 await_shared(stage, members)
                 stage.await_progress()
+        for step, settings in BACK:
+            old, members = members, []
+            for i, name in enumerate("ab"):
+                if step == "consumer-2":
+                    members.append(stage.process(f"{name}-{step}", **settings))
+                assert old[i].stop(120) == 0
+                if step != "consumer-2":
+                    members.append(stage.process(f"{name}-{step}", **settings))
+            await_shared(stage, members)
+            stage.await_progress()
     stage.await_all()
     for process in stage.processes.values():
         assert not process.events("failed", "thread_died"), process.name
