@@ -14,13 +14,17 @@ from holdfast.dev.transactions import Owner, TransactionTool
 from holdfast.errors import KafkaTrouble, ToolRefused, UsageError
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.hold import members
-from holdfast.kafka.opened import opened_at
+from holdfast.kafka.opened import fence_id, opened_at
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.survey import ClusterSurvey
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.topics import reaching
 
+#: the brokers look for transactions that have outlived their time every 10 s by default
+_GRACE: Final = 15.0
+#: a live service opens a new transaction well within that; times in records alone may be those of old events
+_SECOND_LOOK: Final = 1.0
 _NOBODY: Final = "nobody: its coordinator knows no such transaction"
 
 
@@ -77,6 +81,9 @@ class Transactions:
                 opened = opened_at(self._settings, self._cluster, topic, each.partition)
                 if opened is not None and now - opened.since >= older_than:
                     found.append(opened)
+        if found:
+            time.sleep(_SECOND_LOOK)
+            found = [each for each in found if self._cluster.ends(each.topic, each.partition)[1] == each.stable]
         ids = self._ids() if found else {}
         return [
             self._described(each.topic, each.partition, each.stable, each.end, now - each.since, ids) for each in found
@@ -106,7 +113,7 @@ class Transactions:
             if found.owner == _NOBODY:
                 self._tool.abort(topic, partition, found.offset)
             else:
-                self._tool.terminate(found.owner)
+                fence_id(self._settings, found.owner)
         return found
 
     def fence(self, partition: int) -> None:
@@ -173,6 +180,8 @@ class Transactions:
 
 
 def _with_owner(plain: Held, owner: Owner, start: int) -> Held:
+    # The coordinator knows when it began; the record's own time may be that of the event it tells of.
+    seconds = time.time() - owner.since if owner.since else plain.seconds
     return msgspec.structs.replace(
         plain,
         offset=start,
@@ -182,5 +191,6 @@ def _with_owner(plain: Held, owner: Owner, start: int) -> Held:
         state=owner.state,
         timeout=owner.timeout,
         partitions=owner.partitions,
-        hanging=plain.seconds > owner.timeout,
+        seconds=round(seconds, 3),
+        hanging=seconds > owner.timeout + _GRACE,
     )

@@ -82,10 +82,6 @@ class TransactionTool:
         """Write the abort marker that ends the transaction which begins at this offset."""
         self._run("abort", "--topic", topic, "--partition", str(partition), "--start-offset", str(start))
 
-    def terminate(self, transactional_id: str) -> None:
-        """Have the coordinator abort it everywhere and fence its producer."""
-        self._run("forceTerminateTransaction", "--transactionalId", transactional_id)
-
     def _table(self, *arguments: str) -> list[dict[str, str]]:
         lines = [line for line in self._run(*arguments).splitlines() if "\t" in line]
         if not lines:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
+from holdfast.kafka.errors import translate
 from holdfast.kafka.survey import ClusterSurvey
 from holdfast.kafka.taint import quiet_logger
 
@@ -55,3 +56,18 @@ def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition:
         return None
     finally:
         consumer.close()
+
+
+def fence_id(settings: Settings, transactional_id: str) -> None:
+    """Abort what this id has open and shut out its producer. Kafka's own tool would ask for a transaction timeout that
+    the brokers may refuse; this asks for ours. Blocks, for the patience of a commit.
+
+    :raises KafkaTrouble: it did not come to that.
+    """
+    config: dict[str, Any] = dict(client.producer(settings, transactional_id))
+    config["logger"] = quiet_logger("txn")
+    producer = Producer(config)
+    try:
+        producer.init_transactions(settings.commit.timeout)
+    except KafkaException as error:
+        raise translate(error) from error

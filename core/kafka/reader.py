@@ -119,7 +119,7 @@ class KafkaReader:
             raise HangingTransaction(
                 f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction "
                 f"of another "
-                f"producer hides the rest. `kafka-transactions.sh find-hanging --broker-id ...` names it, `abort` "
+                f"producer hides the rest. `holdfast txn list --topic {topic} ...` names it, `holdfast txn abort` "
                 f"ends it; "
                 f"then `holdfast retry {partition}`",
                 topic=topic,

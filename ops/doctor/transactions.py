@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from holdfast.config.units import format_duration
-from holdfast.kafka.opened import opened_at
+from holdfast.kafka.opened import Opened, opened_at
 from holdfast.ops.doctor.case import Case, NotAsked
 from holdfast.ops.doctor.report import Finding, Seen
+
+#: a live service opens a new transaction well within that
+_SECOND_LOOK: Final = 1.0
 
 
 class IdExpiration:
@@ -71,23 +75,27 @@ class Hanging:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, settings = Seen(self), case.settings
-        for topic in case.data:
-            for each in case.topic(topic).partitions:
-                found = opened_at(settings, case.cluster, topic, each.partition)
-                if found is None:
-                    continue
-                age = case.wall() - found.since
-                if age <= settings.commit.transaction_timeout:
-                    continue
-                tell = seen.failed if age > settings.restore.hanging_after else seen.warned
-                yield tell(
-                    f"{topic}[{each.partition}]",
-                    f"a transaction that is open for {age:.0f} s hides offsets {found.stable} to {found.end}",
-                    f"holdfast txn list --topic {topic} names its owner; holdfast txn abort "
-                    f"'{topic}[{each.partition}]' ends it",
-                )
+        for found in self._still(case):
+            age = case.wall() - found.since
+            topic, partition = found.topic, found.partition
+            tell = seen.failed if age > settings.restore.hanging_after else seen.warned
+            yield tell(
+                f"{topic}[{partition}]",
+                f"a transaction that is open for {age:.0f} s hides offsets {found.stable} to {found.end}",
+                f"holdfast txn list --topic {topic} names its owner; holdfast txn abort '{topic}[{partition}]' ends it",
+            )
         if not case.data:
             raise NotAsked("none of the service's topics exists")
+
+    def _still(self, case: Case) -> list[Opened]:
+        """Old ones that are the same at a second look: times in records alone may be those of old events."""
+        limit, now = case.settings.commit.transaction_timeout, case.wall()
+        places = [(topic, each.partition) for topic in case.data for each in case.topic(topic).partitions]
+        asked = [opened_at(case.settings, case.cluster, *place) for place in places]
+        old = [each for each in asked if each is not None and now - each.since > limit]
+        if old:
+            time.sleep(_SECOND_LOOK)
+        return [each for each in old if case.cluster.ends(each.topic, each.partition)[1] == each.stable]
 
 
 CHECKS = (IdExpiration, TransactionTimeouts, Hanging)

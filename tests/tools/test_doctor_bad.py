@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,7 @@ BAD = {
     "group.initial.rebalance.delay.ms": "3500",
     "group.max.session.timeout.ms": "8000",
     "group.coordinator.rebalance.protocols": "classic",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
@@ -255,6 +257,27 @@ def test_an_old_open_transaction(spoiled: Patient) -> None:
     assert (found.level, found.about) == (Level.FAIL, f"{output}[1]")
     assert f"holdfast txn abort '{output}[1]'" in found.mend
     assert spoiled.look("hanging-transactions") == []
+
+
+@pytest.mark.long  # several JVMs, one after the other
+def test_a_transaction_that_has_outlived_its_time(spoiled: Patient) -> None:
+    """This broker does not look for such ones: it hangs, is told so, and is ended on request."""
+    output, owner = f"{spoiled.ledger.name}.booked", f"late-{spoiled.ledger.name}"
+    names = ("--name", spoiled.ledger.names.service, "--input", spoiled.ledger.names.input)
+    stranger = Producer(
+        {"bootstrap.servers": spoiled.servers, "transactional.id": owner, "transaction.timeout.ms": 1000}
+    )
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(output, b"x", partition=0)
+    stranger.flush(30)
+    listed = ("txn", "list", "--topic", output, *names, "--json")
+
+    await_true(lambda: spoiled.ledger.run(*listed).returncode == 12, "it hangs", 240)
+    (held,) = json.loads(spoiled.ledger.run(*listed).stdout)["held"]
+    assert (held["owner"], held["state"], held["timeout"], held["hanging"]) == (owner, "Ongoing", 1.0, True)
+    assert spoiled.ledger.run("txn", "abort", f"{output}[0]", *names, "--foreign").returncode == 0
+    await_true(lambda: spoiled.ledger.run(*listed, "--older-than", "0").returncode == 0, "it has ended", 240)
 
 
 def test_records_that_are_gone_before_they_were_read(make: Callable[[], Patient]) -> None:
