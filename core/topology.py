@@ -120,13 +120,9 @@ class Topology:
     def _run(self) -> None:
         while not self._ending.wait(self._settings.service.topology_interval):
             # Whatever the cluster says now, the next look may go better; the workers have deadlines of their own.
-            with suppress(HoldfastError):
+            with suppress(HoldfastError, OutOfRange):
                 self._look()
-            now = time.monotonic()
-            if now - self._measured >= _MEASURE_EVERY:
-                self._measured = now
-                with suppress(HoldfastError, OutOfRange):
-                    self._measure(now)
+                self._measure_at_times(time.monotonic())
 
     def _look(self) -> None:
         found = self._findings()
@@ -145,6 +141,7 @@ class Topology:
         self._fail(lambda partition, position: _error(finding, self._names.input, partition, position))
 
     def _findings(self) -> list[Finding]:
+        self._admin.require_reachable(self._names.input)
         now = self._admin.describe(list(self._facts), self._ending.is_set)
         findings = [compare(self._names, known, now[topic]) for topic, known in self._facts.items()]
         return [finding for finding in findings if finding is not None]
@@ -158,6 +155,11 @@ class Topology:
         return False
 
     # Retention
+
+    def _measure_at_times(self, now: float) -> None:
+        if now - self._measured >= _MEASURE_EVERY:
+            self._measured = now
+            self._measure(now)
 
     def _measure(self, now: float) -> None:
         here = self._here()

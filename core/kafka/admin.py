@@ -163,6 +163,20 @@ class Admin:
             raise translate(error) from error
         return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
+    def require_reachable(self, topic: str) -> None:
+        """Before a question that can wait: an AdminClient's request that waits for a controller until it times out has
+        ended the process (an assertion of librdkafka 2.16, rd_kafka_enq_once_del_source_return).
+
+        :raises KafkaTrouble: no broker answers within two seconds, or none knows a controller.
+        """
+        try:
+            with self._contact.call("list_topics", _PEEK + STUCK_AFTER):
+                found = self.client.list_topics(topic, _PEEK)
+        except KafkaException as error:
+            raise translate(error) from error
+        if found.controller_id < 0:
+            raise KafkaTrouble("the cluster has no controller")
+
     def require_there(self, topic: str, partition: int = -1) -> None:
         """:raises TopicMissing: two live brokers, or the only one, say that it is not there. Blocks for seconds."""
         config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation="read_uncommitted"))
