@@ -75,7 +75,7 @@ class Admin:
         self._describer: AdminClient | None = None
 
     def describe(
-        self, topics: list[str], cancelled: Callable[[], bool] = lambda: False
+        self, topics: list[str], cancelled: Callable[[], bool] = lambda: False, *, patience: float = _ATTEMPT
     ) -> dict[str, TopicFacts | None]:
         """Each topic as it is, None where it is missing.
 
