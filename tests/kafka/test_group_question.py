@@ -46,12 +46,12 @@ print("survived")
 #: another partition's thread would hold on to the client that was asked first
 HOLDING = """
 from holdfast.kafka.admin import Admin as _Admin
-made = _Admin._new_client
+made = _Admin.new_client
 def remember(self, name):
     global client
     client = made(self, name)
     return client
-_Admin._new_client = remember
+_Admin.new_client = remember
 """
 
 
