@@ -73,6 +73,7 @@ def test_a_handler_that_exits_is_no_stop_in_good_order(on_kafka: Commands) -> No
     assert "SystemExit" in died["cause"]
 
 
+@pytest.mark.long
 def test_a_memory_error_fails_one_partition(on_kafka: Commands) -> None:
     on_kafka.write_app(APP.replace('raise ValueError("odd lot")', 'raise MemoryError("no room")'))
     on_kafka.create_topics(2)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(300)]
 
 #: in a process of its own: librdkafka's assertion would end it (librdkafka issue 4605)
 ASKING = """
