@@ -27,9 +27,6 @@ from holdfast.retention import RECORD_OVERHEAD, Ahead, Rate, Retention, hours_le
 
 #: a finding is believed when it is there again after so many seconds
 _AGAIN: Final = 0.5
-#: seconds that a question may stay open when its broker dies; we do not wait for it. Its own end by time-out has ended
-#: the process (docs/design.md)
-_PATIENCE: Final = 3600.0
 #: how long retention leaves is measured this often
 _MEASURE_EVERY: Final = 60.0
 #: records looked at for their size
@@ -145,7 +142,7 @@ class Topology:
 
     def _findings(self) -> list[Finding]:
         self._admin.require_reachable(self._names.input)
-        now = self._admin.describe(list(self._facts), self._ending.is_set, patience=_PATIENCE)
+        now = self._admin.describe(list(self._facts), self._ending.is_set)
         findings = [compare(self._names, known, now[topic]) for topic, known in self._facts.items()]
         return [finding for finding in findings if finding is not None]
 

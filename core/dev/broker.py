@@ -81,6 +81,7 @@ class Broker:
     def launch(self, *, guarded: bool, remove: bool) -> None:
         """Start the process without waiting for it. `guarded`: it dies with this process, even by kill -9."""
         self.require_free()
+        self._reap()  # one that ended by itself
         with self.log.open("ab") as log:
             command = [*self.address.command, *self._java(), "kafka.Kafka", str(self.directory / "server.properties")]
             self._process = subprocess.Popen(

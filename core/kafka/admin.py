@@ -34,7 +34,10 @@ from holdfast.ports import Bounds, Cancelled, Noted
 
 _ATTEMPT = 10.0
 _GROUP_ATTEMPT = 3.0
-NO_TIMEOUT = 600.0
+#: The wait for an answer is ours. A request that runs out of time inside librdkafka 2.16 while it waits for a broker
+#: can end the whole process: when the broker answers after all (issue 4605), or when there is no controller (an
+#: assertion in rd_kafka_enq_once_del_source_return). An hour is the longest that librdkafka allows.
+NO_TIMEOUT = 3600.0
 _PAUSE = 0.2
 #: seconds that a question may take that need not be answered
 _PEEK = 2.0
@@ -75,7 +78,7 @@ class Admin:
         self._describer: AdminClient | None = None
 
     def describe(
-        self, topics: list[str], cancelled: Callable[[], bool] = lambda: False, *, patience: float = _ATTEMPT
+        self, topics: list[str], cancelled: Callable[[], bool] = lambda: False
     ) -> dict[str, TopicFacts | None]:
         """Each topic as it is, None where it is missing.
 
@@ -83,9 +86,9 @@ class Admin:
         """
         with self._making:
             asker, seconds = self._describer or self.client, _ATTEMPT if self._describer else _ATTEMPT / 2
-        futures = asker.describe_topics(TopicCollection(topics), request_timeout=seconds)
+        futures = asker.describe_topics(TopicCollection(topics), request_timeout=NO_TIMEOUT)
         try:
-            return {name: self._facts(name, future, cancelled) for name, future in futures.items()}
+            return {name: self._facts(name, future, cancelled, seconds) for name, future in futures.items()}
         except KafkaTrouble:
             # Its controller may be a broker that is cut off: it would go on waiting for that one. A new client is told
             # of another.
@@ -164,8 +167,7 @@ class Admin:
         return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
     def require_reachable(self, topic: str) -> None:
-        """Before a question that can wait: an AdminClient's request that waits for a controller until it times out has
-        ended the process (an assertion of librdkafka 2.16, rd_kafka_enq_once_del_source_return).
+        """Before a question that can wait, so that none is left open in an outage (`NO_TIMEOUT`).
 
         :raises KafkaTrouble: no broker answers within two seconds, or none knows a controller.
         """
@@ -184,7 +186,7 @@ class Admin:
 
     def _nodes(self) -> dict[int, str]:
         """Broker number -> address, of those that live."""
-        found = result(self.client.describe_cluster(request_timeout=_GROUP_ATTEMPT))
+        found = result(self.client.describe_cluster(request_timeout=NO_TIMEOUT), seconds=_GROUP_ATTEMPT)
         return {node.id: f"{node.host}:{node.port}" for node in found.nodes}
 
     def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
@@ -230,7 +232,7 @@ class Admin:
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
         waiting for that broker (librdkafka issue 5511). The wait is ours: a request for a coordinator that runs out
-        of time inside librdkafka 2.16 ends the whole process when the broker answers after all (issue 4605).
+        of time inside librdkafka may end the process (`NO_TIMEOUT`).
         """
         with self._making:
             asker = self._group_asker = self._group_asker or self.new_client("groups")
@@ -308,9 +310,11 @@ class Admin:
         future: Future[Any] = futures[place]
         return future
 
-    def _facts(self, name: str, future: Future[Any], cancelled: Callable[[], bool]) -> TopicFacts | None:
+    def _facts(
+        self, name: str, future: Future[Any], cancelled: Callable[[], bool], seconds: float
+    ) -> TopicFacts | None:
         try:
-            found = result(future, cancelled)
+            found = result(future, cancelled, seconds)
         except KafkaTrouble as error:
             inner = kafka_error(error.__cause__) if error.__cause__ else None
             if inner is not None and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

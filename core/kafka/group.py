@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.kafka.admin import Admin, result
+from holdfast.kafka.admin import NO_TIMEOUT, Admin, result
 from holdfast.ports import GroupView, MemberView
 
 _ATTEMPT = 3.0
@@ -15,7 +15,9 @@ def group_view(admin: Admin, group: str, topic: str) -> GroupView:
 
     :raises KafkaTrouble: nobody answers.
     """
-    found: Any = result(admin.client.describe_consumer_groups([group], request_timeout=_ATTEMPT)[group])
+    # The wait is ours: see `Admin.is_member`.
+    asked = admin.client.describe_consumer_groups([group], request_timeout=NO_TIMEOUT)[group]
+    found: Any = result(asked, seconds=_ATTEMPT)
     return GroupView(
         found.state.name.lower().replace("_", " "),
         tuple(

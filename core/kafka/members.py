@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
+from holdfast.kafka.admin import NO_TIMEOUT
+
 _KEPT: Final = 5.0
 _TIMEOUT: Final = 3.0
 
@@ -52,13 +54,16 @@ class Members:
         if self._open is None and now - max(self._asked, self._told) >= _KEPT:
             self._asked = now
             client = self._client = self._client or self._new_client("members")
-            self._open = client.describe_consumer_groups([self._group], request_timeout=_TIMEOUT)[self._group]
+            self._open = client.describe_consumer_groups([self._group], request_timeout=NO_TIMEOUT)[self._group]
         return self._open
 
     def _await(self, question: Future[Any], wait: float) -> None:
         try:
             group = question.result(wait)
         except FutureTimeout:
+            with self._lock:  # the wait is ours: see `Admin.is_member`
+                if time.monotonic() - self._asked > _TIMEOUT:
+                    self._client = self._open = None
             return
         except Exception:  # noqa: BLE001  brokers come and go
             with self._lock:  # one whose coordinator has died goes on waiting for it (librdkafka issue 5511)

@@ -54,7 +54,6 @@ def daemon(stage: Stage, name: str, **more: str) -> Daemon:
     return made
 
 
-@pytest.mark.long
 def test_one_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, tmp_path: Path) -> None:
     other = Stage(cluster.bootstrap_servers, tmp_path / "other", 1)
     other.directory.mkdir()
