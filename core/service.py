@@ -1,53 +1,39 @@
-"""Puts the parts together: settings and a handler become threads. The only place that names the system's clocks."""
+"""Puts the parts together: settings and a handler become threads. The only place, with `wiring`, that names the
+system's clocks.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from holdfast import gauges
-from holdfast.balancer.joining import Joining
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
-from holdfast.contact import Contact
 from holdfast.errors import UsageError, of_thread
-from holdfast.handler import Handler, declared, schemas
-from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.handler import Handler, declared
+from holdfast.kafka.admin import Admin
 from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.kafka.control import control_feed
-from holdfast.kafka.group import group_view
-from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
-from holdfast.kafka.reader import KafkaReader
 from holdfast.leaving import Leaving
 from holdfast.meters import Sample, ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.overview import Overview
-from holdfast.ports import Cancelled, NoControl
+from holdfast.ports import Cancelled
 from holdfast.recent import Recent
-from holdfast.snapshot import frame
-from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.garbage import collect_less_often
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Writer
 from holdfast.table import Table
 from holdfast.topics import START_PATIENCE, reaching, require
 from holdfast.topology import Topology
 from holdfast.version import __version__
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.tools import Report, Tools
+from holdfast.wiring import Wiring
 
 _STEP = 0.2
-#: how fast this process restores: its services share what was measured
-_SPEEDS = Speeds()
 
 
 class Service:
@@ -84,7 +70,7 @@ class Service:
         #: its group, the ends of its input, its states; None before `start`
         self.overview: Overview | None = None
         self._manager: Manager | None = None
-        self._wiring: _Wiring | None = None
+        self._wiring: Wiring | None = None
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._stop_asked = False
@@ -145,7 +131,7 @@ class Service:
         with reaching(self._settings):
             facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked, START_PATIENCE)
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
-        wiring = self._wiring = _Wiring(self, admin, facts, log, contact, self.overview)
+        wiring = self._wiring = Wiring(self, admin, facts, log, contact, self.overview)
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
@@ -288,88 +274,6 @@ class Service:
         self._stop_asked = True
         if self._manager is not None:
             self._manager.stop(self._settings.service.stop_timeout)
-
-
-class _Wiring:
-    """Hands the manager a worker for each partition."""
-
-    def __init__(
-        self,
-        service: Service,
-        admin: Admin,
-        facts: dict[str, TopicFacts],
-        log: Log,
-        contact: Contact,
-        overview: Overview,
-    ) -> None:
-        self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
-        self._overview = overview
-        self._schemas = schemas(service.handler_class)
-        self._feed = control_feed(service.settings, service.names, admin, log)
-        self.manager: Manager
-
-    def close(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
-
-    def joining(self) -> Joining:
-        """Says why this process has no partition."""
-        names, group = self._service.names, self._service.settings.group
-        look = partial(group_view, self._admin, names.group, names.input)
-        session = group.session_seconds if group.protocol == "classic" else None
-        return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
-
-    def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
-        self._contact.joins(partition)
-        return self._overview.note(PartitionWorker(self._tools(partition, partial(self._told, report))))
-
-    def _told(self, report: Callable[[Report], None], told: Report) -> None:
-        if told.kind == "closed":
-            self._contact.leaves(told.partition)
-        report(told)
-
-    def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
-        service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
-        settings, log = service.settings, self._log.bind(partition=partition)
-        return Tools(
-            place=self._place(partition, self._facts),
-            locate=lambda: self._place(partition, require(admin, names, ())),
-            settings=settings,
-            handler=service.handler,
-            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic, contact),
-            reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
-            full_sink=lambda: KafkaFullSink(settings, names.full, partition),
-            offsets=admin,
-            membership=lambda: self.manager.membership,
-            report=report,
-            log=log,
-            metrics=service.metrics.partition(partition),
-            clock=time.monotonic,
-            wall=time.time,
-            output_partitions=lambda topic: self._facts[topic].partitions,
-            speeds=_SPEEDS,
-            control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
-        )
-
-    def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:
-        names = self._service.names
-        own = (names.input, names.increment, names.full)
-        return Place(
-            names=names,
-            partition=partition,
-            partitions=facts[names.input].partitions,
-            topic_ids={topic: facts[topic].id for topic in own},
-            writer=Writer(
-                instance=self._service.settings.service.identity,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=__version__,
-                schema=1 + sum(version - 1 for version in self._schemas.values()),
-                reads=frame.NEWEST,
-                code=self._service.settings.service.code_version,
-            ),
-            schemas=self._schemas,
-        )
 
 
 def check(service: Any, where: str) -> Service:

@@ -1,0 +1,133 @@
+"""Hands the manager a worker for each partition, with everything that it needs of the outside."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from holdfast.balancer.joining import Joining
+from holdfast.balancer.manager import Manager
+from holdfast.config.settings import Settings
+from holdfast.contact import Contact
+from holdfast.handler import Handler, schemas
+from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.control import control_feed
+from holdfast.kafka.group import group_view
+from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
+from holdfast.kafka.reader import KafkaReader
+from holdfast.meters import ServiceMetrics
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.overview import Overview
+from holdfast.ports import NoControl
+from holdfast.snapshot import frame
+from holdfast.snapshot.budget import Speeds
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Writer
+from holdfast.topics import require
+from holdfast.version import __version__
+from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.tools import Report, Tools
+
+#: how fast this process restores: its services share what was measured
+_SPEEDS: Final = Speeds()
+
+
+class Wired(Protocol):
+    """What the wiring needs of a `Service`."""
+
+    names: Names
+    metrics: ServiceMetrics
+    handler: type[Handler[Any]] | Callable[[], Handler[Any]]
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def handler_class(self) -> type[Handler[Any]]: ...
+
+
+class Wiring:
+    """Hands the manager a worker for each partition."""
+
+    def __init__(
+        self,
+        service: Wired,
+        admin: Admin,
+        facts: dict[str, TopicFacts],
+        log: Log,
+        contact: Contact,
+        overview: Overview,
+    ) -> None:
+        self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
+        self._overview = overview
+        self._schemas = schemas(service.handler_class)
+        self._feed = control_feed(service.settings, service.names, admin, log)
+        self.manager: Manager
+
+    def close(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+
+    def joining(self) -> Joining:
+        """Says why this process has no partition."""
+        names, group = self._service.names, self._service.settings.group
+        look = partial(group_view, self._admin, names.group, names.input)
+        session = group.session_seconds if group.protocol == "classic" else None
+        return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+
+    def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
+        self._contact.joins(partition)
+        return self._overview.note(PartitionWorker(self._tools(partition, partial(self._told, report))))
+
+    def _told(self, report: Callable[[Report], None], told: Report) -> None:
+        if told.kind == "closed":
+            self._contact.leaves(told.partition)
+        report(told)
+
+    def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
+        service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
+        settings, log = service.settings, self._log.bind(partition=partition)
+        return Tools(
+            place=self._place(partition, self._facts),
+            locate=lambda: self._place(partition, require(admin, names, ())),
+            settings=settings,
+            handler=service.handler,
+            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic, contact),
+            reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
+            full_sink=lambda: KafkaFullSink(settings, names.full, partition),
+            offsets=admin,
+            membership=lambda: self.manager.membership,
+            report=report,
+            log=log,
+            metrics=service.metrics.partition(partition),
+            clock=time.monotonic,
+            wall=time.time,
+            output_partitions=lambda topic: self._facts[topic].partitions,
+            speeds=_SPEEDS,
+            control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
+        )
+
+    def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:
+        names = self._service.names
+        own = (names.input, names.increment, names.full)
+        return Place(
+            names=names,
+            partition=partition,
+            partitions=facts[names.input].partitions,
+            topic_ids={topic: facts[topic].id for topic in own},
+            writer=Writer(
+                instance=self._service.settings.service.identity,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                schema=1 + sum(version - 1 for version in self._schemas.values()),
+                reads=frame.NEWEST,
+                code=self._service.settings.service.code_version,
+            ),
+            schemas=self._schemas,
+        )
