@@ -22,7 +22,7 @@ from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.meters import Sample
 from holdfast.names import Names
 from holdfast.observe import Log
-from holdfast.ports import OutOfRange
+from holdfast.ports import Cancelled, OutOfRange
 from holdfast.retention import RECORD_OVERHEAD, Ahead, Rate, Retention, hours_left
 
 #: a finding is believed when it is there again after so many seconds
@@ -120,7 +120,7 @@ class Topology:
     def _run(self) -> None:
         while not self._ending.wait(self._settings.service.topology_interval):
             # Whatever the cluster says now, the next look may go better; the workers have deadlines of their own.
-            with suppress(HoldfastError, OutOfRange):
+            with suppress(HoldfastError, OutOfRange, Cancelled):
                 self._look()
                 self._measure_at_times(time.monotonic())
 

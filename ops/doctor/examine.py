@@ -77,7 +77,7 @@ def tell(findings: Iterable[Finding], log: Log) -> None:
     for each in findings:
         if each.level in (Level.WARN, Level.FAIL):
             log.warning(
-                "doctor", check=each.check, about=each.about, level=str(each.level), cause=each.reason, mend=each.mend
+                "doctor", check=each.check, about=each.about, result=str(each.level), cause=each.reason, mend=each.mend
             )
 
 

@@ -74,6 +74,7 @@ class Screen:
         os.close(self._master)
 
 
+@pytest.mark.long
 def test_a_takeover_is_seen(on_kafka: Commands) -> None:
     on_kafka.create_topics(2)
     first, second = (

@@ -218,7 +218,10 @@ def _tags(supported: int, finalized: int) -> bytes:
 
 @pytest.mark.kafka
 def test_a_service_does_not_start_when_a_check_fails(ledger: Ledger) -> None:
-    done = ledger.run("run", ledger.target, "--json", "--set", "doctor.at_start=fail")
+    words = ledger.command("run", ledger.target, "--json", "--set", "doctor.at_start=fail")
+    done = subprocess.run(
+        words, cwd=ledger.directory, env=ledger.shell(), capture_output=True, text=True, check=False, timeout=90
+    )
 
     assert (done.returncode, done.stdout) == (1, "")
     events = [json.loads(line) for line in done.stderr.splitlines()]
@@ -231,13 +234,12 @@ def test_a_service_does_not_start_when_a_check_fails(ledger: Ledger) -> None:
 def test_a_service_tells_beside_its_start_what_is_not_good(kafka: Cluster, tmp_path: Path) -> None:
     beside = Ledger(kafka.bootstrap_servers, tmp_path).create()
     words = beside.command("run", beside.target, "--json", "--set", "doctor.at_start=warn")
-    process = subprocess.Popen(words, cwd=tmp_path, env=beside.shell(), stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
     told: set[str] = set()
-    for line in process.stderr:
-        event = json.loads(line)
-        told.add(event["event"] if event["event"] != "doctor" else f"doctor {event['check']} {event['level']}")
-        if {"live", "doctor replication FAIL"} <= told:
-            process.terminate()
-    assert process.wait(60) == 0
+    with subprocess.Popen(words, cwd=tmp_path, env=beside.shell(), stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr or ():
+            event = json.loads(line)
+            told.add(event["event"] if event["event"] != "doctor" else f"doctor {event['check']} {event['result']}")
+            if {"live", "doctor replication FAIL"} <= told:
+                process.terminate()
+    assert process.returncode == 0
     assert "stopped" in told
