@@ -63,7 +63,7 @@ def test_an_input_made_anew_while_live_is_another_topic(two_partitions: Stage) -
         await_true(lambda: {local.phase(p) for p in (0, 1)} == {"failed"}, "both have failed", 120)
         for partition in (0, 1):
             local.service.retry(partition)
-            await_true(lambda p=partition: names(local, p)[-1] == "TopicReplaced", "its name", 120)  # type: ignore[misc]
+            await_true(lambda p=partition: names(local, p)[-1:] == ["TopicReplaced"], "its name", 120)  # type: ignore[misc]
             assert "repair accept-gap" in local.failures(partition)[-1]["cause"]
             # By the offset alone, by its absence, or by its id: whatever was seen first.
             assert set(names(local, partition)) <= {"TopicReplaced", "TopicMissing", "RetentionGap"}
