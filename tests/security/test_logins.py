@@ -1,0 +1,76 @@
+"""Every way in, by settings alone: who comes in is the principal that it should be, and nobody else gets in."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from tests.support.secured import Secured
+from tests.system.processes import await_true
+
+from holdfast.config.load import load
+from holdfast.errors import HoldfastError
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.survey import ClusterSurvey
+
+pytestmark = pytest.mark.kafka
+
+#: how to come in -> the principal's name
+WAYS = {
+    "scram-512": "dora",
+    "scram-256": "dora",
+    "plain": "ann",
+    "certificate": "web1",
+    "certificate-of-others": "CN=odd,O=elsewhere",
+}
+
+
+def way_in(broker: Secured, way: str) -> dict[str, str]:
+    match way:
+        case "scram-512":
+            return broker.scram("dora")
+        case "scram-256":
+            return broker.scram("dora", "SCRAM-SHA-256")
+        case "plain":
+            return broker.plain("ann")
+        case "certificate":
+            return broker.certificate("web1")
+        case _:
+            return broker.certificate("odd", "CN=odd,O=elsewhere")
+
+
+@pytest.fixture
+def topic(guarded: Secured) -> Iterator[str]:
+    name = f"hidden-{uuid.uuid4().hex[:8]}"
+    guarded.admin.create_topics([NewTopic(name, 1)])[name].result(30)
+    yield name
+    guarded.admin.delete_topics([name])[name].result(30)
+
+
+def allowed(environment: dict[str, str], topic: str) -> frozenset[str]:
+    """What whoever comes in so may do on the topic; nothing where it is hidden."""
+    settings = load(env=environment)
+    found = ClusterSurvey(settings, Admin(settings, "anybody")).topics([topic])[topic]
+    return found.allowed if found is not None else frozenset()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_in_leads_to_its_principal(guarded: Secured, topic: str, way: str) -> None:
+    environment = way_in(guarded, way)
+    with pytest.raises(HoldfastError, match="uthorization"):
+        allowed(environment, topic)
+    right = guarded.allow(WAYS[way], "READ", "topic", topic)
+    await_true(lambda: shown(environment, topic) == {"READ", "DESCRIBE"}, f"{WAYS[way]} may read")
+    guarded.revoke(right)
+    with_another = guarded.allow("somebody", "READ", "topic", topic)
+    await_true(lambda: not shown(environment, topic), "its right is gone")
+    guarded.revoke(with_another)
+
+
+def shown(environment: dict[str, str], topic: str) -> frozenset[str]:
+    try:
+        return allowed(environment, topic)
+    except HoldfastError:
+        return frozenset()
