@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
+    from holdfast.expiring import Dedupe
     from holdfast.handler import Handler
     from holdfast.output import Output
     from holdfast.record import Record
     from holdfast.serde import Json, MsgPack, Serde
     from holdfast.service import Service
     from holdfast.table import Table
+    from holdfast.timers import Timer
     from holdfast.version import __version__
 
 __all__ = [
+    "Dedupe",
     "Handler",
     "HoldfastError",
     "Json",
@@ -25,10 +28,12 @@ __all__ = [
     "Serde",
     "Service",
     "Table",
+    "Timer",
     "__version__",
 ]
 
 _HOMES = {
+    "Dedupe": "expiring",
     "Handler": "handler",
     "HoldfastError": "errors",
     "Json": "serde",
@@ -38,6 +43,7 @@ _HOMES = {
     "Serde": "serde",
     "Service": "service",
     "Table": "table",
+    "Timer": "timers",
     "__version__": "version",
 }
 

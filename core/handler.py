@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
+from holdfast.errors import UsageError
+from holdfast.internal import internal
 from holdfast.output import Output
 from holdfast.record import Record
 from holdfast.table import Table
+from holdfast.timers import Timer, Timers
 
 V = TypeVar("V")
 
@@ -28,6 +32,7 @@ class Handler(Generic[V]):
     replaying: bool = False
 
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...]], None]
+    _timers: Timers | None = None
 
     def on_record(self, record: Record[V]) -> None:
         """Handle one record. Raising undoes all that it wrote and sent, and the partition stops at this record."""
@@ -45,6 +50,10 @@ class Handler(Generic[V]):
         on_record. The command `take` is holdfast's own (it takes a full) and does not come here.
         """
 
+    def on_timer(self, timer: Timer) -> None:
+        """A timer that `schedule` has set is due. Writes, outputs and effects count as in on_record."""
+        raise NotImplementedError
+
     def on_live(self) -> None:
         """The partition is restored and about to handle new records. For reading: writing or sending is an error."""
 
@@ -59,13 +68,33 @@ class Handler(Generic[V]):
         """
         self._note_effect(function, args)
 
+    def schedule(self, at: datetime | int, payload: Any = None, *, id: str = "") -> str:
+        """Call `on_timer` once the partition's time has reached `at` (with a zone, or milliseconds since 1970); its id.
+
+        Part of the state, as a table is. `payload` is plain data. With an `id` of your own it takes the place of the
+        timer that has it; otherwise the id is made of the record's coordinates.
+        """
+        return self._own_timers().schedule(at, payload, id)
+
+    def cancel(self, id: str) -> bool:
+        """Forget a timer; whether there was one."""
+        return self._own_timers().cancel(id)
+
+    def _own_timers(self) -> Timers:
+        if self._timers is None:
+            raise UsageError(f"{type(self).__name__} has no on_timer, or no partition: nothing can be scheduled")
+        return self._timers
+
 
 def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
-    """The tables and outputs that a handler class declares, by attribute name, base classes first."""
+    """The tables and outputs that a handler class declares, by attribute name, base classes first.
+
+    Behind its own tables come those that holdfast needs for it (`holdfast.internal`).
+    """
     attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
     tables = {name: value for name, value in attributes.items() if isinstance(value, Table)}
     outputs = {name: value for name, value in attributes.items() if isinstance(value, Output)}
-    return tables, outputs
+    return tables | internal(kind, tables), outputs
 
 
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:

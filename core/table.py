@@ -8,6 +8,7 @@ transaction whose commit is under way in `_frozen`. Rolling back means forgettin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
@@ -49,6 +50,9 @@ class Table(Generic[K, V]):
     `Table(key=str, value=Account, version=2, upcasters={1: from_v1})` with `def from_v1(old: AccountV1) -> Account`.
     The parameter's annotation tells how old bytes are decoded; without one they come as plain dicts and lists. An old
     value is brought up to date when it is read, and stored anew only when its key is written. See docs/upgrades.md.
+
+    With `ttl` (seconds, or a timedelta) a key is gone so long after it was last put, by the partition's own time; see
+    docs/timers.md.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Table(Generic[K, V]):
         sorted: bool = False,
         version: int = 1,
         upcasters: Mapping[int, versions.Upcaster] | None = None,
+        ttl: float | timedelta = 0,
     ) -> None:
         self.name = ""
         self.sorted = sorted
@@ -69,6 +74,8 @@ class Table(Generic[K, V]):
         self.order: list[K] = []
         self._tombed: set[K] = set()
         self.version, self._upcasters = version, dict(upcasters or {})
+        #: milliseconds after which a key that was not put again is gone; 0: never
+        self.ttl = round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
         self._serde = versions.versioned(serde.for_state(value), version, self._upcasters)
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
         self._dirty: dict[K, Any] = {}
@@ -86,6 +93,10 @@ class Table(Generic[K, V]):
             from holdfast.sorted_table import SortedTable
 
             kind = SortedTable
+        if self.ttl:
+            from holdfast.expiring import ExpiringTable
+
+            kind = type(f"Expiring{kind.__name__}", (ExpiringTable, kind), {})
         if traced:
             from holdfast.traced_table import TracedTable
 
@@ -96,6 +107,7 @@ class Table(Generic[K, V]):
             sorted=self.sorted,
             version=self.version,
             upcasters=self._upcasters,
+            ttl=self.ttl / 1000,
         )
         table.name, table._cache = self.name, {}
         return table

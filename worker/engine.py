@@ -21,6 +21,7 @@ from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
 from holdfast.worker.effects import note
 from holdfast.worker.handling import Handling
+from holdfast.worker.moments import moments
 
 
 class Poisoned(Exception):
@@ -71,6 +72,9 @@ class Engine:
         #: which record is being handled, and who may cut a batch short
         self._handling = Handling() if handling is None else handling
         self._effect_at: tuple[int, int] = (-1, 0)
+        #: what goes by the partition's time; None where nothing does, at no cost
+        self.moments = moments(self.handler, bound, self._handling)
+        self._on_record = self.handler.on_record if self.moments is None else self.moments.handle
 
     # Handling
 
@@ -107,7 +111,7 @@ class Engine:
 
     def _on_records(self, records: list[Record[Any]], messages: Sequence[Message]) -> int:
         """How many were handled: `Handling.cut` empties the list, which ends the loop."""
-        handle, handling, given = self.handler.on_record, self._handling, len(records)
+        handle, handling, given = self._on_record, self._handling, len(records)
         record = None
         handling.enter("on_record", threading.get_ident(), records)
         try:
@@ -256,6 +260,8 @@ class Engine:
         self.effects.clear()
         self.commands.clear()
         self._handling.record, self._effect_at = None, (-1, 0)
+        if self.moments is not None:
+            self.moments.forget()
 
 
 def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tuple[Any, ...]) -> None:

@@ -15,7 +15,7 @@ from holdfast.snapshot.digest import MODULUS
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.state import State
 from holdfast.surgery.bench import Bench
-from holdfast.surgery.layout import Layout
+from holdfast.surgery.layout import Layout, leave_clock
 from holdfast.surgery.spool import Spool
 
 
@@ -71,6 +71,7 @@ class Dealing:
         """
         for partition in range(self.before):
             found = self._bench.find(self._bench.place(partition, self.before, facts))
+            leave_clock(found.state)
             for there, changes in self._layout.deal(found.state, partition, self.before, self.to):
                 self._spool.add(there, changes)
                 self.moved += len(changes.keys) if there != partition else 0

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.errors import ToolRefused, UsageError
+from holdfast.internal import CLOCK, PREFIX, TIMERS, owner
 from holdfast.partitioner import murmur2
+from holdfast.snapshot.digest import MODULUS, table_digest
 from holdfast.snapshot.state import State
 from holdfast.table import Changes, Table
+from holdfast.timers import Timer
 
 #: (key of the input record, number of partitions) -> partition
 Partitioner = Callable[[bytes, int], int]
@@ -29,6 +32,14 @@ def crc32(key: bytes, partitions: int) -> int:
 PARTITIONERS: Final[dict[str, Partitioner]] = {"murmur2": murmur2, "crc32": crc32}
 
 
+def leave_clock(state: State) -> None:
+    """A partition's own time goes nowhere: it begins anew with the next record."""
+    clock = state.tables.get(CLOCK)
+    if clock is not None and clock.stored:
+        state.digest = (state.digest - table_digest(CLOCK, list(clock.stored), clock.stored.values())) % MODULUS
+        clock.stored.clear()
+
+
 class Layout:
     """How the producers place keys, and how a table's key tells the key of its input records."""
 
@@ -40,7 +51,7 @@ class Layout:
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
         for name, table in tables.items():
-            if name not in keys and table.key_type not in (str, bytes):
+            if name not in keys and table.key_type not in (str, bytes) and not name.startswith(PREFIX):
                 kind = getattr(table.key_type, "__name__", table.key_type)
                 raise UsageError(
                     f"table {name!r} has keys of type {kind}: which record key do they belong to? Say it with "
@@ -51,11 +62,14 @@ class Layout:
     def partition(self, table: str, key: Any, data: bytes, partitions: int) -> int:
         """:raises UsageError: the user's function raised, or gave no key."""
         function = self._keys.get(table)
-        if function is None:
+        if table == TIMERS:
+            timer: Timer = self._tables[table].decode(data)
+            record_key: Any = timer.key
+        elif function is None:
             record_key = key
         else:
             try:
-                record_key = function(key, self._tables[table]._serde.decode(data))
+                record_key = function(key, self._tables[table].decode(data))
             except Exception as error:  # the user's function may raise anything
                 raise UsageError(f"table {table!r}, key {key!r}: {type(error).__name__}: {error}") from error
         if isinstance(record_key, str):
@@ -76,9 +90,12 @@ class Layout:
         """
         for name, table in state.tables.items():
             dealt: list[Changes] = [Changes(name, [], []) for _ in range(to)]
+            of = owner(name)
+            owned = state.tables[of].stored
             for key, data in table.stored.items():
-                self._check(name, key, data, here, before)
-                there = self.partition(name, key, data, to)
+                about = owned.get(key, data)
+                self._check(of, key, about, here, before)
+                there = self.partition(of, key, about, to)
                 piece = dealt[there]
                 piece.keys.append(key)
                 piece.values.append(data)

@@ -1,0 +1,38 @@
+"""The partition's own time: the highest timestamp of its records so far, or of a tick that came while it was idle."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.table import Changes, Table
+
+_NOW: Final = "now"
+
+
+class ClockTable(Table[str, int]):
+    """Keeps itself: `now` is an attribute, written when the transaction closes and set back with it."""
+
+    #: milliseconds since 1970; 0 before the first record
+    now: int = 0
+
+    def __init__(self) -> None:
+        super().__init__(key=str, value=int)
+
+    def bind(self, *, traced: bool = False) -> ClockTable:
+        clock = ClockTable()
+        clock.name, clock._cache = self.name, {}
+        return clock
+
+    def freeze(self) -> Changes:
+        if self.now != self.get(_NOW, 0):
+            self.put(_NOW, self.now)
+        return super().freeze()
+
+    def rollback(self) -> None:
+        super().rollback()
+        self.now = self.get(_NOW, 0)
+
+    def loaded(self) -> None:
+        super().loaded()
+        self._cache.clear()
+        self.now = self.get(_NOW, 0)

@@ -1,0 +1,60 @@
+"""Tables that the framework declares itself, under names that no user's table can take.
+
+What a feature has to remember (timers, what expires when) is an ordinary table of the partition, declared only where
+the feature is used: deltas, fulls, the digest, compaction, restore, replay, rollback, export and surgery hold for it as
+for any other. A user's table is named by an attribute, which has no dot; ours begin with `holdfast.`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.clock_table import ClockTable
+from holdfast.due_table import DueTable
+from holdfast.errors import UsageError
+from holdfast.table import Table
+from holdfast.timers import TimerTable
+
+if TYPE_CHECKING:
+    from holdfast.handler import Handler
+
+PREFIX: Final = "holdfast."
+#: the partition's own time: {"now": milliseconds}
+CLOCK: Final = f"{PREFIX}clock"
+#: timers by id
+TIMERS: Final = f"{PREFIX}timers"
+#: followed by the name of a table with a ttl: when each of its keys expires
+EXPIRY: Final = f"{PREFIX}expiry."
+
+
+def internal(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
+    """What a handler class with these tables needs beside them, by reserved name; nothing for one that uses nothing.
+
+    :raises UsageError: a table has a reserved name, or what goes by the partition's time is to work on batches.
+    """
+    from holdfast.handler import Handler
+
+    reserved = [name for name in tables if name.startswith(PREFIX)]
+    if reserved:
+        raise UsageError(f"table {reserved[0]!r}: names that begin with {PREFIX!r} are holdfast's own")
+    found: dict[str, Table[Any, Any]] = {
+        f"{EXPIRY}{name}": DueTable(key=table.key_type, value=int) for name, table in tables.items() if table.ttl
+    }
+    if kind.on_timer is not Handler.on_timer:
+        found[TIMERS] = TimerTable()
+    timed = bool(found) or any(isinstance(table, DueTable) for table in tables.values())
+    if timed and kind.on_batch is not Handler.on_batch:
+        raise UsageError(
+            f"{kind.__name__} has on_batch, and timers, a Dedupe or a table with a ttl: time passes from record to "
+            f"record, so these need on_record"
+        )
+    if timed:
+        found[CLOCK] = ClockTable()
+    for name, table in found.items():
+        table.name = name
+    return found
+
+
+def owner(name: str) -> str:
+    """The table whose keys this one repeats; its own name for any other."""
+    return name.removeprefix(EXPIRY)

@@ -1,0 +1,163 @@
+"""What forgets by the partition's time: tables with a ttl and Dedupe, against plain recomputations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.driver.apps import Interval
+
+from holdfast import Dedupe, Handler, Output, Record, Table
+from holdfast.errors import UsageError
+from holdfast.expiring import SWEEP
+from holdfast.handler import declared
+from holdfast.internal import CLOCK, EXPIRY, internal
+from holdfast.testing import Driver
+
+INTERVALS: list[Interval] = ["commit", 5.0, "off"]
+#: seconds
+DEDUPE, TTL = 10, 5
+
+#: key, seconds after the record before, whether the key is deleted
+Step = tuple[int, int, bool]
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 7), st.booleans()), max_size=40)
+
+
+class Sessions(Handler[list[int]]):
+    """Forgets a session five seconds after it was seen, and says what there is at each record."""
+
+    seen = Dedupe(key=int, ttl=timedelta(seconds=DEDUPE))
+    open = Table(key=int, value=int, ttl=TTL, sorted=True)
+    out = Output("out", value=tuple[bool, list[int]])
+
+    def on_record(self, record: Record[list[int]]) -> None:
+        key, ends = record.value
+        before = self.seen.seen(key)
+        if ends:
+            self.open.delete(key)
+        else:
+            self.open[key] = record.offset
+        self.out.send((before, [key for key, _ in self.open.range()]))
+
+
+def times(steps: Sequence[Step]) -> list[int]:
+    """The record's times in milliseconds: some come late."""
+    found, now = [], 1_000_000
+    for _, seconds, _ in steps:
+        now += seconds * 1000
+        found.append(now)
+    return found
+
+
+def fold(steps: Sequence[Step]) -> list[tuple[bool, list[int]]]:
+    """What must be answered, by whoever knows nothing of heaps and sweeps."""
+    said, now = [], 0
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for (key, _, ends), time in zip(steps, times(steps), strict=True):
+        now = max(now, time)
+        before = key in first and now < first[key] + DEDUPE * 1000
+        if not before:
+            first[key] = now
+        if ends:
+            last.pop(key, None)
+        else:
+            last[key] = now
+        said.append((before, sorted(each for each, at in last.items() if now < at + TTL * 1000)))
+    return said
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@given(steps=STEPS, crash=st.integers(0, 40), moved=st.integers(0, 40))
+@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_it_forgets_by_record_time_whatever_happens(
+    interval: Interval, steps: list[Step], crash: int, moved: int
+) -> None:
+    driver = Driver(Sessions, delta_interval=interval, batch=3, autocommit=False)
+    for at, ((key, _, ends), time) in enumerate(zip(steps, times(steps), strict=True)):
+        if at == moved:
+            driver.rebalance()  # the next commit is refused once and undone
+        driver.feed([key, int(ends)], timestamp=time)
+        if at % 4 == 0:
+            driver.commit()
+        if at == crash:
+            driver.crash()
+            driver.restore()
+    driver.commit()
+    assert driver.outputs("out") == fold(steps)
+    before = driver.table("open"), driver.table("seen")
+    driver.crash()
+    driver.restore()
+    assert (driver.table("open"), driver.table("seen")) == before
+    if steps:
+        driver.replay()
+
+
+def test_what_has_expired_goes_by_tombstones_a_few_with_each_record() -> None:
+    driver = Driver(Sessions, autocommit=False)
+    for key in range(50):
+        driver.feed([key, 0], timestamp=1_000_000)
+    driver.commit()
+    driver.feed([99, 0], timestamp=2_000_000)
+    driver.commit()
+    assert driver.outputs("out")[-1] == (False, [99])
+    state = driver._lanes[0].engine().state
+    assert len(state.tables["open"].stored) == 51 - SWEEP
+    assert state.delta_keys == 3 * SWEEP + 4, "sessions, their expiry and seen; the new ones; the clock"
+    for key in range(100, 110):
+        driver.feed([key, 0], timestamp=2_000_000)
+    driver.commit()
+    assert set(state.tables["open"].stored) == {99, *range(100, 110)} == set(state.tables[f"{EXPIRY}open"].stored)
+    assert set(state.tables["seen"].stored) == {99, *range(100, 110)}
+
+
+def test_a_key_that_is_put_again_and_again_takes_one_entry() -> None:
+    driver = Driver(Sessions, autocommit=False)
+    for second in range(2000):
+        driver.feed([1, 0], timestamp=1_000_000 + second)
+    driver.commit()
+    table = driver._lanes[0].engine().state.tables[f"{EXPIRY}open"]
+    assert len(table._heap) == 1  # type: ignore[attr-defined]
+
+
+class Few(Handler[int]):
+    seen = Dedupe(key=int, ttl=100, most=3)
+    out = Output("out", value=bool)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.out.send(self.seen.seen(record.value))
+
+
+def test_a_dedupe_keeps_so_many_at_most_and_forgets_the_oldest() -> None:
+    driver = Driver(Few)
+    for at, value in enumerate([1, 2, 3, 1, 4, 1, 3, 4]):
+        driver.feed(value, timestamp=1000 + at)
+    assert driver.outputs("out") == [False, False, False, True, False, False, True, True]
+    assert set(driver.table("seen")) == {1, 3, 4}
+
+
+def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
+    class Plain(Handler[int]):
+        there = Table(key=str, value=int)
+
+    assert set(declared(Plain)[0]) == {"there"}
+    assert Driver(Plain)._lane(0).engine().moments is None
+    assert set(declared(Sessions)[0]) == {"seen", "open", CLOCK, f"{EXPIRY}open"}
+    assert set(declared(Few)[0]) == {"seen", CLOCK}
+
+
+def test_reserved_names_and_batches_are_refused() -> None:
+    with pytest.raises(UsageError, match="are holdfast's own"):
+        internal(Few, {"holdfast.mine": Table(key=str, value=int)})
+
+    class Batched(Few):
+        def on_batch(self, records: Sequence[Record[int]]) -> None: ...
+
+    with pytest.raises(UsageError, match="time passes from record to record"):
+        declared(Batched)
+    with pytest.raises(UsageError, match="ttl must be a time above 0"):
+        Dedupe(key=int, ttl=0)
