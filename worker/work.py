@@ -13,6 +13,9 @@ from holdfast.worker.engine import Poisoned
 
 Messages = Sequence[Message]
 
+#: records that are decoded and handled at a time: between two such portions a commit begins, and a signal is heard
+_PORTION = 10_000
+
 
 def offset(message: Message) -> int:
     return message.offset() or 0
@@ -43,7 +46,7 @@ class Work:
         if room <= 0 or not self._todo or self.at_poison is not None:
             return None
         messages = self._todo.popleft()
-        size = min(room, len(messages))
+        size = min(room, len(messages), _PORTION)
         if offset(messages[0]) < self._careful_until:
             size = 1
         elif self._poison is not None:
