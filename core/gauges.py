@@ -25,6 +25,8 @@ def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sampl
 def _of_partition(partition: dict[str, Any]) -> Iterator[Sample]:
     label = str(partition["partition"])
     yield Sample(metrics.PHASE, (label, partition["phase"]), 1)
+    if partition.get("paused"):
+        yield Sample(metrics.PAUSED, (label,), 1)
     yield Sample(metrics.MAILBOX, (label,), partition["mailbox"])
     for metric, field in ((metrics.LAG, "lag"), (metrics.HIDDEN, "hidden")):
         if partition[field] is not None:

@@ -58,6 +58,13 @@ class Meters:
             child = self._children[metric, labels] = self._owner.child(metric, (*self._bound, *labels))
         return child
 
+    def _begin(self, *, of_partition: bool) -> None:
+        """Series whose labels are known are there from the beginning: their first step is then an increase."""
+        for metric in DECLARED:
+            if metric.of_partition == of_partition and not isinstance(metric, Gauge):
+                for labels in metric.known:
+                    self._child(metric, labels)
+
 
 class PartitionMetrics(Meters):
     """The metrics of one assignment of one partition."""
@@ -65,6 +72,7 @@ class PartitionMetrics(Meters):
     def __init__(self, owner: ServiceMetrics, partition: int) -> None:
         super().__init__(owner, str(partition))
         self._partition = partition
+        self._begin(of_partition=True)
 
     def forget(self) -> None:
         """The partition has gone, and its gauges with it."""
@@ -84,6 +92,7 @@ class ServiceMetrics(Collector):
         self._asked: list[Callable[[], Iterable[Sample]]] = []
         #: of the service as a whole
         self.service = Meters(self)
+        self.service._begin(of_partition=False)
         self.service.set(BUILD, 1, __version__, platform.python_version())
         #: all of it, and this process's memory, CPU and descriptors
         self.registry = CollectorRegistry()

@@ -25,10 +25,17 @@ class Metric:
     labels: tuple[str, ...]
     of_partition: bool
     buckets: tuple[float, ...] = ()
+    #: of the last label, where they are known: such series are there from the beginning, at 0
+    values: tuple[str, ...] = ()
 
     @property
     def all_labels(self) -> tuple[str, ...]:
         return ("service", *(("partition",) if self.of_partition else ()), *self.labels)
+
+    @property
+    def known(self) -> list[tuple[str, ...]]:
+        """The values of `labels` that are known before anything happened."""
+        return [(value,) for value in self.values] if self.labels else [()]
 
 
 class Counter(Metric):
@@ -63,12 +70,14 @@ def _gauge(name: str, text: str, *labels: str, of_partition: bool = True) -> Gau
     return _declare(Gauge(f"holdfast_{name}", text, labels, of_partition))
 
 
-def _counter(name: str, text: str, *labels: str, of_partition: bool = True) -> Counter:
-    return _declare(Counter(f"holdfast_{name}_total", text, labels, of_partition))
+def _counter(name: str, text: str, *labels: str, of_partition: bool = True, values: tuple[str, ...] = ()) -> Counter:
+    return _declare(Counter(f"holdfast_{name}_total", text, labels, of_partition, values=values))
 
 
-def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-    return _declare(Histogram(f"holdfast_{name}", text, labels, of_partition=True, buckets=buckets))
+def _histogram(
+    name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS, values: tuple[str, ...] = ()
+) -> Histogram:
+    return _declare(Histogram(f"holdfast_{name}", text, labels, of_partition=True, buckets=buckets, values=values))
 
 
 # The service
@@ -82,6 +91,12 @@ READY: Final = _gauge(
 PARTITIONS: Final = _gauge(
     "partitions_assigned", "Partitions that the group has given to this process.", of_partition=False
 )
+INPUT_PARTITIONS: Final = _gauge("input_partitions", "Partitions of the input topic.", of_partition=False)
+RESTORE_BUDGET: Final = _gauge(
+    "restore_budget_seconds",
+    "The setting snapshot.restore_budget: how long a restore may take; absent when it is off.",
+    of_partition=False,
+)
 LOOP_TIME: Final = _gauge(
     "loop_heartbeat_timestamp_seconds", "Last turn of the manager's loop, since 1970.", of_partition=False
 )
@@ -92,12 +107,19 @@ STUCK: Final = _gauge(
     "stuck_calls", "Calls under way for longer than they may take; the log has each one's stack.", of_partition=False
 )
 REBALANCES: Final = _counter(
-    "rebalances", "Rebalance callbacks by kind: assigned, revoked, lost.", "kind", of_partition=False
+    "rebalances",
+    "Rebalance callbacks by kind: assigned, revoked, lost.",
+    "kind",
+    of_partition=False,
+    values=("assigned", "revoked", "lost"),
 )
 
 # Where a partition is
 
 PHASE: Final = _gauge("partition_phase", "1 for the phase that the partition is in; no series for the others.", "phase")
+PAUSED: Final = _gauge(
+    "partition_paused", "1 while the partition stands still by `holdfast pause`; no series otherwise."
+)
 POSITION: Final = _gauge("position_offset", "Next input offset to read, as committed.")
 LAG: Final = _gauge(
     "consumer_lag_records",
@@ -135,7 +157,10 @@ EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects t
 # Transactions
 
 TRANSACTIONS: Final = _counter(
-    "transactions", "Transactions by how they ended: committed, aborted, fenced, unknown.", "outcome"
+    "transactions",
+    "Transactions by how they ended: committed, aborted, fenced, unknown.",
+    "outcome",
+    values=("committed", "aborted", "fenced", "unknown"),
 )
 COMMIT_SECONDS: Final = _histogram(
     "commit_seconds", "From the last record of a transaction to the answer to its commit."
@@ -150,7 +175,10 @@ COMMIT_BYTES: Final = _histogram(
 # A takeover
 
 TAKEOVER_SECONDS: Final = _histogram(
-    "takeover_seconds", "Time spent on each step before going live: fence, restore, replay.", "step"
+    "takeover_seconds",
+    "Time spent on each step before going live: fence, restore, replay.",
+    "step",
+    values=("fence", "restore", "replay"),
 )
 RESTORE_DONE: Final = _gauge(
     "restore_done_ratio",
@@ -169,7 +197,9 @@ INCREMENT_BYTES: Final = _counter("increment_bytes", "Bytes of marks and deltas 
 SINCE_FULL: Final = _gauge(
     "increment_since_full_bytes", "Bytes of increments that a restore would read after the newest full."
 )
-FULLS: Final = _counter("fulls", "Fulls by how they ended: written, given_up.", "outcome")
+FULLS: Final = _counter(
+    "fulls", "Fulls by how they ended: written, given_up.", "outcome", values=("written", "given_up")
+)
 FULL_BYTES: Final = _counter("full_bytes", "Bytes of the chunks of complete fulls, before compression.")
 FULL_PAUSE_SECONDS: Final = _histogram("full_pause_seconds", "How long one slice of a full held up processing.")
 FULL_TIME: Final = _gauge(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from holdfast import gauges
+from holdfast import gauges, metrics
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError, of_thread
@@ -131,6 +131,9 @@ class Service:
         with reaching(self._settings):
             facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked, START_PATIENCE)
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
+        self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
+        if (budget := self._settings.snapshot.restore_budget) != "off":
+            self.metrics.service.set(metrics.RESTORE_BUDGET, budget)
         wiring = self._wiring = Wiring(self, admin, facts, log, contact, self.overview)
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
         self._manager = wiring.manager = Manager(

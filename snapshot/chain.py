@@ -138,7 +138,7 @@ class Chain:
     def _torn(self, offset: int, finding: str) -> NoReturn:
         raise TornTransaction(
             f"{finding}. Outputs of that transaction may be lost or doubled; nothing was changed. "
-            f"See docs/runbook.md, 'Torn transaction', and `holdfast repair rebase --help`",
+            f"See docs/runbook/errors.md#torntransaction, and `holdfast repair rebase --help`",
             topic=self.topic,
             partition=self.partition,
             position=offset,
@@ -146,7 +146,7 @@ class Chain:
 
     def _damaged(self, offset: int, finding: str) -> NoReturn:
         raise DamagedIncrement(
-            f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment', and `holdfast repair rebase "
+            f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `holdfast repair rebase "
             f"--help`",
             topic=self.topic,
             partition=self.partition,

@@ -109,7 +109,8 @@ class Following:
         if found != expected:
             raise DigestMismatch(
                 f"the restored state's digest is {digest.show(found)}, its writer recorded {digest.show(expected)}. "
-                f"Nothing was changed. `holdfast retry {self._partition}` reads again; see docs/runbook.md, 'Digest'",
+                f"Nothing was changed. `holdfast retry {self._partition}` reads again; see "
+                f"docs/runbook/errors.md#digestmismatch",
                 topic=self._input,
                 partition=self._partition,
             )
@@ -131,7 +132,7 @@ class Following:
 def damaged(place: Place, finding: str) -> DamagedIncrement:
     """The increment topic is not what its writers left there."""
     return DamagedIncrement(
-        f"{finding}. Nothing was changed. See docs/runbook.md, 'Damaged increment', and `holdfast repair rebase "
+        f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `holdfast repair rebase "
         f"--help`",
         topic=place.names.increment,
         partition=place.partition,

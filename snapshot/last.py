@@ -66,7 +66,7 @@ def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int)
     if follower >= 0:
         raise TornTransaction(
             f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
-            f"changed. See docs/runbook.md, 'Torn transaction', and `holdfast repair rebase --help`",
+            f"changed. See docs/runbook/errors.md#torntransaction, and `holdfast repair rebase --help`",
             topic=topic,
             partition=partition,
             position=follower,

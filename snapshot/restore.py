@@ -291,7 +291,7 @@ class _Restore:
             f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
             f"changed. Bring the topics back with `holdfast snapshot restore` from a backup, or repair what is named "
             f"and `holdfast retry {self.partition}`, or stop the service: `holdfast repair rebase MODULE:SERVICE "
-            f"--records replay --why ... --dry-run`; see docs/runbook.md, 'No usable full'",
+            f"--records replay --why ... --dry-run`; see docs/runbook/errors.md#nousablefull",
             topic=self.names.full,
             partition=self.partition,
         )

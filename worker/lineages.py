@@ -51,7 +51,7 @@ def require_last(tools: Tools, mark: Mark, noted: Noted | None) -> None:
     raise DamagedIncrement(
         f"transaction {noted.n} has committed (the group's offset says so), the last mark that is there is {mark.n}: "
         f"the brokers have lost the end of {place.names.increment}, by an unclean election of a leader perhaps. "
-        f"Nothing was changed. See docs/runbook.md, 'Damaged increment'",
+        f"Nothing was changed. See docs/runbook/errors.md#damagedincrement",
         topic=place.input,
         partition=place.partition,
         position=mark.positions[place.input],

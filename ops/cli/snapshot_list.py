@@ -70,7 +70,7 @@ def list_(
             if offset >= 0:
                 show.tell(
                     f"partition {partition}: a transaction is open at {about.names.increment}@{offset}: usual while "
-                    f"the service runs; see docs/runbook.md, 'Hanging transaction', when it stays there"
+                    f"the service runs; see docs/runbook/errors.md#hangingtransaction, when it stays there"
                 )
     for each in found:
         if each.trouble:

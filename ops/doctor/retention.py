@@ -52,7 +52,7 @@ class InputRetention:
                 yield seen.failed(
                     where,
                     f"begins at offset {start}, {what} {begin}: records are gone",
-                    "see docs/runbook.md, 'Retention gap'; then give the topic a longer retention.ms",
+                    "see docs/runbook/errors.md#retentiongap; then give the topic a longer retention.ms",
                 )
 
 

@@ -153,7 +153,7 @@ class TopicIds:
                     yield seen.failed(
                         topic,
                         f"was deleted and created again: id {known} in the last marks, {now} now",
-                        "bring the old topic back, or see docs/runbook.md, 'A topic was replaced'",
+                        "bring the old topic back, or see docs/runbook/errors.md#topicreplaced",
                     )
 
 

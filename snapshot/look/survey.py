@@ -94,8 +94,8 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
         return None, "; ".join([f"no full: all {mark.n - mark.adopted} transactions from the beginning", *refused]), ""
     cause = "; ".join(refused) or "the last mark refers to none"
     fault = (
-        f"no usable full ({cause}), and the increments begin at offset {increment[0]}: see docs/runbook.md, "
-        f"'Damaged increment'"
+        f"no usable full ({cause}), and the increments begin at offset {increment[0]}: "
+        f"see docs/runbook/errors.md#damagedincrement"
     )
     return None, "nothing to restore from", fault
 
@@ -123,7 +123,7 @@ def choose_far(
     cause = "; ".join([*missing, *(f"full@{full.offset}: {full.finding}" for full in found if full.finding)])
     fault = (
         f"no usable full ({cause or 'the last mark refers to none'}), the increments begin at offset {increment[0]}, "
-        f"the input at {begin}: see docs/runbook.md, 'No usable full'"
+        f"the input at {begin}: see docs/runbook/errors.md#nousablefull"
     )
     return None, "nothing to restore from", fault
 
@@ -132,4 +132,6 @@ def _no_mark(increment: tuple[int, int]) -> str:
     start, end = increment
     if end == 0:
         return "no mark: never started; `holdfast topics create --start-at ...` makes the first start"
-    return f"offsets {start} to {end} hold no mark: it was there and is gone; see docs/runbook.md, 'Damaged increment'"
+    return (
+        f"offsets {start} to {end} hold no mark: it was there and is gone; see docs/runbook/errors.md#damagedincrement"
+    )

@@ -171,7 +171,7 @@ def test_a_restore_that_replays_far_is_foreseen() -> None:
     driver.broker.log("input", 0).truncate(5)
     seen, _ = surveyed(driver)
     assert "no usable full (" in seen.trouble
-    assert "the input at 5: see docs/runbook.md, 'No usable full'" in seen.trouble
+    assert "the input at 5: see docs/runbook/errors.md#nousablefull" in seen.trouble
     with pytest.raises(NoUsableFull):
         driver.restore()
 

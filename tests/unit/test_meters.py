@@ -29,6 +29,8 @@ UNITS = (
     "_assigned",
     "_ready",
     "_calls",
+    "_partitions",
+    "_paused",
 )
 
 

@@ -1,0 +1,316 @@
+"""Every alert, declared once: deploy/prometheus/holdfast.rules.yml is made from this, docs/runbook/alerts.md says more.
+
+An alert compares the series of `value` with `threshold`. `lasting` is for how long that has to be so, `{window}` in an
+expression is how far it looks back. Whoever runs a service may write other numbers into the rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from holdfast import metrics
+
+#: where the runbook's pages are, if nobody says otherwise: in the repository, and below the root of the site
+RUNBOOK: Final = "docs/runbook"
+_PAGE: Final = "alerts"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """`summary` is Prometheus's template; `unless` and `besides` are parts of the expression behind the comparison."""
+
+    name: str
+    severity: Literal["page", "ticket"]
+    summary: str
+    value: str
+    operator: Literal[">", "<", "=="]
+    threshold: float
+    lasting: str
+    window: str = "5m"
+    besides: str = ""
+
+    def query(self, window: str = "") -> str:
+        """The series that are compared: there are some while a service is well, too."""
+        return self.value.replace("{window}", window or self.window)
+
+    def expression(self, window: str = "", threshold: float | None = None) -> str:
+        limit = self.threshold if threshold is None else threshold
+        compared = f"{self.query(window)} {self.operator} {limit:g}"
+        besides = self.besides.replace("{window}", window or self.window)
+        return f"({compared}) {besides}" if besides else compared
+
+
+def _increase(metric: metrics.Counter, matcher: str = "", by: str = "service, partition") -> str:
+    return f"sum by ({by}) (increase({metric.name}{matcher}[{{window}}]))"
+
+
+_P: Final = "{{ $labels.service }}, partition {{ $labels.partition }}"
+_I: Final = "{{ $labels.service }} at {{ $labels.instance }}"
+_END: Final = f"({metrics.POSITION.name} + {metrics.LAG.name})"
+
+ALERTS: Final[Sequence[Alert]] = (
+    # Is it there
+    Alert(
+        "HoldfastDown",
+        "page",
+        "{{ $labels.instance }} does not answer Prometheus",
+        'up{job="holdfast"}',
+        "==",
+        0,
+        "2m",
+    ),
+    Alert(
+        "HoldfastPartitionUnowned",
+        "page",
+        "{{ $labels.service }}: {{ $value }} partitions of the input belong to nobody",
+        f"max by (service) ({metrics.INPUT_PARTITIONS.name}) - sum by (service) ({metrics.PARTITIONS.name})",
+        ">",
+        0,
+        "3m",
+    ),
+    Alert(
+        "HoldfastNotReady",
+        "ticket",
+        f"{_I} has not been ready for a long time",
+        metrics.READY.name,
+        "==",
+        0,
+        "15m",
+    ),
+    Alert(
+        "HoldfastPartitionFailed",
+        "page",
+        f"{_P} has failed and waits for somebody",
+        f'sum by (service, partition) ({metrics.PHASE.name}{{phase="failed"}} or 0 * {metrics.PHASE.name})',
+        ">",
+        0,
+        "1m",
+    ),
+    Alert(
+        "HoldfastOutage",
+        "page",
+        f"{_I}: Kafka has not answered for {{{{ $value | humanizeDuration }}}}",
+        metrics.OUTAGE.name,
+        ">",
+        60,
+        "0m",
+    ),
+    Alert(
+        "HoldfastLoopStandsStill",
+        "page",
+        f"{_I}: the manager's loop has not turned for {{{{ $value | humanizeDuration }}}}",
+        f"time() - {metrics.LOOP_TIME.name}",
+        ">",
+        60,
+        "0m",
+    ),
+    Alert(
+        "HoldfastStuckCall",
+        "page",
+        f"{_I}: {{{{ $value }}}} calls do not come back",
+        metrics.STUCK.name,
+        ">",
+        0,
+        "0m",
+    ),
+    # Does it get on
+    Alert(
+        "HoldfastBehind",
+        "ticket",
+        f"{_P} is {{{{ $value | humanizeDuration }}}} behind its input",
+        f"time() - {metrics.RECORD_TIME.name}",
+        ">",
+        300,
+        "5m",
+        besides=f"and on (service, partition, instance) {metrics.LAG.name} > 100",
+    ),
+    Alert(
+        "HoldfastStandsStill",
+        "page",
+        f"{_P} has {{{{ $value }}}} records to read and commits none",
+        metrics.LAG.name,
+        ">",
+        100,
+        "5m",
+        besides=f"unless on (service, partition) (sum by (service, partition) "
+        f"(increase({metrics.RECORDS.name}[{{window}}])) > 0 or {metrics.PAUSED.name})",
+    ),
+    Alert(
+        "HoldfastPaused",
+        "ticket",
+        f"{_P} stands still by somebody's command",
+        f"sum by (service, partition) ({metrics.PAUSED.name} or 0 * {metrics.PHASE.name})",
+        ">",
+        0,
+        "1h",
+    ),
+    Alert(
+        "HoldfastOpenTransaction",
+        "ticket",
+        f"{_P}: an open transaction hides {{{{ $value }}}} records of the input",
+        metrics.HIDDEN.name,
+        ">",
+        0,
+        "1m",
+        besides=f"unless on (service, partition) sum by (service, partition) (changes({_END}[{{window}}:])) > 0",
+    ),
+    Alert(
+        "HoldfastRetentionNear",
+        "page",
+        f"{_P}: retention deletes what it still needs in {{{{ $value | humanizeDuration }}}}",
+        f"min by (service, partition) ({metrics.RETENTION_LEFT.name})",
+        "<",
+        6 * 3600,
+        "0m",
+    ),
+    Alert(
+        "HoldfastSlowRecords",
+        "ticket",
+        f"{_P}: the handler was slow on {{{{ $value }}}} records",
+        _increase(metrics.SLOW_RECORDS),
+        ">",
+        0,
+        "0m",
+    ),
+    Alert(
+        "HoldfastEffectsFail",
+        "ticket",
+        f"{_P}: {{{{ $value }}}} attempts of side effects failed",
+        _increase(metrics.EFFECT_FAILURES),
+        ">",
+        5,
+        "0m",
+        window="15m",
+    ),
+    # Transactions and owners
+    Alert(
+        "HoldfastCommitsSlow",
+        "ticket",
+        f"{_P}: one commit in a hundred takes {{{{ $value | humanizeDuration }}}}",
+        f"histogram_quantile(0.99, sum by (service, partition, le) "
+        f"(rate({metrics.COMMIT_SECONDS.name}_bucket[{{window}}])))",
+        ">",
+        2,
+        "5m",
+    ),
+    Alert(
+        "HoldfastRollbacks",
+        "ticket",
+        f"{_P}: {{{{ $value }}}} transactions did not commit",
+        _increase(metrics.TRANSACTIONS, '{outcome=~"aborted|unknown"}'),
+        ">",
+        20,
+        "0m",
+        window="15m",
+    ),
+    Alert(
+        "HoldfastFenced",
+        "page",
+        f"{_P} was fenced {{{{ $value }}}} times: somebody else uses its transactional id",
+        _increase(metrics.TRANSACTIONS, '{outcome="fenced"}'),
+        ">",
+        3,
+        "0m",
+        window="15m",
+    ),
+    Alert(
+        "HoldfastRebalances",
+        "ticket",
+        "{{ $labels.service }} does not settle: {{ $value }} assignments",
+        _increase(metrics.REBALANCES, '{kind="assigned"}', by="service"),
+        ">",
+        20,
+        "0m",
+        window="15m",
+    ),
+    # Takeovers and snapshots
+    Alert(
+        "HoldfastTakeoverLong",
+        "ticket",
+        f"{_P} has not been live for a long time",
+        f"sum by (service, partition) ({metrics.PHASE.name}"
+        f'{{phase=~"fencing|restoring|replaying"}} or 0 * {metrics.PHASE.name})',
+        ">",
+        0,
+        "10m",
+    ),
+    Alert(
+        "HoldfastRestoreOverBudget",
+        "ticket",
+        f"{_P}: a restore would take {{{{ $value }}}} of its budget",
+        f"max by (service, partition) ({metrics.RESTORE_PREDICTED.name} / on (service, instance) group_left "
+        f"{metrics.RESTORE_BUDGET.name})",
+        ">",
+        1.5,
+        "15m",
+    ),
+    Alert(
+        "HoldfastFullsGivenUp",
+        "ticket",
+        f"{_P}: {{{{ $value }}}} fulls were given up",
+        _increase(metrics.FULLS, '{outcome="given_up"}'),
+        ">",
+        0,
+        "0m",
+        window="1h",
+    ),
+    Alert(
+        "HoldfastCompactionFailed",
+        "ticket",
+        "{{ $labels.service }}: the last compaction did not succeed",
+        "holdfast_compaction_success",
+        "==",
+        0,
+        "0m",
+    ),
+    Alert(
+        "HoldfastCompactionOld",
+        "ticket",
+        "{{ $labels.service }}: no compaction has ended for {{ $value | humanizeDuration }}",
+        "time() - holdfast_compaction_finished_timestamp_seconds",
+        ">",
+        2 * 86400,
+        "0m",
+    ),
+    # The process
+    Alert(
+        "HoldfastFilesNearLimit",
+        "ticket",
+        "{{ $labels.instance }} has {{ $value | humanizePercentage }} of the files open that it may",
+        'process_open_fds{job="holdfast"} / process_max_fds',
+        ">",
+        0.8,
+        "1m",
+    ),
+)
+
+
+def anchor(name: str) -> str:
+    """A section's stable link: the heading is the name."""
+    return name.lower()
+
+
+def rules(runbook: str = RUNBOOK, alerts: Sequence[Alert] = ALERTS) -> str:
+    """The rule file for Prometheus, as YAML; `runbook` is where the pages of docs/runbook are, a URL or a path."""
+    suffix = ".md" if runbook == RUNBOOK else ".html"
+    lines = [
+        "# Made by `python -m holdfast.ops.monitoring` from holdfast.ops.monitoring.alerts: change it there.",
+        "groups:",
+        "  - name: holdfast",
+        "    rules:",
+    ]
+    for alert in alerts:
+        lines += [
+            f"      - alert: {alert.name}",
+            f"        expr: {json.dumps(alert.expression())}",
+            f"        for: {alert.lasting}",
+            "        labels:",
+            f"          severity: {alert.severity}",
+            "        annotations:",
+            f"          summary: {json.dumps(alert.summary)}",
+            f"          runbook_url: {json.dumps(f'{runbook}/{_PAGE}{suffix}#{anchor(alert.name)}')}",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,61 @@
+"""A real Prometheus scrapes a live service: every panel and every alert has series to look at."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.ops.desk import Names, Order, a_desk, await_true, create_topics, feed
+from tests.support.prometheus import Prometheus, missing
+
+from holdfast.command import TAKE
+from holdfast.commanding import Commander
+from holdfast.config.processing import SnapshotSettings
+from holdfast.dev import Cluster
+from holdfast.ops.http.server import OpsServer
+from holdfast.ops.job_metrics import registry_of
+from holdfast.ops.monitoring.alerts import ALERTS, rules
+from holdfast.ops.monitoring.dashboard import rows
+
+pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
+
+WINDOW = "10s"
+#: no series of a service in quiet work: a partition that restores, that is paused or has failed with an error's name
+ONLY_THEN = {"restore done ratio", "partition failures a second", "partition paused"}
+#: what a compaction leaves behind, not a service
+OF_A_JOB = {"HoldfastCompactionFailed", "HoldfastCompactionOld"}
+
+
+def test_every_panel_and_alert_has_series(kafka: Cluster, tmp_path: Path) -> None:
+    names = Names.new(kafka.bootstrap_servers)
+    service = a_desk(names, snapshot=SnapshotSettings(restore_budget=60.0))
+    create_topics(service)
+    with ExitStack() as stack:
+        url = stack.enter_context(OpsServer(service)).url
+        stack.enter_context(service)
+        prometheus = stack.enter_context(Prometheus(tmp_path / "prometheus", rules()))
+        prometheus.scrape(desk=url)
+        await_true(lambda: [each["phase"] for each in service.status()["partitions"]] == ["live"] * 2, "it is live")
+        feed(names, [Order("ann", 1), Order("bob", 2), Order("cy", 3)])
+        Commander(service.settings, service.names).send(TAKE, [])
+        panels = [each for row in rows().values() for each in row if each.title not in ONLY_THEN]
+        chosen = [(line, panel.title) for panel in panels for line, _ in panel.lines]
+        asked = [line.replace("$service", names.service).replace("$__rate_interval", WINDOW) for line, _ in chosen]
+        prometheus.await_series(asked)
+        prometheus.await_series([alert.query(WINDOW) for alert in ALERTS if alert.name not in OF_A_JOB])
+        for alert in ALERTS:  # as it stands in the rules
+            prometheus.query(alert.expression())
+        assert prometheus.query('ALERTS{alertname="HoldfastPartitionFailed"}') == []
+
+
+def test_what_a_compaction_leaves_has_the_names_that_its_alerts_look_at() -> None:
+    told = {family.name for family in registry_of("desk", [], 1.0, ok=False).collect()}
+    for alert in ALERTS:
+        if alert.name in OF_A_JOB:
+            assert any(name in alert.value for name in told)
+
+
+@pytest.mark.parametrize("title", sorted(ONLY_THEN))
+def test_the_exceptions_are_panels(title: str) -> None:
+    assert title in {panel.title for row in rows().values() for panel in row}
