@@ -70,7 +70,7 @@ def run_matrix(options: argparse.Namespace, seed: int) -> int:
     rows: dict[str, dict[str, Any]] = {}
     for code in chosen:
         scenario = matrix.MATRIX[code]
-        rows[code] = matrix.run_tests(scenario) if scenario.tests else _row(options, seed, scenario)
+        rows[code] = _row(options, seed, scenario)
         print(f"{'good' if rows[code]['good'] else 'BAD '} {code:4} {scenario.title}: {rows[code]['said']}", flush=True)
     print(matrix.table(rows))
     if options.json:
@@ -79,16 +79,25 @@ def run_matrix(options: argparse.Namespace, seed: int) -> int:
 
 
 def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> dict[str, Any]:
-    title, settings = schedule.mode(seed)
-    shape = Shape(scenario.brokers, 3, 6, options.rate, settings=settings)
-    planned = schedule.plan(seed, options.minutes * 60, scenario.codes, shape)
+    if scenario.tests:
+        return matrix.run_tests(scenario, seed)
     directory = Path(tempfile.mkdtemp(prefix="hf-matrix-"))
-    result = run(shape, planned, directory, seed=seed, title=title)
+    if scenario.soak:
+        result = soak.soak(seed, max(options.minutes, soak.SHORTEST), options.rate, directory)
+    else:
+        result = _played(options, seed, scenario, directory)
     figures = result.verdict.figures
     said = f"{figures['faults']} faults, {figures['records']} records, longest gap {figures['longest_gap']} s"
     if result.good:
         shutil.rmtree(directory)
     return {"good": result.good, "said": said, "figures": figures, "findings": dict(result.verdict.findings)}
+
+
+def _played(options: argparse.Namespace, seed: int, scenario: matrix.Scenario, directory: Path) -> Result:
+    title, settings = schedule.mode(seed)
+    shape = Shape(scenario.brokers, 3, 6, options.rate, settings=settings)
+    planned = schedule.plan(seed, options.minutes * 60, scenario.codes, shape)
+    return run(shape, planned, directory, seed=seed, title=title)
 
 
 def run_soak(options: argparse.Namespace, seed: int) -> int:

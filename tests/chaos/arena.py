@@ -22,13 +22,16 @@ from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
 from holdfast.config.load import load
-from holdfast.dev import Cluster
+from holdfast.dev import Cluster, InUse
+from holdfast.errors import HoldfastError
 from holdfast.names import Names
 from holdfast.topics import Topics
 
 #: the shortest session that the settings allow
 SESSION = 6.0
 _LOOK = 20.0
+_PORTS = 60.0
+_TOPICS = 180.0
 BROKER = {
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "500",
@@ -39,6 +42,9 @@ BROKER = {
 SETTINGS = {
     "HOLDFAST_KAFKA__SOCKET_TIMEOUT": "2",
     "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "25",
+    # A stranger's one init_transactions bumps the epoch again and again while the owner, who is back at once, begins
+    # transactions; what happens at the limit has tests of its own (tests/system/test_hijack.py).
+    "HOLDFAST_FAILURE__FENCE_LIMIT": "1000",
     "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "4",
     "HOLDFAST_SNAPSHOT__KEEP": "2",
     "HOLDFAST_SNAPSHOT__SLICE_BUDGET": "0.0005",
@@ -102,8 +108,8 @@ class Arena:
             if self.shape.proxied:
                 self.proxies = {number: self._stack.enter_context(Proxy()) for number in numbers}
             advertised = {number: proxy.port for number, proxy in self.proxies.items()}
-            self.cluster = Cluster(self.shape.brokers, settings=BROKER, advertised=advertised or None)
-            self._stack.enter_context(self.cluster)
+            self.cluster = self._brokers(advertised)
+            self._stack.callback(self.cluster.stop)
             for number, proxy in self.proxies.items():
                 proxy.connect(self.cluster.ports[number])
         self.servers = self.cluster.bootstrap_servers
@@ -120,6 +126,28 @@ class Arena:
         for number in range(shape.workers):
             self.add_worker(f"w{number}")
 
+    def _brokers(self, advertised: Mapping[int, int]) -> Cluster:
+        """Ports that were free may be taken a moment later by somebody else on this machine: others are taken then."""
+        while True:
+            cluster = Cluster(self.shape.brokers, settings=BROKER, advertised=advertised or None)
+            try:
+                cluster.start()
+            except InUse as error:
+                self.history.tell(f"brokers again: {error}")
+                continue
+            return cluster
+
+    def start_broker(self, number: int) -> None:
+        """If it does not run. Its ports are its own, but others on this machine may try them for a moment."""
+        deadline = self.history.now() + _PORTS
+        while not self.cluster.is_alive(number):
+            try:
+                self.cluster.start(number)
+            except InUse:
+                if self.history.now() > deadline:
+                    raise
+                pause(0.5)
+
     def _end_workers(self) -> None:
         for worker in self.workers:
             worker.close()
@@ -128,12 +156,25 @@ class Arena:
     def _create_topics(self) -> None:
         if self.shape.target == "holdfast":
             settings = load(env={k: v for k, v in self._environment().items() if k.startswith("HOLDFAST_")})
-            findings = Topics(settings, self.names, [self.output]).create("beginning", partitions=self.shape.partitions)
-            assert all(finding.good for finding in findings), findings
+            self._create_ours(Topics(settings, self.names, [self.output]))
             return
         new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
         for future in self.admin.create_topics(new).values():
             future.result(30)
+
+    def _create_ours(self, topics: Topics) -> None:
+        """Brokers that have just started, on a busy machine, may not answer in time: what is missing is made anew."""
+        deadline = self.history.now() + _TOPICS
+        while True:
+            try:
+                findings = topics.create("beginning", partitions=self.shape.partitions)
+            except HoldfastError as error:
+                if self.history.now() > deadline:
+                    raise
+                self.history.tell(f"topics again: {error}")
+                continue
+            assert all(finding.good for finding in findings), findings
+            return
 
     def _environment(self) -> dict[str, str]:
         base = {**SETTINGS, "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers}
@@ -172,8 +213,7 @@ class Arena:
             proxy.free()
         for number in range(1, self.shape.brokers + 1):
             self.cluster.resume(number)
-            if not self.cluster.is_alive(number):
-                self.cluster.start(number)
+            self.start_broker(number)
         for point in os.listdir(self.points.directory):
             if "." not in point:
                 self.points.disarm(point)

@@ -24,7 +24,7 @@ class BrokerKilled(Fault):
         arena.cluster.kill(arena.broker(self.victim))
 
     def heal(self, arena: Arena) -> None:
-        arena.cluster.start(arena.broker(self.victim))
+        arena.start_broker(arena.broker(self.victim))
 
 
 class BrokerFrozen(Fault):
@@ -51,7 +51,7 @@ class TwoBrokersKilled(Fault):
 
     def heal(self, arena: Arena) -> None:
         for number in (self.victim, self.victim + 1):
-            arena.cluster.start(arena.broker(number))
+            arena.start_broker(arena.broker(number))
 
 
 class RollingRestart(Fault):
@@ -62,7 +62,7 @@ class RollingRestart(Fault):
     def inject(self, arena: Arena) -> None:
         for number in range(1, arena.shape.brokers + 1):
             arena.cluster.stop(number) if arena.shape.brokers > 1 else arena.cluster.kill(number)
-            arena.cluster.start(number)
+            arena.start_broker(number)
 
 
 class LateRequest(Fault):

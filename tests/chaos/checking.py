@@ -203,6 +203,8 @@ def check_logs(verdict: Verdict, arena: Arena) -> None:
             elif name == "failed" and event.get("error") != arena.may_stop.get(partition):
                 cause = str(event.get("cause"))[:160]
                 verdict.add("partition failed", [f"{worker.name}: {event.get('error')} {cause}"])
+            elif name == "fenced_too_often":
+                verdict.add("fenced too often", [f"{worker.name}: partition {partition}, {event.get('fences')} fences"])
             elif name == "thread_died":
                 verdict.add("thread died", [f"{worker.name}: {event.get('cause')}"])
         _check_ends(verdict, worker)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 import signal
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import ClassVar, Final
 
+from tests.chaos import clock
 from tests.chaos.arena import SESSION, Arena
 from tests.chaos.points import POINTS
 from tests.chaos.workers import pause
@@ -259,3 +261,28 @@ class Storm(Fault):
                 continue
             worker.wait(40)
             worker.start()
+
+
+class ClockStepped(Fault):
+    """The wall clock of one worker jumps by days, and back (F32); no record and no budget may go by it."""
+
+    code, title = "F32", "wall clock of a worker stepped"
+    holds = (4.0, 10.0)
+    usual = False
+    only_holdfast = True
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__(draw)
+        self.days = draw.choice((-10, 2))
+
+    def inject(self, arena: Arena) -> None:
+        self._file(arena).write_text(str(self.days * 86_400))
+
+    def heal(self, arena: Arena) -> None:
+        self._file(arena).unlink(missing_ok=True)
+
+    def _file(self, arena: Arena) -> Path:
+        return clock.file_of(arena.points.directory, arena.worker(self.victim).name)
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.title}: {self.days:+} days"

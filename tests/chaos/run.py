@@ -21,7 +21,7 @@ from holdfast.dev.jars import DEFAULT_VERSION
 from holdfast.version import __version__
 
 _STEADY = 4.0
-_START = 90.0
+_START = 180.0
 #: until everything that is on the input has an answer
 RECOVERY = 180.0
 _STOP = 45.0

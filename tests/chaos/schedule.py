@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.chaos import broker_faults as _  # noqa: F401  registers its faults
+from tests.chaos import coordinators as _c  # noqa: F401  so does this
 from tests.chaos.arena import Shape
 from tests.chaos.faults import REGISTRY, Fault
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import structlog
-from tests.chaos import mutants, points
+from tests.chaos import clock, mutants, points
 from tests.chaos.workload import Running, Trade
 
 from holdfast import Handler, Output, Record, Service, Table
@@ -93,6 +93,7 @@ def main() -> None:
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes())
     log_lines()
     points.install(job["points"])
+    clock.install(job["points"])
     mutants.install(job.get("mutant", ""))
     service_of(job).run()
 

@@ -166,8 +166,10 @@ class Feeder:
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self.failed.append(f"{trade.id}: {error}")
-            else:
-                self.sent[where].append(Sent(message.offset() or 0, trade, self._history.now()))
+            elif (offset := message.offset()) is not None:
+                self.sent[where].append(Sent(offset, trade, self._history.now()))
+            else:  # sent again and known to the brokers already, who do not say where: `complete` looks it up
+                self._history.note("no offset", trade=trade.id, partition=where)
 
         while True:
             try:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 from tests.network.gaps import longest_gap
+from tests.support import leaders
 from tests.system.conftest import SETTINGS, started
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
@@ -226,16 +227,10 @@ def transaction_coordinator(stage: Stage, partition: int) -> int:
 
 def leader_of(stage: Stage, topic: str, key: str) -> int:
     """Of the partition that Java's hash of the key names, once it has a leader."""
-    number = 0
-    for character in key:
-        number = (31 * number + ord(character)) & 0xFFFFFFFF
-    signed = number - (1 << 32) if number >= 1 << 31 else number
-    positive = 0 if signed == -(1 << 31) else abs(signed)
     found: list[int] = []
 
     def known() -> bool:
-        partitions = stage.admin.list_topics(topic, timeout=10).topics[topic].partitions
-        found[:] = [partitions[positive % len(partitions)].leader]
+        found[:] = [leaders.leader_of(stage.admin, topic, key)]
         return found[0] > 0
 
     await_true(known, f"a leader for {key} in {topic}")

@@ -1,0 +1,26 @@
+"""Which broker coordinates a group or a transactional id: the leader of the partition that Kafka hashes it to."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+def leader_of(admin: AdminClient, topic: str, key: str) -> int:
+    """The broker's number; 0 while there is none, or nobody answers.
+
+    Java's String.hashCode, its absolute value, modulo the partitions: GroupCoordinator.partitionFor and the
+    TransactionStateManager's do the same.
+    """
+    number = 0
+    for character in key:
+        number = (31 * number + ord(character)) & 0xFFFFFFFF
+    signed = number - (1 << 32) if number >= 1 << 31 else number
+    positive = 0 if signed == -(1 << 31) else abs(signed)
+    try:
+        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    except KafkaException:
+        return 0
+    return max(0, partitions[positive % len(partitions)].leader) if partitions else 0
