@@ -38,6 +38,14 @@ class OpsSettings:
         form="an http or https URL",
     )
 
+    tracing: str = choice(
+        "off",
+        "on: outputs carry the W3C trace context of the record that they answer, and batches, commits and restores are "
+        "spans of the process's OpenTelemetry provider. Needs the extra holdfast[otel]; off costs nothing.",
+        "off",
+        "on",
+    )
+
     def __post_init__(self) -> None:
         check_section(self, "ops")
 

@@ -13,6 +13,7 @@ from holdfast.balancer.joining import Joining
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.contact import Contact
+from holdfast.errors import StartError
 from holdfast.handler import Handler, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.control import control_feed
@@ -32,9 +33,21 @@ from holdfast.topics import require
 from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Report, Tools
+from holdfast.worker.tracing import NoTracing, Tracing
 
 #: how fast this process restores: its services share what was measured
 _SPEEDS: Final = Speeds()
+
+
+def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
+    """:raises StartError: it is on, and what it needs is not installed."""
+    if settings.ops.tracing == "off":
+        return lambda partition: NoTracing()
+    try:
+        from holdfast.worker.spans import Spans
+    except ImportError as error:
+        raise StartError(f"ops.tracing = on needs an extra: pip install 'holdfast[otel]' ({error})") from error
+    return lambda partition: Spans(names.group, names.input, partition)
 
 
 class Wired(Protocol):
@@ -66,6 +79,7 @@ class Wiring:
         self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
         self._overview = overview
         self._schemas = schemas(service.handler_class)
+        self._tracing = tracing_of(service.settings, service.names)
         self._feed = control_feed(service.settings, service.names, admin, log)
         self.manager: Manager
 
@@ -109,6 +123,7 @@ class Wiring:
             wall=time.time,
             output_partitions=lambda topic: self._facts[topic].partitions,
             speeds=_SPEEDS,
+            tracing=self._tracing(partition),
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 

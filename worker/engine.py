@@ -22,6 +22,7 @@ from holdfast.snapshot.state import Frozen, State
 from holdfast.worker.effects import note
 from holdfast.worker.handling import Handling
 from holdfast.worker.moments import moments
+from holdfast.worker.tracing import Tracing
 
 
 class Poisoned(Exception):
@@ -47,9 +48,12 @@ class Engine:
         traced: bool = False,
         output_partitions: Callable[[str], int] = lambda topic: 0,
         handling: Handling | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        #: which record is being handled, and who may cut a batch short
+        self._handling = Handling() if handling is None else handling
         self.handler = factory()
-        self.outputs: list[Sent] = []
+        self.outputs: list[Sent] = [] if tracing is None else tracing.outputs(self._handling)
         self.effects: list[Effect] = []
         #: commands of the open transaction, in order
         self.commands: list[Command] = []
@@ -69,8 +73,6 @@ class Engine:
         self._decode = serde.for_messages(input_type(type(self.handler))).decode
         self._batched = overrides(self.handler, "on_batch")
         self._single = overrides(self.handler, "on_record")
-        #: which record is being handled, and who may cut a batch short
-        self._handling = Handling() if handling is None else handling
         self._effect_at: tuple[int, int] = (-1, 0)
         #: what goes by the partition's time; None where nothing does, at no cost
         self.moments = moments(self.handler, bound, self._handling)

@@ -218,6 +218,7 @@ class Opening:
             traced=settings.service.mode == "development",
             output_partitions=self._tools.output_partitions,
             handling=self._tools.handling,
+            tracing=self._tools.tracing,
         )
 
     def _offset_behind(self, mark: Mark) -> bool:

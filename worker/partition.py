@@ -204,7 +204,8 @@ class PartitionWorker:
         self._tools.log.info("restoring")
         self._tools = replace(self._tools, place=self._opening.locate())
         self._opening = Opening(self._tools, self._signals)
-        self._opened = self._opening.restore()
+        with self._tools.tracing.step("restore"):
+            self._opened = self._opening.restore()
         self._tools.speeds.expect(self._opened.restored.mark.pace)
         tell_restored(self._tools, self._opened.restored)
         self._took("restore", self._opened.restored.seconds)
@@ -214,7 +215,8 @@ class PartitionWorker:
         if self._live is None:
             assert self._opened is not None
             began = self._tools.clock()
-            count = self._opening.replay(self._opened)
+            with self._tools.tracing.step("replay"):
+                count = self._opening.replay(self._opened)
             seconds = self._tools.clock() - began
             self._took("replay", seconds)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))

@@ -21,6 +21,7 @@ from holdfast.snapshot.store.sink import StoreSink
 from holdfast.worker.effects import EffectRunner, Effects
 from holdfast.worker.effects import Report as EffectReport
 from holdfast.worker.handling import Handling
+from holdfast.worker.tracing import NoTracing, Tracing
 
 #: what runs the effects of a handler; the name is for its thread
 EffectsOf = Callable[[Handler[Any], str, EffectReport], Effects]
@@ -67,6 +68,7 @@ class Tools:
     speeds: Speeds = field(default_factory=Speeds)
     #: what the handler is doing; see `holdfast.worker.attendant`
     handling: Handling = field(default_factory=Handling)
+    tracing: Tracing = field(default_factory=NoTracing)
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background

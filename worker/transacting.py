@@ -103,7 +103,8 @@ class Transacting:
         began, careful = self._tools.clock(), self.work.is_careful(messages)
         wait = self._flight is not None or (self._outgoing.holding and not careful)
         self.policy.handled(len(messages), began)
-        handled = self._engine.run(messages, one_by_one=careful)
+        with self._tools.tracing.batch(messages):
+            handled = self._engine.run(messages, one_by_one=careful)
         self.work.put_back(handled)
         self.policy.cut(len(messages) - handled)
         seconds = self._tools.clock() - began
@@ -167,6 +168,7 @@ class Transacting:
         newest = self._newest.timestamp()[1] if self._newest is not None else 0
         records, outputs = self.policy.close(), self._outgoing.closed()
         self._flight = Flight(begun, closing, effects, records, outputs, now, self._handling, newest)
+        self._tools.tracing.commit_began(committer.mark.n + 1, records, closing.position)
         self.work.close()
         self._handling = 0.0
 
@@ -212,6 +214,7 @@ class Transacting:
         state.version += 1
         self.records += flight.records
         self._flight, self._aborts = None, 0
+        self._tools.tracing.commit_ended(committed=True)
         self.work.committed()
         tell_committed(self._tools, flight, mark, self.committer)
         self.policy.committed(self._tools.clock())
@@ -267,6 +270,7 @@ class Transacting:
 
     def _forget(self) -> int:
         self._flight, self._handling = None, 0.0
+        self._tools.tracing.commit_ended(committed=False)
         self._outgoing.forget()
         self._engine.rollback()
         self.policy.close()
@@ -314,6 +318,7 @@ class Transacting:
             if self._flight is not None:
                 self._flight.commit.wait()
                 self.committer.committed()
+        self._tools.tracing.commit_ended(committed=False)
         try:
             self.committer.abort()
         except KafkaTrouble as error:
