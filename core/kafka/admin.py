@@ -25,6 +25,7 @@ from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, RestoreTimeout
 from holdfast.kafka.absent import require_there, tells_of_absence
+from holdfast.kafka.asking import AskingClient
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, kafka_error, translate
 from holdfast.kafka.patience import OncePerMinute, patiently
@@ -210,7 +211,7 @@ class Admin:
         """One of its own; keep it referenced while it is asked."""
         config: dict[str, Any] = dict(client.admin(self._settings))
         config["logger"] = quiet_logger(name)
-        return AdminClient(config)
+        return AskingClient(config)
 
     def _asker(self) -> Consumer:
         with self._making:

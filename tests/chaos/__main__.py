@@ -70,7 +70,10 @@ def run_matrix(options: argparse.Namespace, seed: int) -> int:
     rows: dict[str, dict[str, Any]] = {}
     for code in chosen:
         scenario = matrix.MATRIX[code]
-        rows[code] = _row(options, seed, scenario)
+        try:
+            rows[code] = _row(options, seed, scenario)
+        except Exception as error:  # noqa: BLE001  it is this row's failure alone
+            rows[code] = {"good": False, "said": f"did not run: {type(error).__name__}: {error}"}
         print(f"{'good' if rows[code]['good'] else 'BAD '} {code:4} {scenario.title}: {rows[code]['said']}", flush=True)
     print(matrix.table(rows))
     if options.json:

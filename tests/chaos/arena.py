@@ -22,7 +22,7 @@ from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
 from holdfast.config.load import load
-from holdfast.dev import Cluster, InUse
+from holdfast.dev import BrokerFailed, Cluster, InUse
 from holdfast.errors import HoldfastError
 from holdfast.names import Names
 from holdfast.topics import Topics
@@ -30,7 +30,7 @@ from holdfast.topics import Topics
 #: the shortest session that the settings allow
 SESSION = 6.0
 _LOOK = 20.0
-_PORTS = 60.0
+_BROKER = 240.0
 _TOPICS = 180.0
 BROKER = {
     "group.consumer.session.timeout.ms": "6000",
@@ -138,14 +138,17 @@ class Arena:
             return cluster
 
     def start_broker(self, number: int) -> None:
-        """If it does not run. Its ports are its own, but others on this machine may try them for a moment."""
-        deadline = self.history.now() + _PORTS
+        """If it does not run. Others on this machine may try its ports for a moment; and a broker gives its start up
+        by itself where a busy machine or a missing quorum keeps it waiting for a minute.
+        """
+        deadline = self.history.now() + _BROKER
         while not self.cluster.is_alive(number):
             try:
                 self.cluster.start(number)
-            except InUse:
+            except (InUse, BrokerFailed) as error:
                 if self.history.now() > deadline:
                     raise
+                self.history.tell(f"broker {number} again: {error}")
                 pause(0.5)
 
     def _end_workers(self) -> None:

@@ -1,0 +1,42 @@
+"""An answer that comes while a process ends must not kill it. No broker: an error is an answer, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on_exit is glibc's")
+
+#: A thread holds the client, so that Python's end does not free it; after that end the process stays for a second.
+ENDS = """
+import ctypes, sys, threading
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from holdfast.kafka.asking import AskingClient
+
+client = {kind}({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
+threading.Thread(target=lambda held: threading.Event().wait(), args=(client,), daemon=True).start()
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.sleep, None)  # called with the exit code
+client.list_offsets({{TopicPartition("t", 0): OffsetSpec.latest()}}, request_timeout={seconds})
+sys.exit(1)
+"""
+
+
+def ended(kind: str, seconds: float) -> int:
+    return subprocess.run([sys.executable, "-c", ENDS.format(kind=kind, seconds=seconds)], check=False).returncode
+
+
+def test_an_answer_is_awaited_before_python_ends() -> None:
+    assert ended("AskingClient", 0.6) == 1
+
+
+def test_without_that_it_ends_with_a_signal() -> None:
+    """What `AskingClient` is there for. When this fails the client library has mended it."""
+    assert ended("AdminClient", 0.6) == -11
+
+
+def test_brokers_that_never_answer_do_not_keep_it() -> None:
+    assert ended("AskingClient", 60) == 1
