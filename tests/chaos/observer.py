@@ -40,7 +40,10 @@ def partitions_of(client: Consumer, topic: str) -> list[int]:
 
 
 def read_all(servers: str, topic: str, history: History, seconds: float = 120.0) -> list[Row]:
-    """Every committed record of a topic, each partition's in order; from the log start on."""
+    """Every committed record of a topic, each partition's in order; from the log start on.
+
+    Raises AssertionError when nothing came for so many `seconds` before the end.
+    """
     client = consumer(servers)
     try:
         unfinished = set(partitions_of(client, topic))
@@ -50,6 +53,7 @@ def read_all(servers: str, topic: str, history: History, seconds: float = 120.0)
         while unfinished:
             assert history.now() < deadline, f"{topic}: partitions {sorted(unfinished)} did not come to their end"
             for message in client.consume(1000, 0.2):
+                deadline = history.now() + seconds
                 error = message.error()
                 if error is None:
                     rows.append(row_of(message))
