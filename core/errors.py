@@ -6,7 +6,8 @@ HoldfastError
 ├── StartError                 the service cannot start: change the set-up
 │   ├── TopicMissing           a topic is absent: `holdfast topics create`
 │   ├── TopicMismatch          a topic differs from what the service needs
-│   └── AccessRefused          the brokers refuse the login, or a right is missing
+│   ├── AccessRefused          the brokers refuse the login, or a right is missing
+│   └── SchemaRefused          a schema registry has no such schema, or it does not fit
 ├── InstanceTaken              two processes have one name in the group: give each a service.instance
 ├── ToolRefused                a tool will not do it as things are; nothing was changed
 ├── PartitionError             one partition stops, the others stay live
@@ -30,6 +31,7 @@ HoldfastError
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
 │   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
 │   ├── HandlerStuck           the handler does not come back: mend it, restart the process
+│   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
 │   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
@@ -76,6 +78,10 @@ class TopicMismatch(StartError):
 
 class AccessRefused(StartError):
     """The brokers answer, and refuse us: a wrong login, or a right that is missing."""
+
+
+class SchemaRefused(StartError):
+    """A schema of the service is not in its registry, or is not compatible with what is."""
 
 
 class InstanceTaken(HoldfastError):
@@ -184,6 +190,10 @@ class UpgradeUnfinished(StateRefused):
 
 class HandlerStuck(PartitionError):
     """The handler has been inside one record or hook for longer than `failure.handler_stuck`."""
+
+
+class RegistryUnreachable(PartitionError):
+    """A value needs a schema and the registry gives no answer: no fault of the record."""
 
 
 class RestoreTimeout(PartitionError):

@@ -16,6 +16,7 @@ from holdfast.errors import (
     InstanceTaken,
     OutageTooLong,
     PartitionError,
+    SchemaRefused,
     StuckCall,
     TopicMismatch,
     TopicMissing,
@@ -82,7 +83,15 @@ ANSWERS: Final[dict[Answer, str]] = {
 
 
 #: no new start gets over these: somebody must change something first
-_CONFIGURATION: Final = (UsageError, SettingsError, TopicMissing, TopicMismatch, AccessRefused, InstanceTaken)
+_CONFIGURATION: Final = (
+    UsageError,
+    SettingsError,
+    TopicMissing,
+    TopicMismatch,
+    AccessRefused,
+    SchemaRefused,
+    InstanceTaken,
+)
 
 
 def exit_of(error: BaseException | None) -> Exit:  # noqa: PLR0911  one line for each

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
+from holdfast import serde
 from holdfast.errors import UsageError
 from holdfast.internal import internal
 from holdfast.output import Output
@@ -100,6 +101,17 @@ def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
     """The version that a handler class declares of each table."""
     return {name: table.version for name, table in declared(kind)[0].items()}
+
+
+def check_schemas(kind: type[Handler[Any]], input: str) -> None:
+    """Let the serdes that know their topic look at it (`holdfast.schema`); raises what they raise: StartError."""
+    given = serde.for_messages(input_type(kind), input)
+    if isinstance(given, serde.OfTopic):
+        given.check_input()
+    for output in declared(kind)[1].values():
+        sends = serde.for_messages(output.value_type, output.topic)
+        if isinstance(sends, serde.OfTopic):
+            sends.check_output()
 
 
 def input_type(kind: type[Handler[Any]]) -> Any:

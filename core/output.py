@@ -30,7 +30,7 @@ class Output(Generic[V]):
         self.topic = topic
         self.value_type: Any = value
         self.partitioner = partitioner
-        self._encode = serde.for_messages(value).encode
+        self._encode = serde.for_messages(value, topic).encode
         self._append: Callable[[Sent], None] = _unbound
         self._extend: Callable[[Iterable[Sent]], None] = _unbound
         self._partitions = 0

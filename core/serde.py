@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeVar, get_origin, runtime_checkable
 
 import msgspec
 
@@ -81,8 +81,28 @@ class Raw:
 _PLAIN: dict[Any, Serde[Any]] = {str: Text(), int: Integer(), bytes: Raw()}
 
 
-def for_messages(kind: Any) -> Serde[Any]:
-    """The serde of a topic's values: str, int and bytes as themselves, an object with encode and decode, else JSON."""
+@runtime_checkable
+class OfTopic(Protocol):
+    """A serde that must know its topic, as those of a schema registry."""
+
+    def for_topic(self, topic: str) -> Serde[Any]: ...
+
+    def check_input(self) -> None:
+        """Before the service starts; raises StartError."""
+
+    def check_output(self) -> None:
+        """Before the service starts; raises StartError."""
+
+
+def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
+    """The serde of a topic's values: str, int and bytes as themselves, an object with encode and decode, else JSON.
+
+    In `Annotated[Order, serde]` the serde counts.
+    """
+    if get_origin(kind) is Annotated:
+        kind = next(filter(_given, kind.__metadata__), kind)
+    if not isinstance(kind, type) and isinstance(kind, OfTopic):
+        return kind.for_topic(topic)
     return _PLAIN[kind] if kind in _PLAIN else _given(kind) or Json(kind)
 
 

@@ -16,7 +16,7 @@ from holdfast import gauges, metrics
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError, of_thread
-from holdfast.handler import Handler, declared
+from holdfast.handler import Handler, check_schemas, declared
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.leaving import Leaving
@@ -118,8 +118,8 @@ class Service:
     def start(self) -> None:
         """Check the topics, join the group, return; partitions go live on their own threads.
 
-        :raises StartError: the brokers do not answer, or a topic is missing or does not fit; the message names the
-            command. Nothing is running then.
+        :raises StartError: the brokers or a schema registry do not answer, or a topic or schema is missing or does not
+            fit; the message names the command. Nothing is running then.
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
@@ -130,6 +130,7 @@ class Service:
         admin = Admin(self._settings, self.names.group, contact)
         with reaching(self._settings):
             facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked, START_PATIENCE)
+        check_schemas(self.handler_class, self.names.input)
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":

@@ -13,7 +13,14 @@ from weakref import ref
 
 from holdfast import serde
 from holdfast.command import COMMAND_HEADER, OWN, BadCommand, Command, command_of
-from holdfast.errors import HandlerFailed, HoldfastError, UndecodableRecord, UsageError
+from holdfast.errors import (
+    HandlerFailed,
+    HoldfastError,
+    PartitionError,
+    RegistryUnreachable,
+    UndecodableRecord,
+    UsageError,
+)
 from holdfast.handler import Handler, declared, input_type, overrides
 from holdfast.output import Sent
 from holdfast.record import Message, Record
@@ -203,6 +210,8 @@ class Engine:
     def _poisoned(self, record: Record[Any], error: Exception, *, batch: bool = False) -> Poisoned:
         if isinstance(error, Poisoned):
             return error
+        if isinstance(error, RegistryUnreachable):
+            return Poisoned(record.offset, RegistryUnreachable(str(error), **_coordinates(record.message)))
         failed = HandlerFailed(
             f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
             f"mend the handler, then `holdfast retry {record.partition}`",
@@ -273,7 +282,9 @@ def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tup
     alive._note_effect(function, args)
 
 
-def _undecodable(message: Message, error: Exception) -> UndecodableRecord:
+def _undecodable(message: Message, error: Exception) -> PartitionError:
+    if isinstance(error, RegistryUnreachable):
+        return RegistryUnreachable(str(error), **_coordinates(message))
     failed = UndecodableRecord(
         f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
         f"`holdfast retry {message.partition()}`",

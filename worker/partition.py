@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import metrics
-from holdfast.errors import Fenced, OffsetDisagrees, OwnershipError, RestoreTimeout, of_thread
+from holdfast.errors import Fenced, OffsetDisagrees, OwnershipError, RegistryUnreachable, RestoreTimeout, of_thread
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import frame
@@ -33,7 +33,11 @@ from holdfast.worker.view import Committed, shown
 _CONFIRM_EVERY: Final = 1.0
 #: what the brokers themselves may mend is begun again by itself: an outage may be longer than restore.deadline, and a
 #: leader that was replaced and does not know it tells an old end of its log
-_AGAIN_AFTER: Final[dict[type[BaseException], float]] = {RestoreTimeout: 30.0, OffsetDisagrees: 60.0}
+_AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
+    RestoreTimeout: 30.0,
+    RegistryUnreachable: 30.0,
+    OffsetDisagrees: 60.0,
+}
 
 
 class PartitionWorker:

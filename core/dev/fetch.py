@@ -18,7 +18,7 @@ PYSPARK = "4.0.5"
 PYSPARK_SHA256 = "a0d44b0e7faf0458ad83b7aa664e7ed8b96beed8a55d66ce3b0dfac2309dfca6"
 WANTED = ("ivy-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "slf4j-api-")
 
-IVY = """<ivy-module version="2.0">
+IVY = """<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">
   <info organisation="holdfast" module="wanted"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -27,9 +27,19 @@ IVY = """<ivy-module version="2.0">
 </ivy-module>
 """
 
+# Maven Central by Ivy's own default. For archives whose pom names a parent that nobody has published.
+WITHOUT_POMS = """<ivysettings><settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers>
+</ivysettings>
+"""
+
 # kafka-tools-api holds the interfaces of the console tools; newer releases name it without publishing it.
 BROKER = """    <dependency org="org.apache.kafka" name="kafka_2.13" rev={version} conf="default->master,runtime">
       <exclude org="org.apache.kafka" module="kafka-tools-api"/>
+    </dependency>"""
+
+ARCHIVE = """    <dependency org={org} name={name} rev={version} conf="default" transitive="false">
+      <artifact name={name} type="tar.gz" ext="tar.gz" e:classifier={kind}/>
     </dependency>"""
 
 # What the connector needs and PySpark does not bring, each without what it asks for in turn: PySpark has the rest.
@@ -104,11 +114,24 @@ def resolve_tools(version: str, target: Path, work: Path, report: Callable[[str]
     _retrieve([java, "-jar", str(ivy)], "\n".join(rows), target, work, f"Kafka's tools {version}")
 
 
+def retrieve_archive(org: str, name: str, version: str, kind: str, work: Path) -> Path:
+    """Fetch a .tar.gz that lies beside the jars of a release; unchecked. Raises `JarsUnavailable`."""
+    java, tools = find_java(), work / "tools"
+    tools.mkdir()
+    _collect_from_pyspark(tools, work, lambda _: None)
+    wanted = ARCHIVE.format(org=quoteattr(org), name=quoteattr(name), version=quoteattr(version), kind=quoteattr(kind))
+    settings = work / "settings.xml"
+    settings.write_text(WITHOUT_POMS, encoding="ascii")
+    ivy = [java, "-jar", str(next(tools.glob("ivy-*.jar"))), "-settings", str(settings)]
+    _retrieve(ivy, wanted, work, work, f"{name} {version}")
+    return next(work.glob(f"{name}-*.tar.gz"))
+
+
 def _retrieve(ivy: list[str], dependencies: str, target: Path, work: Path, what: str) -> None:
     module = work / "ivy.xml"
     module.write_text(IVY.format(dependencies=dependencies), encoding="utf-8")
     command = [ivy[0], f"-Divy.default.ivy.user.dir={work}/ivy", *ivy[1:], "-ivy", str(module)]
-    command += ["-cache", f"{work}/cache", "-types", "jar", "bundle"]
+    command += ["-cache", f"{work}/cache", "-types", "jar", "bundle", "tar.gz"]
     command += ["-retrieve", f"{target}/[artifact]-[revision].[ext]"]
     _run(command, what)
 

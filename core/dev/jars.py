@@ -69,7 +69,7 @@ def _cached(kind: str, version: str, fetch: Resolve, report: Report) -> Path:
     """Return the folder with those jars, all of them there and unchanged."""
     home = cache_root() / f"{kind}-{version}"
     if not home.exists():
-        with _lock(cache_root()):
+        with one_at_a_time(cache_root()):
             if not home.exists():
                 _install(home, shipped_sums(version, kind), lambda to, work: fetch(version, to, work, report))
     _verify(home)
@@ -128,7 +128,7 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def _lock(root: Path) -> Iterator[None]:
+def one_at_a_time(root: Path) -> Iterator[None]:
     """One process fetches, the others wait and find it done."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as file:

@@ -84,7 +84,7 @@ class Driver(Wiring):
         )
         super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
         self._kind, self._batch, self._autocommit = kind, batch, autocommit
-        self._encode = serde.for_messages(input_type(kind)).encode
+        self._encode = serde.for_messages(input_type(kind), self.names.input).encode
         self._run_effects, self._output_partitions = run_effects, output_partitions
 
     # Feeding
@@ -165,7 +165,7 @@ class Driver(Wiring):
         """As `outputs`, with key, headers, partition and timestamp."""
         output = self._output(topic)
         self._settle()
-        decode = serde.for_messages(output.value_type).decode
+        decode = serde.for_messages(output.value_type, topic).decode
         return [
             OutputRecord(
                 decode(message.value() or b""),

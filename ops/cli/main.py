@@ -19,6 +19,7 @@ from holdfast.ops.cli import (
     repair,
     retry,
     run,
+    schema,
     snapshot,
     state,
     status,
@@ -43,6 +44,7 @@ app.command("finish-upgrade")(upgrade.finish_upgrade)
 app.command("compact")(compact.compact)
 app.command("command")(command.command)
 app.add_typer(snapshot.app, name="snapshot")
+app.command("schema")(schema.schema)
 app.command("cat")(cat.cat)
 app.command("prove")(prove.prove)
 app.add_typer(state.app, name="state")

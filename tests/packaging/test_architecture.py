@@ -54,7 +54,7 @@ LAYERS = {
 }
 INDEPENDENT = ("holdfast.worker", "holdfast.balancer", "holdfast.kafka")  # one layer, not each other
 ONLY_IN = {
-    "confluent_kafka": ("holdfast.kafka",),
+    "confluent_kafka": ("holdfast.kafka", "holdfast.schema"),
     "pyspark": ("holdfast.snapshot.spark",),
     "pyarrow": ("holdfast.snapshot.spark",),
     "typer": ("holdfast.ops.cli",),

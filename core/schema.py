@@ -1,0 +1,192 @@
+"""Serdes whose schemas live in a schema registry: Avro, JSON Schema, Protobuf (extra `schema`).
+
+The serialising is confluent-kafka's: a magic byte, the schema's id, then the value (its default framing, the subject is
+`<topic>-value`). holdfast adds a check at the start of the service, and tells a registry that is away from bad data.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from holdfast.errors import RegistryUnreachable, SchemaRefused, StartError, UsageError
+
+T = TypeVar("T")
+_Call = Callable[[Any, SerializationContext], Any]
+#: the one that every registry compares; some know a JSON Schema only by it
+_DIALECT: Final = "http://json-schema.org/draft-07/schema#"
+#: what Avro's logical types take as it is
+_AVRO: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
+
+
+class Registry:
+    """A schema registry that speaks Confluent's REST interface, reached when it is first needed.
+
+    `conf` is the URL, or the dict that confluent-kafka's SchemaRegistryClient takes (credentials, certificates), or a
+    function that gives one. `register=True` lets a starting service register the schemas of its outputs;
+    otherwise they must be there. `mock://` is a registry inside the process, for tests.
+    """
+
+    def __init__(self, conf: str | Mapping[str, Any] | Callable[[], Mapping[str, Any]], *, register: bool = False):
+        self._conf, self.register = conf, register
+
+    @cached_property
+    def client(self) -> SchemaRegistryClient:
+        conf = self._conf() if callable(self._conf) else self._conf
+        return SchemaRegistryClient.new_client({"url": conf} if isinstance(conf, str) else dict(conf))
+
+    @property
+    def _writing(self) -> dict[str, bool]:
+        return {"auto.register.schemas": self.register, "normalize.schemas": True}
+
+    def avro(self, kind: type[T], schema: str) -> Registered[T]:
+        """Values of `kind`, any type that msgspec converts to plain data, as `schema` (Avro's JSON) describes them."""
+
+        def make() -> tuple[_Call, _Call]:
+            return (
+                AvroSerializer(self.client, schema, lambda value, _: _avro(value), self._writing),
+                AvroDeserializer(self.client, schema, lambda data, _: msgspec.convert(data, kind)),
+            )
+
+        return Registered(self, Schema(schema, "AVRO"), make)
+
+    def json(self, kind: type[T], schema: str | None = None) -> Registered[T]:
+        """Values of `kind`; `schema` is JSON Schema, by default what msgspec derives from the type."""
+        text = schema or json.dumps({"$schema": _DIALECT, "title": kind.__name__, **msgspec.json.schema(kind)})
+
+        def make() -> tuple[_Call, _Call]:
+            return (
+                JSONSerializer(text, self.client, lambda value, _: msgspec.to_builtins(value), self._writing),
+                JSONDeserializer(text, lambda data, _: msgspec.convert(data, kind), self.client),
+            )
+
+        return Registered(self, Schema(text, "JSON"), make)
+
+    def protobuf(self, message: type[T]) -> Registered[T]:
+        """Messages of a class that protoc has made."""
+
+        def make() -> tuple[_Call, _Call]:
+            return (
+                ProtobufSerializer(message, self.client, {**self._writing, "use.deprecated.format": False}),
+                ProtobufDeserializer(message, {"use.deprecated.format": False}, self.client),
+            )
+
+        return Registered(self, _of_message(message), make, name=message.DESCRIPTOR.full_name)  # type: ignore[attr-defined]
+
+
+class Registered(Generic[T]):
+    """A serde of one topic's values. `Output(topic, value=...)` tells it its topic, `Annotated` in `Handler[...]` too.
+
+    Not for tables: a state must be readable when the registry is away.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        schema: Schema,
+        make: Callable[[], tuple[_Call, _Call]],
+        topic: str = "",
+        name: str = "",
+    ) -> None:
+        #: `name` is that of a Protobuf message
+        self.registry, self.schema, self.topic, self.name = registry, schema, topic, name
+        self._make = make
+
+    def for_topic(self, topic: str) -> Registered[T]:
+        """The same for that topic; each partition has its own."""
+        return Registered(self.registry, self.schema, self._make, topic, self.name)
+
+    @cached_property
+    def _calls(self) -> tuple[_Call, _Call]:
+        return self._make()
+
+    def encode(self, value: T, /) -> bytes:
+        if not self.topic:
+            raise UsageError(
+                "a serde of a schema registry is for inputs and outputs, not for tables: nobody named a topic"
+            )
+        data: bytes = self._call(0, value)
+        return data
+
+    def decode(self, data: bytes, /) -> T:
+        if data is None:
+            raise ValueError("the record has no value")
+        value: T = self._call(1, data)
+        return value
+
+    def _call(self, which: int, given: Any) -> Any:
+        try:
+            return self._calls[which](given, SerializationContext(self.topic, MessageField.VALUE))
+        except Exception as error:
+            if (away := _away(error)) is not None:
+                raise RegistryUnreachable(f"the schema registry does not answer: {away}") from error
+            raise
+
+    # At the start of a service; any thread
+
+    def check_output(self) -> None:
+        """:raises SchemaRefused: the schema is not registered, or does not fit. :raises StartError: no answer."""
+        subject, client = f"{self.topic}-value", self.registry.client
+        try:
+            if self.registry.register:
+                client.register_schema(subject, self.schema, normalize_schemas=True)
+            else:
+                client.lookup_schema(subject, self.schema, normalize_schemas=True)
+        except Exception as error:
+            advice = "" if self.registry.register else "; register it first, or use Registry(..., register=True)"
+            raise _at_start(error, f"the schema of output {self.topic} is refused as {subject}", advice) from error
+
+    def check_input(self) -> None:
+        """The newest registered schema must be readable here, by the subject's own rule; raises as `check_output`."""
+        subject, client = f"{self.topic}-value", self.registry.client
+        try:
+            newest = client.get_latest_version(subject).schema
+            fits = newest.schema_type == self.schema.schema_type and client.test_compatibility(subject, self.schema)
+        except Exception as error:
+            if isinstance(error, SchemaRegistryError) and error.http_status_code == 404:
+                return  # nobody has written there with a schema yet
+            raise _at_start(error, f"the schema of input {self.topic} cannot be compared with {subject}", "") from error
+        if not fits:
+            raise SchemaRefused(
+                f"the schema of input {self.topic} does not fit the newest one of {subject}: records that are "
+                f"written with that could not be read; bring the service's schema up to date"
+            )
+
+
+def _avro(value: object) -> Any:
+    return msgspec.to_builtins(value, builtin_types=_AVRO)
+
+
+def _of_message(message: Any) -> Schema:
+    """A registry takes a file descriptor in base64 as well as the source."""
+    return Schema(b64encode(message.DESCRIPTOR.file.serialized_pb).decode("ascii"), "PROTOBUF")
+
+
+def _away(error: BaseException | None) -> str | None:
+    """Why the registry gave no answer; None when it did, or was not asked."""
+    if error is None:
+        return None
+    if isinstance(error, SchemaRegistryError):
+        return str(error) if error.http_status_code >= 500 or error.http_status_code in (408, 429) else None
+    if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
+        return f"{type(error).__name__}: {error}"
+    return _away(error.__cause__ or error.__context__)
+
+
+def _at_start(error: Exception, what: str, advice: str) -> StartError:
+    if (away := _away(error)) is not None:
+        return StartError(f"{what}: the schema registry does not answer: {away}")
+    return SchemaRefused(f"{what}: {error}{advice}")

@@ -1,0 +1,112 @@
+"""What a service reads and writes, told as an AsyncAPI 3.0 document, or as JSON Schemas alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+
+from holdfast.handler import declared, input_type
+from holdfast.serde import OfTopic, Serde
+from holdfast.service import Service
+
+Json = dict[str, Any]
+_PLAIN: dict[Any, Json] = {
+    str: {"type": "string"},
+    int: {"type": "string", "pattern": "^-?[0-9]+$", "description": "a decimal number as text"},
+    bytes: {"type": "string", "format": "binary"},
+}
+#: schema type of a registry -> media type of the values, AsyncAPI's name of the schema's format
+_REGISTERED = {
+    "AVRO": ("application/vnd.apache.avro", "application/vnd.apache.avro+json;version=1.9.0"),
+    "JSON": ("application/json", "application/schema+json;version=draft-07"),
+}
+
+
+def asyncapi(service: Service) -> Json:
+    """https://www.asyncapi.com/docs/reference/specification/v3.0.0"""
+    channels: Json = {}
+    operations: Json = {}
+    schemas: Json = {}
+    for topic, action, kind in _topics(service):
+        message, components = _message(kind)
+        schemas |= components
+        messages = channels.setdefault(topic, {"address": topic, "messages": {}})["messages"]
+        messages.setdefault("value", message)
+        operation = {
+            "action": action,
+            "channel": {"$ref": _pointer("channels", topic)},
+            "messages": [{"$ref": _pointer("channels", topic, "messages", "value")}],
+        }
+        operations[f"{action}-{topic}"] = operation
+    return {
+        "asyncapi": "3.0.0",
+        "info": {"title": service.name, "version": "1.0.0"},
+        "defaultContentType": "application/json",
+        "channels": channels,
+        "operations": operations,
+        "components": {"schemas": schemas},
+    }
+
+
+def json_schemas(service: Service) -> Json:
+    """Topic -> JSON Schema of its values, each complete in itself; Avro and Protobuf are told as they are."""
+    return {topic: _alone(kind) for topic, _, kind in _topics(service)}
+
+
+def _topics(service: Service) -> list[tuple[str, str, Any]]:
+    outputs = declared(service.handler_class)[1].values()
+    read = (service.input, "receive", input_type(service.handler_class))
+    return [read, *((output.topic, "send", output.value_type) for output in outputs)]
+
+
+def _message(kind: Any) -> tuple[Json, Json]:
+    """A message object, and the schemas that it refers to."""
+    components: Json = {}
+
+    def derive(wanted: Any) -> Json:
+        (schema,), found = msgspec.json.schema_components([wanted], ref_template="#/components/schemas/{name}")
+        components.update(found)
+        return schema
+
+    payload = _payload(kind, derive)
+    content = payload.pop("x-content", None)
+    return ({"contentType": content} if content else {}) | {"payload": payload}, components
+
+
+def _alone(kind: Any) -> Json:
+    payload = _payload(kind, msgspec.json.schema)
+    payload.pop("x-content", None)
+    return payload
+
+
+def _payload(kind: Any, derive: Callable[[Any], Json]) -> Json:
+    """The schema of a value, with its media type under x-content where it is not JSON."""
+    given = _serde(kind)
+    if isinstance(given, OfTopic):
+        return _registered(given)
+    if given is not None:
+        return {"x-content": "application/octet-stream", "description": f"bytes of {type(given).__name__}"}
+    if kind in _PLAIN:
+        return {"x-content": "application/octet-stream" if kind is bytes else "text/plain", **_PLAIN[kind]}
+    return derive(kind)
+
+
+def _registered(given: Any) -> Json:
+    schema = given.schema
+    if schema.schema_type not in _REGISTERED:
+        return {"x-content": "application/vnd.google.protobuf", "description": f"Protobuf message {given.name}"}
+    content, told = _REGISTERED[schema.schema_type]
+    return {"x-content": content, "schemaFormat": told, "schema": json.loads(schema.schema_str)}
+
+
+def _serde(kind: Any) -> Serde[Any] | OfTopic | None:
+    told = get_args(kind)[1:] if get_origin(kind) is Annotated else () if isinstance(kind, type) else (kind,)
+    return next((each for each in told if isinstance(each, (OfTopic, Serde))), None)
+
+
+def _pointer(*steps: str) -> str:
+    """A reference within the document (RFC 6901)."""
+    return "#/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)

@@ -1,0 +1,34 @@
+"""`holdfast schema`: what a service reads and writes, for those who are to read and write it, too."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from holdfast.ops import asyncapi
+from holdfast.ops.cli.target import find_service
+
+
+class Format(StrEnum):
+    """How to tell it."""
+
+    ASYNCAPI = "asyncapi"
+    JSON_SCHEMA = "json-schema"
+
+
+def schema(
+    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
+    form: Annotated[Format, typer.Option("--format", help="A whole document, or the schemas alone.")] = Format.ASYNCAPI,
+) -> None:
+    """Print the topics of a service and the types of their values as JSON; asks no broker.
+
+    holdfast schema examples.clearing.app:service > asyncapi.json
+
+    Exit code 0: printed; 1: there is no such service.
+    """
+    service = find_service(target)
+    told = asyncapi.asyncapi(service) if form is Format.ASYNCAPI else asyncapi.json_schemas(service)
+    typer.echo(json.dumps(told, indent=2))

@@ -1,0 +1,114 @@
+"""A schema registry of this machine, for tests: Apicurio's, fetched once, with Confluent's REST interface."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.processes import await_true
+
+from holdfast.dev.errors import DevError, JarsUnavailable
+from holdfast.dev.fetch import retrieve_archive
+from holdfast.dev.jars import cache_root, one_at_a_time
+from holdfast.dev.java import find_java
+from holdfast.dev.ports import free_ports
+
+VERSION = "3.0.9"
+SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+
+
+class RegistryServer:
+    """Keeps its schemas in memory, so a stopped one forgets them; `start` may be called again."""
+
+    def __init__(self, home: Path, directory: Path) -> None:
+        self._home, self._log = home, directory / "registry.log"
+        self._port = free_ports(1)[0]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
+
+    def start(self) -> None:
+        environment = {**os.environ, "QUARKUS_HTTP_PORT": str(self._port), "QUARKUS_HTTP_HOST": "127.0.0.1"}
+        jar = self._home / f"apicurio-registry-app-{VERSION}-runner.jar"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [find_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", str(jar)],
+                env=environment,
+                stdout=log,
+                stderr=log,
+            )
+        await_true(self._answers, "the registry answers", 180)
+        self.request("PUT", "config", {"compatibility": "BACKWARD"})
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """What the registry answers, asked without any client."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/{path}", data, headers, method=method)  # noqa: S310 - our own
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            return json.load(answer)
+
+    def register(self, subject: str, schema: str, kind: str = "AVRO") -> int:
+        body = {"schema": schema, "schemaType": kind}
+        return int(self.request("POST", f"subjects/{subject}/versions", body)["id"])
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()[-2000:]
+        try:
+            return isinstance(self.request("GET", "subjects"), list)
+        except OSError:
+            return False
+
+
+@contextmanager
+def registry_server(directory: Path) -> Iterator[RegistryServer]:
+    """A running one; without Java or a network the test is skipped, but not in CI."""
+    try:
+        server = RegistryServer(_home(), directory)
+    except DevError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no schema registry here: {error}")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def _home() -> Path:
+    home = cache_root() / f"apicurio-{VERSION}"
+    with one_at_a_time(cache_root()):
+        if not home.is_dir():
+            work = Path(tempfile.mkdtemp(prefix=".apicurio-", dir=cache_root()))
+            try:
+                archive = retrieve_archive("io.apicurio", "apicurio-registry-app", VERSION, "all", work)
+                with archive.open("rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
+                        raise JarsUnavailable("the schema registry's archive has another checksum than recorded")
+                with tarfile.open(archive) as tar:
+                    tar.extractall(work / "ready", filter="data")
+                (work / "ready").rename(home)
+            finally:
+                shutil.rmtree(work)
+    return home

@@ -1,0 +1,94 @@
+"""`holdfast schema`: an AsyncAPI document of a service, and its schemas alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = '''
+from typing import Annotated
+import msgspec
+from holdfast import Handler, Output, Service
+from holdfast.schema import Registry
+
+registry = Registry("http://127.0.0.1:1")  # never asked
+
+
+class Side(msgspec.Struct):
+    name: str
+
+
+class Trade(msgspec.Struct):
+    """One deal."""
+    id: int
+    side: Side
+
+
+class Cents:
+    def encode(self, value: int, /) -> bytes: return b""
+    def decode(self, data: bytes, /) -> int: return 0
+
+
+class Ledger(Handler[Trade]):
+    told = Output("told/loud", value=registry.avro(Side, '{"type": "record", "name": "Side", "fields": []}'))
+    text = Output("text", value=str)
+    sums = Output("sums", value=Cents())
+    again = Output("again", value=Trade)
+
+
+service = Service("ledger", input="trades", handler=Ledger)
+'''
+
+
+def told(directory: Path, *options: str) -> dict[str, Any]:
+    (directory / "ledger_app.py").write_text(APP)
+    command = [sys.executable, "-m", "holdfast.ops.cli.entry", "schema", "ledger_app:service", *options]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def resolve(document: dict[str, Any], pointer: str) -> Any:
+    """RFC 6901, by hand."""
+    found: Any = document
+    for step in pointer.removeprefix("#/").split("/"):
+        found = found[step.replace("~1", "/").replace("~0", "~")]
+    return found
+
+
+def references(node: object) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+        return own + [each for value in node.values() for each in references(value)]
+    return [each for value in node for each in references(value)] if isinstance(node, list) else []
+
+
+def test_the_document_names_what_is_read_and_what_is_sent(tmp_path: Path) -> None:
+    document = told(tmp_path)
+    assert document["asyncapi"] == "3.0.0"
+    directions = {
+        resolve(document, operation["channel"]["$ref"])["address"]: operation["action"]
+        for operation in document["operations"].values()
+    }
+    assert directions == {"trades": "receive", "told/loud": "send", "text": "send", "sums": "send", "again": "send"}
+    assert all(resolve(document, reference) is not None for reference in references(document))
+    told_as = {name: channel["messages"]["value"] for name, channel in document["channels"].items()}
+    assert told_as["told/loud"]["contentType"] == "application/vnd.apache.avro"
+    assert told_as["told/loud"]["payload"]["schema"]["name"] == "Side"
+    assert (told_as["text"]["contentType"], told_as["text"]["payload"]["type"]) == ("text/plain", "string")
+    assert "Cents" in told_as["sums"]["payload"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("value", "good"), [({"id": 1, "side": {"name": "buy"}}, True), ({"id": "x"}, False)], ids=["fits", "does-not"]
+)
+def test_a_schema_alone_judges_values(tmp_path: Path, value: object, good: bool) -> None:
+    schema = told(tmp_path, "--format", "json-schema")["trades"]
+    assert jsonschema.Draft202012Validator(schema).is_valid(value) is good
