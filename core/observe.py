@@ -32,6 +32,7 @@ Event = Literal[
     "rolled_back",
     "settled",
     "producer_replaced",
+    "client_replaced",
     "full_started",
     "full_written",
     "full_given_up",

@@ -1,12 +1,10 @@
-"""Our topics: what they must be like, creating them, and the first start as an act (rule D5)."""
+"""Our topics: what they must be like, creating them."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from holdfast.config.settings import Settings
@@ -17,19 +15,13 @@ from holdfast.errors import (
     StartError,
     TopicMismatch,
     TopicMissing,
-    UsageError,
 )
+from holdfast.genesis import Genesis
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.patience import patiently
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.stable import StableReader
 from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.names import Names
 from holdfast.observe import Log
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import Header, Mark, Writer
-from holdfast.version import __version__
 
 #: What an increment or full topic must be set to, and why.
 REQUIRED: dict[str, str] = {
@@ -39,8 +31,6 @@ REQUIRED: dict[str, str] = {
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
 
-#: seconds for the end of the control topic
-_PATIENCE = 30.0
 #: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
 _SEEN, _SEEN_PAUSE = 8, 0.05
 #: seconds for which the topics are asked for again; a single question takes up to ten
@@ -166,7 +156,7 @@ class Topics:
         """
         wanted = dict.fromkeys((self._names.input, *self._outputs), partitions)
         created, count = self._make_all(wanted, replication, control)
-        self._begin(count, start_at)
+        Genesis(self._settings, self._names, self._admin, self._topics, self._log).begin(count, start_at)
         return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
 
     def make(self, replication: int, partitions: Mapping[str, int], *, control: bool = False) -> None:
@@ -232,101 +222,3 @@ class Topics:
             f"differs: {described}; mend: kafka-configs --alter --entity-type topics --entity-name {fact.name} "
             f"--add-config {wanted}"
         )
-
-    # The first start
-
-    def _begin(self, partitions: int, start_at: str) -> None:
-        """Write a genesis mark where the increment topic is untouched; partitions with a mark are left alone."""
-        untouched = [p for p in range(partitions) if not self._has_mark(p)]
-        positions = {partition: self._position(partition, start_at) for partition in untouched}
-        lineage = uuid.uuid4().hex[:16]
-        for partition, position in positions.items():
-            self._genesis(partition, partitions, position, lineage)
-        if not positions or start_at == "group":
-            return
-        refused = self._admin.set_committed(self._names.input, positions)
-        if refused:
-            raise StartError(
-                f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. "
-                f"Stop its "
-                f"members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... --execute"
-            )
-
-    def _has_mark(self, partition: int) -> bool:
-        reader = StableReader(self._settings, self._names.group, self._admin)
-        try:
-            if last_mark(reader, self._names.increment, partition) is not None:
-                return True
-            start, end = reader.bounds(self._names.increment, partition)
-        finally:
-            reader.close()
-        if end > 0:
-            raise StartError(
-                f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
-                f"were "
-                f"there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
-            )
-        return False
-
-    def _position(self, partition: int, start_at: str) -> int:
-        if start_at == "group":
-            committed = self._admin.committed(self._names.input, partition)
-            if committed is None:
-                raise StartError(
-                    f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was "
-                    f"written. "
-                    f"Choose --start-at beginning, end or a time"
-                )
-            return committed
-        moment = start_at if start_at in ("beginning", "end") else _milliseconds(start_at)
-        offset = self._topics.offset(self._names.input, partition, moment)
-        return offset if offset >= 0 else self._topics.offset(self._names.input, partition, "end")
-
-    def _genesis(self, partition: int, partitions: int, position: int, lineage: str) -> None:
-        names = self._names
-        producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
-        facts = self._admin.describe([names.input, names.increment, names.full])
-        mark = Mark(
-            n=0,
-            attempt=producer.attempt,
-            lineage=lineage,
-            service=names.group,
-            partition=partition,
-            partitions=partitions,
-            positions={names.input: position} | control_position(self._admin, names, partition),
-            start=position,
-            topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
-            digest=digest.to_bytes(0),
-            format=frame.NEWEST,  # nothing older has run here
-            writer=Writer(instance="topics create", version=__version__, reads=frame.NEWEST),
-            time=int(time.time() * 1000),
-        )
-        producer.fence(lambda: False)
-        producer.begin()
-        for record in (Header(0, producer.attempt, lineage, position, mark.writer), mark):
-            producer.send_increment(names.increment, partition, records.pack(record, mark.format))
-        producer.commit()
-        producer.drop()
-
-
-def control_position(admin: Admin, names: Names, partition: int) -> dict[str, int]:
-    """Where a first mark begins to obey the control topic: commands that were there before belong to another life."""
-    there = admin.describe([names.control])[names.control]
-    if there is None or partition >= there.partitions:
-        return {}
-    end = admin.bounds(names.control, partition, _PATIENCE, lambda: False)[1]
-    return {names.control: end} if end > 0 else {}
-
-
-def _milliseconds(text: str) -> int:
-    """:raises UsageError: neither a number of milliseconds nor an ISO 8601 time."""
-    if text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--start-at {text!r}: use beginning, end, group, milliseconds since 1970 or a time such as "
-            f"2026-11-21T08:00:00Z"
-        ) from error
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

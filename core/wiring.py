@@ -18,8 +18,9 @@ from holdfast.handler import Handler, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.control import control_feed
 from holdfast.kafka.group import group_view
-from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
+from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.sink import KafkaFullSink
 from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -106,12 +107,13 @@ class Wiring:
     def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
         service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
         settings, log = service.settings, self._log.bind(partition=partition)
+        outputs = [topic for topic in self._facts if topic not in (names.input, names.increment, names.full)]
         return Tools(
             place=self._place(partition, self._facts),
             locate=lambda: self._place(partition, require(admin, names, ())),
             settings=settings,
             handler=service.handler,
-            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic, contact),
+            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic, contact, outputs),
             reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
             full_sink=lambda: KafkaFullSink(settings, names.full, partition),
             offsets=admin,

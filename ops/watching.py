@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
-from holdfast.kafka.survey import Group
+from holdfast.kafka.surveyed import Group
 from holdfast.names import Names
 from holdfast.ops import processes
 from holdfast.ops.lagging import Lag, Lags

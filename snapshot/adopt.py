@@ -50,8 +50,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     schemas: dict[str, int] | None = None
     #: where there is no `old` to take it from: what the tool knows of the state's former place
     source: Mark | None = None
-    #: where there is no `old`: next offset of the control topic; what stands before it was for the former place
-    control: int = 0
+    #: next offset of the control topic; None: that of `old`. What stands before it was for the former place
+    control: int | None = None
 
     @property
     def n(self) -> int:
@@ -192,7 +192,8 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
 def _positions(adoption: Adoption) -> dict[str, int]:
     """The commands of the control topic that were obeyed already stay so."""
     names = adoption.place.names
-    before = adoption.old.positions.get(names.control, 0) if adoption.old else adoption.control
+    kept = adoption.old.positions.get(names.control, 0) if adoption.old else 0
+    before = kept if adoption.control is None else adoption.control
     return {names.input: adoption.position} | ({names.control: before} if before > 0 else {})
 
 

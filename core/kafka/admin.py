@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
@@ -27,32 +25,16 @@ from holdfast.errors import KafkaTrouble, RestoreTimeout
 from holdfast.kafka.absent import require_there, tells_of_absence
 from holdfast.kafka.asking import AskingClient
 from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import describe, kafka_error, translate
+from holdfast.kafka.errors import kafka_error, translate
+from holdfast.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
 from holdfast.kafka.patience import OncePerMinute, patiently
+from holdfast.kafka.positions import PEEK, RENEW_EVERY, GroupOffsets
 from holdfast.kafka.taint import quiet_logger
 from holdfast.observe import Log
-from holdfast.ports import Bounds, Cancelled, Noted
+from holdfast.ports import Bounds, Cancelled
 
-_ATTEMPT = 10.0
-_GROUP_ATTEMPT = 3.0
-#: The wait for an answer is ours. A request that runs out of time inside librdkafka 2.16 while it waits for a broker
-#: can end the whole process: when the broker answers after all (issue 4605), or when there is no controller (an
-#: assertion in rd_kafka_enq_once_del_source_return). An hour is the longest that librdkafka allows.
-NO_TIMEOUT = 3600.0
-_PAUSE = 0.2
-#: seconds that a question may take that need not be answered
-_PEEK = 2.0
-#: what stands beside a group offset, before the lineage
-LINEAGE = "lineage="
-#: a new broker's first group waits for its coordinator, up to some seconds
-_LOADING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-)
-_COORDINATOR_WAIT = 30.0
-EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+#: a group is asked for so long; longer and longer while nobody answers, because a link may be slow
+_GROUP_ATTEMPT, _GROUP_LONGEST = 3.0, 12.0
 
 
 class TopicFacts(NamedTuple):
@@ -64,17 +46,19 @@ class TopicFacts(NamedTuple):
     replication: int
 
 
-class Admin:
+class Admin(GroupOffsets):
     """`ports.Offsets` and what the wiring asks at start; may be used by any thread."""
 
     def __init__(self, settings: Settings, group: str, contact: NoContact | None = None) -> None:
-        self._settings, self._group, self._contact = settings, group, contact or NoContact()
-        self._making = threading.Lock()
-        self._consumer: Consumer | None = None
-        self._peeking: Consumer | None = None
+        super().__init__(settings, group, contact or NoContact())
         self._log = Log(service=group)
         self.client = self.new_client("admin")
+        #: the one before it: its futures end only while it is referenced (pitfall P27)
+        self._former: AdminClient | None = None
+        self._renew_at = time.monotonic() + RENEW_EVERY
         self._group_asker: AdminClient | None = None
+        #: since when nobody has told about the group
+        self._unanswered: float | None = None
         #: asked for topics since another one got no answer
         self._describer: AdminClient | None = None
 
@@ -86,7 +70,7 @@ class Admin:
         :raises KafkaTrouble: the cluster does not answer, or forbids the question. :raises Cancelled: as it says.
         """
         with self._making:
-            asker, seconds = self._describer or self.client, _ATTEMPT if self._describer else _ATTEMPT / 2
+            asker, seconds = self._describer or self.client, ATTEMPT if self._describer else ATTEMPT / 2
         futures = asker.describe_topics(TopicCollection(topics), request_timeout=NO_TIMEOUT)
         try:
             return {name: self._facts(name, future, cancelled, seconds) for name, future in futures.items()}
@@ -134,48 +118,16 @@ class Admin:
         self._contact.works(partition)
         return found
 
-    def committed(self, topic: str, partition: int) -> int | None:
-        """Asked of a consumer that never joins: the AdminClient's own way ends the process (SIGSEGV in librdkafka's
-        rd_kafka_handle_OffsetFetch) when the group's coordinator has moved; measured with 2.16.0, broker restarted.
-        """
-        try:
-            # read_committed makes it wait for offsets of open transactions ("stable offsets").
-            with self._contact.call("committed", _ATTEMPT + STUCK_AFTER, partition=partition):
-                found = self._asker().committed([TopicPartition(topic, partition)], _ATTEMPT)[0]
-        except KafkaException as error:
-            raise translate(error) from error
-        if found.error is not None:
-            raise KafkaTrouble(describe(found.error))
-        return found.offset if found.offset >= 0 else None
-
-    def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
-        """By a consumer of its own: one that asks for stable offsets would wait for every partition's transaction."""
-        try:
-            with self._contact.call("committed", _PEEK + STUCK_AFTER):
-                found = self._peeker().committed([TopicPartition(topic, p) for p in range(partitions)], _PEEK)
-        except KafkaException as error:
-            raise translate(error) from error
-        noted = {place.partition: place.metadata or "" for place in found if place.error is None and place.offset >= 0}
-        return {p: Noted.of(text.removeprefix(LINEAGE)) for p, text in noted.items() if text.startswith(LINEAGE)}
-
-    def positions(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """What the group has committed, where it has; waits for no open transaction. Blocks; raises KafkaTrouble."""
-        try:
-            with self._contact.call("committed", _PEEK + STUCK_AFTER):
-                found = self._peeker().committed([TopicPartition(topic, p) for p in partitions], _PEEK)
-        except KafkaException as error:
-            raise translate(error) from error
-        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
-
     def require_reachable(self, topic: str) -> None:
         """Before a question that can wait, so that none is left open in an outage (`NO_TIMEOUT`).
 
         :raises KafkaTrouble: no broker answers within two seconds, or none knows a controller.
         """
         try:
-            with self._contact.call("list_topics", _PEEK + STUCK_AFTER):
-                found = self.client.list_topics(topic, _PEEK)
+            with self._contact.call("list_topics", PEEK + STUCK_AFTER):
+                found = self.client.list_topics(topic, PEEK)
         except KafkaException as error:
+            self._renew()
             raise translate(error) from error
         if found.controller_id < 0:
             raise KafkaTrouble("the cluster has no controller")
@@ -190,45 +142,11 @@ class Admin:
         found = result(self.client.describe_cluster(request_timeout=NO_TIMEOUT), seconds=_GROUP_ATTEMPT)
         return {node.id: f"{node.host}:{node.port}" for node in found.nodes}
 
-    def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
-        """Commit offsets for a group without members; why it was refused, or ''.
-
-        By the same consumer, for the same reason as `committed`. A coordinator that is still loading is asked again.
-        """
-        places = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
-        until = time.monotonic() + _COORDINATOR_WAIT
-        while True:
-            try:
-                done = self._asker().commit(offsets=places, asynchronous=False) or ()
-                refused = [place.error for place in done if place.error is not None]
-            except KafkaException as error:
-                refused = [error.args[0]]
-            if not any(error.code() in _LOADING for error in refused) or time.monotonic() > until:
-                return "; ".join(dict.fromkeys(map(describe, refused)))
-            time.sleep(_PAUSE)
-
     def new_client(self, name: str) -> AdminClient:
         """One of its own; keep it referenced while it is asked."""
         config: dict[str, Any] = dict(client.admin(self._settings))
         config["logger"] = quiet_logger(name)
         return AskingClient(config)
-
-    def _asker(self) -> Consumer:
-        with self._making:
-            if self._consumer is None:
-                self._consumer = self._consumer_of("read_committed")
-            return self._consumer
-
-    def _peeker(self) -> Consumer:
-        with self._making:
-            if self._peeking is None:
-                self._peeking = self._consumer_of("read_uncommitted")
-            return self._peeking
-
-    def _consumer_of(self, isolation: client.Isolation) -> Consumer:
-        config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation=isolation))
-        config["logger"] = quiet_logger("offsets")
-        return Consumer(config)
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
@@ -237,11 +155,14 @@ class Admin:
         """
         with self._making:
             asker = self._group_asker = self._group_asker or self.new_client("groups")
+            waited = time.monotonic() - self._unanswered if self._unanswered is not None else 0.0
         try:
             futures = asker.describe_consumer_groups([self._group], request_timeout=NO_TIMEOUT)
-            group = result(futures[self._group], seconds=_GROUP_ATTEMPT)
+            group = result(futures[self._group], seconds=min(max(_GROUP_ATTEMPT, waited), _GROUP_LONGEST))
+            self._unanswered = None
         except KafkaTrouble:
             with self._making:
+                self._unanswered = self._unanswered or time.monotonic()
                 self._group_asker = None if self._group_asker is asker else self._group_asker
             raise
         return any(
@@ -284,15 +205,26 @@ class Admin:
         """The client asks its cached leader, with its cached epoch, until somebody makes it look again: after a
         broker's restart every answer would be FENCED_LEADER_EPOCH, for minutes.
         """
-        with contextlib.suppress(KafkaException):
-            self.client.list_topics(topic, timeout=_ATTEMPT / 10)
+        try:
+            self.client.list_topics(topic, timeout=ATTEMPT / 10)
+        except KafkaException:
+            self._renew()
+
+    def _renew(self) -> None:
+        """The client gets no answers: perhaps it has forgotten its brokers (`core.kafka.forgotten`). A new one asks
+        next time, every half minute at most.
+        """
+        with self._making:
+            if time.monotonic() >= self._renew_at:
+                self._renew_at = time.monotonic() + RENEW_EVERY
+                self._former, self.client = self.client, self.new_client("admin")
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         if before < 0:  # to the brokers -1 means the end of the log
             self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause="no offset")
             return
         place = TopicPartition(topic, partition, before)
-        future = self.client.delete_records([place], request_timeout=_ATTEMPT)[place]
+        future = self.client.delete_records([place], request_timeout=ATTEMPT)[place]
         future.add_done_callback(lambda done: self._tell_deletion(topic, partition, before, done))
 
     def _tell_deletion(self, topic: str, partition: int, before: int, done: Future[Any]) -> None:
@@ -306,7 +238,7 @@ class Admin:
     def _ask(self, topic: str, partition: int, spec: Any) -> Future[Any]:
         place = TopicPartition(topic, partition)
         futures = self.client.list_offsets(
-            {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_ATTEMPT
+            {place: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ATTEMPT
         )
         future: Future[Any] = futures[place]
         return future
@@ -323,27 +255,3 @@ class Admin:
             raise
         replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
         return TopicFacts(name, str(found.topic_id), len(found.partitions), replicas)
-
-
-def told(offset: int) -> int:
-    """An offset as ListOffsets gave it. When the leader does not answer librdkafka 2.16 gives -1001 and no error.
-
-    :raises KafkaTrouble: it is none. Taken for an end of 0 it would mean that a topic is empty.
-    """
-    if offset < 0:
-        raise KafkaTrouble(f"the leader did not tell the offset (ListOffsets gave {offset})")
-    return offset
-
-
-def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False, seconds: float = _ATTEMPT + 5.0) -> Any:
-    """Wait in short steps, so that a stop ends it; the client's own request timeout bounds it, or `seconds`."""
-    for _ in range(round(seconds / 0.1)):
-        if cancelled():
-            raise Cancelled
-        try:
-            return future.result(0.1)
-        except FutureTimeout:
-            continue
-        except Exception as error:
-            raise translate(error) from error
-    raise KafkaTrouble(f"no answer within {seconds:.0f} s")

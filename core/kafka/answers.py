@@ -51,6 +51,10 @@ ADVICE: Final[dict[int, str]] = {
         "the clock of this machine is further ahead than the topic allows (message.timestamp.after.max.ms): set it "
         "right, or give the output topic message.timestamp.type=LogAppendTime"
     ),
+    _E.CONCURRENT_TRANSACTIONS: (
+        "the end of the last transaction is still being written to its partitions. It passes by itself; where it "
+        "lasts, one of them has no leader or too few replicas in sync"
+    ),
     _E.KAFKA_STORAGE_ERROR: "a broker cannot use its disk: is it full? See its log.dirs and its log",
     _E.INVALID_PRODUCER_ID_MAPPING: (
         "the transactional id was idle for longer than the brokers' transactional.id.expiration.ms: keep "

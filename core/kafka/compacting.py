@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, TopicPartition
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import CompactionBusy, KafkaTrouble
-from holdfast.kafka.admin import Admin, result
-from holdfast.kafka.producer import KafkaFullSink
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.futures import NO_TIMEOUT, result
+from holdfast.kafka.sink import KafkaFullSink
 from holdfast.kafka.taint import quiet_logger
 from holdfast.names import Names
 from holdfast.ports import FullSink
@@ -68,7 +69,9 @@ class RunLock:
 
     def check(self) -> None:
         """Asks the group's coordinator, now. :raises CompactionBusy: this run is not in the group, or not alone."""
-        found = result(self._admin.client.describe_consumer_groups([self._group])[self._group])
+        found = result(
+            self._admin.client.describe_consumer_groups([self._group], request_timeout=NO_TIMEOUT)[self._group]
+        )
         members = {member.client_id: member for member in found.members}
         if set(members) == {self._me}:
             return

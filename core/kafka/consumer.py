@@ -17,6 +17,8 @@ from holdfast.errors import KafkaTrouble, Misconfigured
 from holdfast.kafka.answers import REFUSES_MEMBER
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
+from holdfast.kafka.forgotten import Memory, known
+from holdfast.kafka.probe import told_anew
 from holdfast.kafka.static_member import NameTaken, give_back, means, unsubscribe
 from holdfast.kafka.taint import client_logger
 from holdfast.names import Names
@@ -52,6 +54,7 @@ class KafkaGroupConsumer:
         self._owned: set[int] = set()
         self._dead = False
         self._tell_at = 0.0
+        self._memory = Memory(lambda: told_anew(settings))
         self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         config: dict[str, Any] = dict(client.consumer(settings, names.group))
@@ -73,6 +76,8 @@ class KafkaGroupConsumer:
         )
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+        if self._memory.lost and self._again_at is None:
+            self._again_at = self._without_brokers()
         if self._again_at is not None and not self._joins_again(timeout):
             return (), ()
         try:
@@ -103,10 +108,19 @@ class KafkaGroupConsumer:
                 cause="the group is still a classic one, and its members' assignor does not let it change: this "
                 f"process joins when the last of them has left ({describe(thrown)})",
             )
+        return self._begin_anew(_AGAIN)
+
+    def _without_brokers(self) -> float:
+        """The client does not know the brokers that live, and never will: a new one joins; what was here is lost."""
+        self._log.warning("client_replaced", cause=f"it has forgotten brokers {sorted(self._memory.lost)} (issue 5301)")
+        self._memory.anew()
+        return self._begin_anew(0.0)
+
+    def _begin_anew(self, pause: float) -> float:
         self._dead = True
         if self._listener is not None:
             self._listener.on_lost(sorted(self._owned))
-        return time.monotonic() + _AGAIN
+        return time.monotonic() + pause
 
     def _joins_again(self, timeout: float) -> bool:
         """A consumer that was refused its name is dead; a new one asks once more."""
@@ -183,7 +197,11 @@ class KafkaGroupConsumer:
             give_back(self._settings, self._names, self._log)
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
-        return lambda _, places: call([place.partition for place in places])
+        def told(source: Any, places: list[TopicPartition]) -> None:
+            if source is self._consumer:  # one that was replaced has nothing to say while it closes
+                call([place.partition for place in places])
+
+        return told
 
     def _places(self, partitions: Sequence[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, partition) for partition in partitions]
@@ -206,8 +224,9 @@ class KafkaGroupConsumer:
 
     def _statistics(self, text: str) -> None:
         """Once a second: is the group's coordinator there? An idle member would not notice otherwise."""
-        group = json.loads(text).get("cgrp", {})
-        state = group.get("state", "")
+        told = json.loads(text)
+        state = told.get("cgrp", {}).get("state", "")
+        self._memory.saw(known(told), works=state == "up")
         if state == "up":
             self._contact.works(GROUP)
         elif state in _SEARCHING:

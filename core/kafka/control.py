@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections import deque
+from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -14,6 +16,8 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble
 from holdfast.kafka.admin import Admin
+from holdfast.kafka.forgotten import Memory, known
+from holdfast.kafka.probe import told_anew
 from holdfast.kafka.taint import quiet_logger
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -23,6 +27,7 @@ _POLL = 0.1
 _BATCH = 100
 #: seconds before it is read anew after an error
 _AGAIN = 1.0
+_LOOK_MS = 5000
 
 
 def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
@@ -69,10 +74,15 @@ class ControlFeed:
     def _run(self) -> None:
         while not self._ending.is_set():
             config: dict[str, Any] = dict(client.reader(self._settings, self._names.group))
-            config["logger"] = quiet_logger("control")
+            memory = Memory(partial(told_anew, self._settings))
+            config |= {
+                "logger": quiet_logger("control"),
+                "statistics.interval.ms": _LOOK_MS,
+                "stats_cb": partial(_remember, memory),
+            }
             consumer = Consumer(config)
             try:
-                self._read(consumer)
+                self._read(consumer, memory)
             except KafkaException as error:  # a service does not fail because nobody can talk to it
                 self._log.warning("kafka_retry", doing="read the control topic", cause=str(error))
             finally:
@@ -80,8 +90,9 @@ class ControlFeed:
             self._changed.put(-1)  # the next consumer is given all lanes
             self._ending.wait(_AGAIN)
 
-    def _read(self, consumer: Consumer) -> None:
-        while not self._ending.is_set():
+    def _read(self, consumer: Consumer, memory: Memory) -> None:
+        """Until the end, or until the consumer has forgotten its brokers."""
+        while not self._ending.is_set() and not memory.lost:
             self._assign(consumer)
             for message in consumer.consume(_BATCH, _POLL):
                 self._hand_over(message)
@@ -108,6 +119,12 @@ class ControlFeed:
             self._log.warning("commands_gone", partition=lane.partition, offset=lane.next)
             lane.next = OFFSET_BEGINNING
             self._changed.put(lane.partition)
+
+
+def _remember(memory: Memory, text: str) -> None:
+    told = json.loads(text)
+    brokers = told.get("brokers", {}).values()
+    memory.saw(known(told), works=any(each.get("state") == "UP" for each in brokers))
 
 
 class ControlLane:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.kafka.admin import NO_TIMEOUT, Admin, result
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.futures import NO_TIMEOUT, result
 from holdfast.ports import GroupView, MemberView
 
 _ATTEMPT = 3.0

@@ -11,9 +11,10 @@ from confluent_kafka import KafkaError
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, KafkaTrouble, ToolRefused
-from holdfast.kafka.admin import NO_TIMEOUT, Admin, result
+from holdfast.kafka.admin import Admin
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.errors import kafka_error
+from holdfast.kafka.futures import NO_TIMEOUT, result
 from holdfast.kafka.patience import patiently
 from holdfast.names import Names
 from holdfast.observe import Log

@@ -1,13 +1,27 @@
-"""Ask a broker whether it serves; used by the development broker, on the caller's thread."""
+"""Ask by a client that was made for this question alone which brokers there are; on the caller's thread."""
 
 from __future__ import annotations
+
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from holdfast.config import client
+from holdfast.config.settings import Settings
+from holdfast.kafka.taint import quiet_logger
+
+_ASK: Final = 10.0
+
+
+def told_anew(settings: Settings) -> frozenset[int]:
+    """The brokers that a new client of this service is told of. Blocks for ten seconds; raises KafkaException."""
+    config: dict[str, Any] = {**client.admin(settings), "logger": quiet_logger("witness")}
+    return frozenset(AdminClient(config).list_topics(timeout=_ASK).brokers)
+
 
 def listed_brokers(bootstrap: str, timeout: float) -> frozenset[int] | None:
-    """List topics as an admin client does; return the ids of the brokers that the answer names.
+    """For the development broker: list topics as an admin client does, and return the ids that the answer names.
 
     None when no answer came within `timeout` seconds. Blocks for at most that long.
     """

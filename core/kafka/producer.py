@@ -18,10 +18,11 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
-from holdfast.kafka.admin import LINEAGE
 from holdfast.kafka.bounded import GRACE, STUCK_AFTER, bounded
 from holdfast.kafka.errors import Action, action, describe, kafka_error, translate
-from holdfast.kafka.taint import Taint, client_logger, quiet_logger
+from holdfast.kafka.positions import LINEAGE
+from holdfast.kafka.taint import Taint, client_logger
+from holdfast.kafka.unwritable import ANY, Place, waiting, why_not
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.output import Sent
@@ -42,11 +43,16 @@ class KafkaTransactions:
         log: Log,
         clock: Clock,
         contact: NoContact | None = None,
+        outputs: Sequence[str] = (),
     ) -> None:
+        """`outputs`: topics that transactions may reach beside the increment topic; looked at when one cannot end."""
+        self._reached: list[Place] = [(names.increment, partition), *((topic, ANY) for topic in outputs)]
         self._contact = contact or NoContact()
         self.attempt = uuid.uuid4().hex[:16]
         self.lineage = ""
-        self._clock, self._log = clock, log
+        self._clock, self._log, self._settings = clock, log, settings
+        #: partitions that owed acknowledgements when it was last looked, once a second
+        self._waiting: list[Place] = []
         self._input, self._partition = names.input, partition
         self._timeout = settings.commit.timeout
         self._taint = Taint(settings.commit.slow)
@@ -63,10 +69,17 @@ class KafkaTransactions:
         return self._taint.reason
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
-        self._resume(self._alive().init_transactions, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
+        try:
+            self._resume(self._alive().init_transactions, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
+        except OutcomeUnknown as error:
+            # The last transaction must end first, in all of its partitions (CONCURRENT_TRANSACTIONS).
+            why = why_not(self._settings, self._reached)
+            self._contact.broken(self._partition, f"{error}{why}")
+            raise OutcomeUnknown(f"{error}{why}") from error
         self._taint.reason = ""
 
     def begin(self) -> None:
+        self._waiting = []
         self._try(self._alive().begin_transaction, "begin_transaction")
 
     def send(self, messages: Sequence[Sent]) -> None:
@@ -118,7 +131,8 @@ class KafkaTransactions:
     def _flush_all(self, deadline: float) -> None:
         while self._flush(deadline) > 0:
             if self._clock() >= deadline:
-                trouble = f"outputs were not acknowledged within {self._timeout:.0f} s"
+                why = why_not(self._settings, self._waiting)
+                trouble = f"outputs were not acknowledged within {self._timeout:.0f} s{why}"
                 self._contact.broken(self._partition, trouble)
                 raise OutcomeUnknown(trouble)
 
@@ -138,7 +152,7 @@ class KafkaTransactions:
             self._resume(producer.commit_transaction, "commit_transaction")
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
-            raise OutcomeUnknown(str(error)) from error
+            raise OutcomeUnknown(f"{error}{why_not(self._settings, self._waiting)}") from error
         finally:
             self._taint.ended(self._clock() - began)
             self._drain_log()
@@ -240,62 +254,10 @@ class KafkaTransactions:
 
     def _statistics(self, text: str) -> None:
         self._taint.statistics(text)
-        eos = json.loads(text).get("eos", {})
+        told = json.loads(text)
+        self._waiting = waiting(told) or self._waiting
+        eos = told.get("eos", {})
         identity = (eos.get("producer_id", -1), eos.get("producer_epoch", -1))
         if identity != self._identity and identity[0] >= 0:
             self._identity = identity
             self._log.info("producer_identity", producer_id=identity[0], producer_epoch=identity[1])
-
-
-class KafkaFullSink:
-    """`ports.FullSink`: the second, idempotent producer that a full is written with (rule S3)."""
-
-    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
-        self._topic, self._partition = topic, partition
-        self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("full")})
-        self._offsets: list[int] = []
-        self._sent = 0
-        self._refused: str | None = None
-
-    def open(self, full: str) -> str:
-        return ""
-
-    @property
-    def crowded(self) -> bool:
-        return False
-
-    def seal(self) -> int:
-        return 0
-
-    def send(self, payload: bytes) -> None:
-        while True:
-            try:
-                self._producer.produce(self._topic, payload, partition=self._partition, on_delivery=self._delivered)
-                self._sent += 1
-                return
-            except BufferError:
-                self._producer.poll(_FULL_QUEUE_WAIT)
-            except Exception as error:
-                raise translate(error) from error
-
-    def acknowledged(self, wait: float = 0.0) -> list[int]:
-        try:
-            self._producer.poll(0)
-            if wait > 0 and len(self._offsets) < self._sent:
-                self._producer.flush(wait)
-        except KafkaException as error:
-            raise translate(error) from error
-        if self._refused is not None:
-            raise KafkaTrouble(f"a chunk was not written: {self._refused}")
-        return self._offsets
-
-    def close(self) -> None:
-        self._producer.purge()
-        del self._producer
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        # One partition, idempotent: acknowledgements come in the order of sending.
-        if error is not None:
-            self._refused = self._refused or str(error)
-        else:
-            self._offsets.append(message.offset())

@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import IsolationLevel, TopicPartition
 
 from holdfast.config.settings import Settings
-from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.futures import EARLIEST, LATEST, result, told
 from holdfast.kafka.patience import patiently
 from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.topic_admin import TopicAdmin

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
@@ -33,8 +33,10 @@ from confluent_kafka.admin import (
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
+from holdfast.kafka.admin import Admin
 from holdfast.kafka.errors import kafka_error, translate
+from holdfast.kafka.futures import EARLIEST, LATEST, result, told
+from holdfast.kafka.surveyed import Acl, Broker, Clock, Group, Member, Replicas, Topic
 from holdfast.kafka.taint import quiet_logger
 
 _DEADLINE: Final = 10.0
@@ -44,78 +46,6 @@ _UNSETTLED: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-
-
-class Broker(NamedTuple):
-    """As the cluster advertises it."""
-
-    id: int
-    host: str
-    port: int
-
-
-class Replicas(NamedTuple):
-    """One partition of a topic; `leader` is -1 where there is none."""
-
-    partition: int
-    leader: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-
-class Topic(NamedTuple):
-    """A topic, and which operations its describer may do on it, in capitals: READ, WRITE, ..."""
-
-    name: str
-    id: str
-    partitions: tuple[Replicas, ...]
-    allowed: frozenset[str]
-
-    @property
-    def replication(self) -> int:
-        return min((len(each.replicas) for each in self.partitions), default=0)
-
-
-class Member(NamedTuple):
-    """One member of a group, and its partitions of the input."""
-
-    client_id: str
-    host: str
-    static_id: str
-    partitions: tuple[tuple[str, int], ...]
-
-
-class Group(NamedTuple):
-    """A group now; `state` is DEAD where it does not exist."""
-
-    state: str
-    kind: str
-    assignor: str
-    members: tuple[Member, ...]
-    allowed: frozenset[str]
-
-
-class Acl(NamedTuple):
-    """One rule of an authorizer; words in capitals as Kafka names them."""
-
-    kind: str
-    name: str
-    prefixed: bool
-    principal: str
-    operation: str
-    permission: str
-
-    def covers(self, prefix: str) -> bool:
-        """Whether it is about names that begin so."""
-        return self.name == "*" or (prefix.startswith(self.name) if self.prefixed else self.name.startswith(prefix))
-
-
-class Clock(NamedTuple):
-    """A broker's clock less ours, and how wrong that may be, in seconds."""
-
-    broker: int
-    ahead: float
-    uncertainty: float
 
 
 class ClusterSurvey:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 
+from holdfast.kafka.forgotten import known
 from holdfast.observe import Log
 
 #: a connection that was up is gone, or a request timed out; any broker's counts while a transaction is under way,
@@ -41,7 +42,10 @@ class Taint:
             self._set(f"a commit or abort took {seconds:.2f} s")
 
     def statistics(self, text: str) -> None:
-        requests = sum(broker.get("req", {}).get("EndTxn", 0) for broker in json.loads(text)["brokers"].values())
+        statistics = json.loads(text)
+        if known(statistics) == frozenset():
+            self._set("the client has forgotten every broker (librdkafka issue 5301)")
+        requests = sum(broker.get("req", {}).get("EndTxn", 0) for broker in statistics["brokers"].values())
         if requests > self._calls:
             self._set(f"{requests} commit and abort requests were sent for {self._calls} calls")
 

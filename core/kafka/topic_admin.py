@@ -9,8 +9,9 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import EARLIEST, LATEST, Admin, result, told
+from holdfast.kafka.admin import Admin
 from holdfast.kafka.errors import kafka_error
+from holdfast.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
 
 
 class TopicAdmin:
@@ -23,7 +24,7 @@ class TopicAdmin:
         """False when the topic exists already."""
         topic = NewTopic(name, partitions, replication, config=dict(settings))
         try:
-            result(self._client.create_topics([topic])[name])
+            result(self._client.create_topics([topic], request_timeout=NO_TIMEOUT)[name])
         except KafkaTrouble as error:
             inner = kafka_error(error.__cause__) if error.__cause__ else None
             if inner is not None and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -33,11 +34,11 @@ class TopicAdmin:
 
     def grow(self, name: str, partitions: int) -> None:
         """Give an existing topic more partitions, `partitions` in all."""
-        result(self._client.create_partitions([NewPartitions(name, partitions)])[name])
+        result(self._client.create_partitions([NewPartitions(name, partitions)], request_timeout=NO_TIMEOUT)[name])
 
     def settings(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        entries = result(self._client.describe_configs([resource])[resource])
+        entries = result(self._client.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource])
         return {name: entry.value for name, entry in entries.items()}
 
     def offset(self, topic: str, partition: int, start_at: str | int) -> int:
@@ -51,5 +52,5 @@ class TopicAdmin:
             case _:
                 spec = OffsetSpec.for_timestamp(int(start_at))
         place = TopicPartition(topic, partition)
-        offset: int = result(self._client.list_offsets({place: spec})[place]).offset
+        offset: int = result(self._client.list_offsets({place: spec}, request_timeout=ATTEMPT)[place]).offset
         return offset if offset == -1 and start_at not in ("beginning", "end") else told(offset)

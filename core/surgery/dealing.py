@@ -11,7 +11,9 @@ import msgspec
 from holdfast.errors import ToolRefused
 from holdfast.kafka.admin import TopicFacts
 from holdfast.snapshot import digest
+from holdfast.snapshot.adopt import Adoption
 from holdfast.snapshot.digest import MODULUS
+from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.state import State
 from holdfast.surgery.bench import Bench
@@ -118,6 +120,36 @@ class Dealing:
             partitions=self.before,
             effects=(),
         )
+
+    def adoption(
+        self, bench: Bench, place: Place, lineage: str, old: Mark | None, position: int, control: int | None = None
+    ) -> Adoption:
+        """A new partition's state, written by its own bench as the full that the adopt record after `old` will name.
+
+        :raises ToolRefused: it is not on the topic as it was written.
+        """
+        like, state = self.like(), self.state(place.partition)
+        base = bench.write(place, lineage, 0 if old is None else old.n + 1, position, state, like)
+        return Adoption(
+            place=place,
+            old=old,
+            source=like,
+            lineage=lineage,
+            base=base,
+            digest=state.digest,
+            keys=state.keys,
+            position=position,
+            schemas=like.schemas,
+            control=control,
+        )
+
+    def adopted(self, adoptions: Sequence[Adoption], marks: Mapping[int, Mark]) -> Repartitioned:
+        """For people, when it is done; `marks` are those that were adopted."""
+        told = self.told([each.position for each in adoptions])
+        told.lineage = adoptions[0].lineage
+        for share in told.partitions:
+            share.transaction = marks[share.partition].n
+        return told
 
     def told(self, positions: Sequence[int]) -> Repartitioned:
         """For people; `positions` are those of the new partitions."""

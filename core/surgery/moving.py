@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.config.settings import Settings
 from holdfast.errors import StateMoved, ToolRefused, TopicMissing, UsageError
+from holdfast.genesis import control_position
 from holdfast.kafka.admin import TopicFacts
 from holdfast.kafka.hold import GroupHold
 from holdfast.names import Names
@@ -24,7 +25,7 @@ from holdfast.surgery.bench import Bench, HandlerOf
 from holdfast.surgery.dealing import Dealing, Repartitioned, Watch
 from holdfast.surgery.layout import KeyOf, Layout, Partitioner
 from holdfast.surgery.repartition import TOOL
-from holdfast.topics import Topics, control_position
+from holdfast.topics import Topics
 
 #: so many records are counted beyond a barrier, to name them
 _COUNTED = 1000
@@ -86,7 +87,8 @@ class _Move:
         self._deal(barrier)
         there = self.new.admin.describe([self.new.names.input])[self.new.names.input]
         self._require_count(there)
-        return self._told([self._start(p) for p in range(self.to)] if there is not None else [0] * self.to)
+        starts = [self._start(p) for p in range(self.to)] if there is not None else [0] * self.to
+        return self._into(self.dealing.told(starts))
 
     def adopt(self, barrier: Barrier, hold: GroupHold, reason: Reason) -> Repartitioned:
         self.old.fence(range(self.before))
@@ -101,11 +103,7 @@ class _Move:
             for p, mark in enumerate(self.dealing.marks)
         ]
         marks = self.new.adopt(adoptions, hold.membership(), reason, leaving)
-        told = self._told([each.position for each in adoptions])
-        told.lineage = lineage
-        for share in told.partitions:
-            share.transaction = marks[share.partition].n
-        return told
+        return self._into(self.dealing.adopted(adoptions, marks))
 
     # Before
 
@@ -199,21 +197,9 @@ class _Move:
         return facts
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
-        place, like = self.new.place(partition, self.to, facts), self.dealing.like()
-        position, state = self._start(partition), self.dealing.state(partition)
-        base = self.new.write(place, lineage, 0, position, state, like)
-        return Adoption(
-            place=place,
-            old=None,
-            source=like,
-            lineage=lineage,
-            base=base,
-            digest=state.digest,
-            keys=state.keys,
-            position=position,
-            schemas=like.schemas,
-            control=control_position(self.new.admin, self.new.names, partition).get(self.new.names.control, 0),
-        )
+        place = self.new.place(partition, self.to, facts)
+        control = control_position(self.new.admin, self.new.names, partition).get(self.new.names.control, 0)
+        return self.dealing.adoption(self.new, place, lineage, None, self._start(partition), control)
 
     def _start(self, partition: int) -> int:
         """:raises ToolRefused: records of the new input are gone before anybody has handled them."""
@@ -225,5 +211,5 @@ class _Move:
             )
         return low
 
-    def _told(self, positions: list[int]) -> Repartitioned:
-        return msgspec.structs.replace(self.dealing.told(positions), into=self.new.names.input)
+    def _into(self, told: Repartitioned) -> Repartitioned:
+        return msgspec.structs.replace(told, into=self.new.names.input)

@@ -34,6 +34,8 @@ class Mended(msgspec.Struct, frozen=True, kw_only=True):
     like: Mark
     state: State
     position: int
+    #: next offset of the control topic; None: as in `old`
+    control: int | None = None
     #: why it is repaired; '' for a partition that only comes along
     finding: str = ""
     #: what becomes of the records between the old position and the new one
@@ -138,6 +140,7 @@ def _adoption(bench: Bench, place: Place, mended: Mended, lineage: str) -> Adopt
         position=mended.position,
         effects=mended.like.effects,
         schemas=like.schemas,
+        control=mended.control,
     )
 
 

@@ -14,6 +14,9 @@ from holdfast.errors import (
     TornTransaction,
     UsageError,
 )
+from holdfast.genesis import control_position
+from holdfast.kafka.reader import KafkaReader
+from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.ports import OutOfRange
 from holdfast.snapshot import digest
 from holdfast.snapshot.look import salvage
@@ -80,6 +83,7 @@ class Rebase:
             last = salvage.last_readable(reader, place)
             lineage = last.lineage if last is not None else ""
             salvaged = salvage.newest(reader, place, lineage, self._full)
+            commands = _commands(bench, reader, place, salvaged, last)
         finally:
             reader.close()
         where = f"{place.input}[{place.partition}]"
@@ -94,19 +98,32 @@ class Rebase:
         end = self._last_position(bench, place, last, at)
         base = "the beginning" if salvaged.full < 0 else f"the full at {salvaged.full}"
         told = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
-        if self._records == "replay" and end > at:
-            state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end)
+        control: int | None = None
+        if self._records == "replay" and commands is None:
+            raise ToolRefused(
+                f"{where}: commands of {place.names.control} may have been handled since transaction "
+                f"{salvaged.mark.n}, and not all marks that repeat them can be read, so no replay gives the same "
+                f"state. --records again goes on without them: send again what still matters. Nothing was changed"
+            )
+        if self._records == "replay" and (end > at or commands):
+            state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end, commands or [])
             done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
         else:
             state, position = state_of(bench, place, salvaged), at
             done = f"{end - at} offsets are handled again: their outputs come twice"
-            if end <= at:
+            if commands:
+                control = commands[0].command.offset
+                done += f"; {len(commands)} command(s) of {place.names.control} are handled again from {control} on"
+            elif commands is None:
+                done += f"; commands of {place.names.control} that were handled since are not handled again"
+            elif end <= at:
                 done = f"nothing comes after it, {self._compare(where, state, last)}"
         return Mended(
             old=last,
             like=salvaged.mark,
             state=state,
             position=position,
+            control=control,
             finding=finding,
             consequence=f"{told}; {done}",
         )
@@ -117,15 +134,20 @@ class Rebase:
         committed = bench.admin.committed(place.input, place.partition)
         return max(marked, at, committed if committed is not None and last is None else 0)
 
-    def _replayed(self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int) -> State:
+    def _replayed(
+        self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int, commands: Sequence[Placed]
+    ) -> State:
         """:raises ToolRefused: a record is gone, or the handler refuses it."""
         engine, where = bench.engine(place.partition), f"{place.input}[{place.partition}]"
         _fill(place, engine.state, salvaged)
         engine.mute(replaying=True)
         reader = bench.reader()
         try:
-            for batch in reader.read(place.input, place.partition, start, end, 500):
-                self._handle(engine, batch)
+            for piece in in_order(reader.read(place.input, place.partition, start, end, 500), commands):
+                if isinstance(piece, Pinned):
+                    engine.obey(PinnedMessage(place.names.control, place.partition, piece))
+                else:
+                    self._handle(engine, piece)
                 engine.state.commit(engine.freeze(), delta=False)
                 engine.take_commands()
         except OutOfRange as error:
@@ -161,6 +183,20 @@ class Rebase:
                 f"is another version. --accept-difference goes on all the same. Nothing was changed"
             )
         return f"which gives another state than the last mark says ({digest.show(last.digest)})"
+
+
+def _commands(
+    bench: Bench, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
+) -> list[Placed] | None:
+    """The users' commands that were handled after the salvaged state; None where that cannot be told."""
+    if salvaged is None:
+        return []
+    begun, topic = salvaged.mark.positions.get(place.names.control, 0), place.names.control
+    if last is None:
+        there = control_position(bench.admin, place.names, place.partition).get(topic, 0)
+        return None if there > begun else []
+    found = salvage.pinned_since(reader, place, salvaged.mark.n, last)
+    return [] if found is None and last.positions.get(topic, 0) <= begun else found
 
 
 def state_of(bench: Bench, place: Place, salvaged: Salvaged) -> State:

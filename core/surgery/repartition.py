@@ -17,7 +17,6 @@ from holdfast.names import Names
 from holdfast.record import Message
 from holdfast.snapshot import adopt
 from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.records import FullRef
 from holdfast.surgery.bench import Bench, HandlerOf
 from holdfast.surgery.dealing import Dealing, Repartitioned, Share, Watch
 from holdfast.surgery.layout import KeyOf, Layout, Partitioner
@@ -91,11 +90,7 @@ class _Repartition:
         self._grow(self.names.input)
         self.watch.require_quiet()
         marks = self.bench.adopt(adoptions, hold.membership(), reason)
-        told = self.dealing.told([each.position for each in adoptions])
-        told.lineage = lineage
-        for share in told.partitions:
-            share.transaction = marks[share.partition].n
-        return told
+        return self.dealing.adopted(adoptions, marks)
 
     # Before
 
@@ -165,24 +160,11 @@ class _Repartition:
             TopicAdmin(self.bench.admin).grow(self.names.control, self.to)
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
-        place, like = self.bench.place(partition, self.to, facts), self.dealing.like()
+        place = self.bench.place(partition, self.to, facts)
         old = self.dealing.marks[partition] if partition < self.before else None
         if old is None and self.bench.mark(partition) is not None:
             raise ToolRefused(f"{self.names.increment}[{partition}] holds a mark already. Nothing was adopted")
-        position, state = self._position(partition), self.dealing.state(partition)
-        n = 0 if old is None else old.n + 1
-        base: FullRef | None = self.bench.write(place, lineage, n, position, state, like)
-        return Adoption(
-            place=place,
-            old=old,
-            source=like,
-            lineage=lineage,
-            base=base,
-            digest=state.digest,
-            keys=state.keys,
-            position=position,
-            schemas=like.schemas,
-        )
+        return self.dealing.adoption(self.bench, place, lineage, old, self._position(partition))
 
     def _position(self, partition: int) -> int:
         """Where the old ones stand; a new one begins with its first record."""

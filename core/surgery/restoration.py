@@ -11,25 +11,25 @@ import msgspec
 
 from holdfast.config.settings import Settings
 from holdfast.errors import ToolRefused, UsageError
+from holdfast.genesis import control_position
 from holdfast.kafka.admin import TopicFacts
 from holdfast.kafka.hold import GroupHold
 from holdfast.kafka.topic_admin import TopicAdmin
 from holdfast.kafka.writer import RecordWriter
 from holdfast.names import Names
-from holdfast.snapshot import adopt, digest, frame, records
+from holdfast.snapshot import adopt, digest
 from holdfast.snapshot.adopt import Adoption, Reason
 from holdfast.snapshot.backup import archive
 from holdfast.snapshot.backup.archive import Manifest
 from holdfast.snapshot.backup.offsets import OffsetMap
-from holdfast.snapshot.backup.reading import ArchiveReader, check_all, file_of, place_of
-from holdfast.snapshot.look import past
-from holdfast.snapshot.look.past import LATEST, At, Point
-from holdfast.snapshot.records import Mark
+from holdfast.snapshot.backup.reading import check_all, file_of
+from holdfast.snapshot.look.past import At
 from holdfast.snapshot.state import State
 from holdfast.surgery.bench import Bench, HandlerOf
-from holdfast.surgery.where import milliseconds, per_partition, shown
+from holdfast.surgery.cutting import Cuts
+from holdfast.surgery.where import milliseconds, per_partition
 from holdfast.table import Changes
-from holdfast.topics import Topics, control_position
+from holdfast.topics import Topics
 
 TOOL: Final = "snapshot restore"
 
@@ -90,9 +90,9 @@ def restore(
         if at_time is not None:
             if cut is not None:
                 raise UsageError("--to-offset and --at-time both say where to go back to: give one of them")
-            work.find_time(milliseconds(at_time, "--at-time"))
+            work.cuts.find_time(milliseconds(at_time, "--at-time"))
         else:
-            work.find(cut)
+            work.cuts.find(cut)
         work.make_topics(outputs, replication, with_input=input_at is None)
         work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
         with GroupHold(settings, names, work.bench.admin, work.count) as hold:
@@ -106,62 +106,10 @@ class _Work:
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: Manifest) -> None:
         self.settings, self.names, self.source, self.manifest = settings, names, source, manifest
         self.bench = Bench(settings, names, handler, TOOL)
-        self.count = len(manifest.partitions)
-        self.reader = ArchiveReader(source, manifest)
+        self.cuts = Cuts(names, source, manifest)
+        self.count, self.reader = self.cuts.count, self.cuts.reader
         self.topics = TopicAdmin(self.bench.admin)
-        self.points: list[Point] = []
-        #: partition -> position of its state in the old input
-        self.cuts: dict[int, int] = {}
         self.maps: dict[int, OffsetMap] = {}
-
-    def find(self, cut: Mapping[int, int] | int | None) -> None:
-        """Where each partition is cut; one look at each state, so that nothing is written for a backup that fails."""
-        self._require_same()
-        for partition in range(self.count):
-            at = cut if isinstance(cut, int) else (cut or {}).get(partition)
-            self._cut(LATEST if at is None else Point("position", at))
-
-    def find_time(self, moment: int) -> None:
-        """The same by the time at which Kafka took the marks in, in milliseconds since 1970.
-
-        :raises UsageError: the backup holds no mark that is as old.
-        """
-        self._require_same()
-        for partition in range(self.count):
-            self._cut(Point("n", self._newest_by(partition, moment)))
-
-    def _newest_by(self, partition: int, moment: int) -> int:
-        found, first, topic = -1, -1, place_of(self.source, self.manifest, partition).names.increment
-        low, end = self.reader.bounds(topic, partition)
-        for batch in self.reader.read(topic, partition, low, end):
-            for message in batch:
-                data = message.value()
-                if frame.kind_of(data) == b"M":
-                    taken = message.timestamp()[1]
-                    first = taken if first < 0 else first
-                    record = records.unpack(data) if taken <= moment else None
-                    found = record.n if isinstance(record, Mark) else found
-        if found < 0:
-            raise UsageError(
-                f"{self.source}: partition {partition} holds no mark of {shown(moment)} or before; its first is of "
-                f"{shown(first)}"
-            )
-        return found
-
-    def _require_same(self) -> None:
-        if (self.names.service, self.names.input) != (self.manifest.service, self.manifest.input):
-            raise UsageError(
-                f"{self.source} is of service {self.manifest.service!r} with input {self.manifest.input!r}, not of "
-                f"{self.names.service!r} with {self.names.input!r}"
-            )
-
-    def _cut(self, point: Point) -> None:
-        partition = len(self.points)
-        self.points.append(point)
-        self.cuts[partition] = self._at(partition).position
-
-    def _at(self, partition: int) -> At:
-        return past.at(self.reader, place_of(self.source, self.manifest, partition), self.points[partition])
 
     # What is there
 
@@ -225,7 +173,7 @@ class _Work:
             wanted = file_of(self.source, self.manifest, "input", partition).records
             if sum(segment.count for segment in offsets.segments) != wanted:
                 raise ToolRefused(f"{self.names.input}[{partition}]: not all of {wanted} records were written")
-        return {p: offsets.position(self.cuts[p]) for p, offsets in self.maps.items()}
+        return {p: offsets.position(self.cuts.positions[p]) for p, offsets in self.maps.items()}
 
     def look_up(self, input_at: str) -> dict[int, int]:
         """Positions in an input that is there already."""
@@ -242,7 +190,7 @@ class _Work:
         if text.isdecimal():
             return int(text)
         if text == "same":
-            return self.cuts[partition]
+            return self.cuts.positions[partition]
         moment = text if text == "beginning" else milliseconds(text, "--input-at")
         offset = self.topics.offset(self.names.input, partition, moment)
         return offset if offset >= 0 else self.topics.offset(self.names.input, partition, "end")
@@ -263,8 +211,8 @@ class _Work:
     def _adoption(
         self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], told: Restoration
     ) -> Adoption:
-        found = self._at(partition)
-        mark, place = self._mark(partition, found), self.bench.place(partition, self.count, facts)
+        found = self.cuts.at(partition)
+        mark, place = self.cuts.mark(partition, found), self.bench.place(partition, self.count, facts)
         state = self._state(partition, found)
         base = self.bench.write(place, lineage, 0, position, state, mark)
         offsets = self.maps.get(partition)
@@ -307,13 +255,6 @@ class _Work:
                 f"{digest.show(found.digest)}. Nothing was adopted"
             )
         return state
-
-    def _mark(self, partition: int, found: At) -> Mark:
-        """The mark of that state; truncation never deletes it while its full is kept (rule C3)."""
-        for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
-            if increment.mark.n == found.n and increment.mark.lineage == found.lineage:
-                return increment.mark
-        raise UsageError(f"{self.source}: the mark of transaction {found.n} of partition {partition} is not in it")
 
     def _write_map(self, lineage: str) -> Path:
         """Old -> new offsets, beside the backup: for whoever keeps old offsets elsewhere."""

@@ -10,7 +10,8 @@ from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.stable import StableReader
-from holdfast.kafka.survey import Broker, ClusterSurvey, Group, Topic
+from holdfast.kafka.survey import ClusterSurvey
+from holdfast.kafka.surveyed import Broker, Group, Topic
 from holdfast.names import Names
 from holdfast.snapshot.look.survey import Survey, survey
 from holdfast.snapshot.place import Place

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.errors import DamagedIncrement, TornTransaction
+from holdfast.pinned import Placed
 from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.chain import Chain, Increment
@@ -45,6 +46,27 @@ def last_readable(reader: Reader, place: Place) -> Mark | None:
             if isinstance(mark, Mark) and (mark.service, mark.partition) == (place.names.group, partition):
                 last = mark
     return last
+
+
+def pinned_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Placed] | None:
+    """The commands of the control topic that the transactions after `n`, up to `last`, have handled; each at its place.
+
+    None: not every mark of them can be read, so there may be others.
+    """
+    topic, found = place.names.increment, dict[int, list[Placed]]()
+    low, end = reader.bounds(topic, place.partition)
+    for batch in reader.read(topic, place.partition, low, end):
+        for message in batch:
+            data = message.value()
+            try:
+                mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
+            except frame.BadFrame:
+                continue
+            if isinstance(mark, Mark) and mark.lineage == last.lineage and n < mark.n <= last.n:
+                found[mark.n] = [Placed(mark.positions[place.input], each) for each in mark.pinned]
+    if len(found) < last.n - n:
+        return None
+    return [each for _, placed in sorted(found.items()) for each in placed]
 
 
 def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:

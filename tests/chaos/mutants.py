@@ -95,7 +95,7 @@ def mark_before_fence() -> None:
 def _stable_bounds(self: Any, topic: str, partition: int) -> tuple[int, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
 
-    from holdfast.kafka.admin import EARLIEST, LATEST
+    from holdfast.kafka.futures import EARLIEST, LATEST
 
     ends = []
     for spec in (EARLIEST, LATEST):

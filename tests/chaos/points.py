@@ -79,8 +79,9 @@ class _Armed:
 
 def install(directory: str) -> None:
     """Wrap the product's functions; in a worker, before its service is made."""
-    from holdfast.kafka.producer import KafkaFullSink, KafkaTransactions
+    from holdfast.kafka.producer import KafkaTransactions
     from holdfast.kafka.reader import KafkaReader
+    from holdfast.kafka.sink import KafkaFullSink
     from holdfast.worker.fulls import Fulls
     from holdfast.worker.live import Live
     from holdfast.worker.opening import Opening

@@ -28,6 +28,7 @@ class ApiKey(enum.IntEnum):
 
     PRODUCE = 0
     FETCH = 1
+    METADATA = 3
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
@@ -127,6 +128,8 @@ class Proxy:
         self._listener = socket.create_server((HOST, 0), backlog=200)
         self.port: int = self._listener.getsockname()[1]
         self.requests: Counter[int] = Counter()
+        #: given a request and its answer (after the correlation id): what the client is told instead, None: the truth
+        self.lie: Callable[[Request, bytes], bytes | None] | None = None
         self._upstream = 0
         self._traps: list[Trap] = []
         self._storms: list[Storm] = []
@@ -221,6 +224,8 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker
         self._awaited: dict[int, Trap] = {}
+        #: those whose answers may be changed on the way
+        self._asked: dict[int, Request] = {}
         for each in (client, broker):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with proxy._lock:
@@ -233,6 +238,8 @@ class _Link:
                 api_key, version, correlation = struct.unpack_from(">hhi", frame, 4)
                 request = Request(api_key, version, correlation, frame)
                 trap = self._proxy._trap_for(request)
+                if self._proxy.lie is not None:
+                    self._asked[correlation] = request
                 if trap is not None:
                     self._spring(trap, request)
                 self._broker.sendall(frame)
@@ -252,8 +259,14 @@ class _Link:
                     if trap.fault is not Fault.HOLD:
                         break
                 with contextlib.suppress(OSError):  # a client that has given up is not there any more
-                    self._client.sendall(frame)
+                    self._client.sendall(self._told(frame))
         self._forget()
+
+    def _told(self, frame: bytes) -> bytes:
+        """The answer as the client gets it."""
+        request, lie = self._asked.pop(struct.unpack_from(">i", frame, 4)[0], None), self._proxy.lie
+        said = lie(request, frame[8:]) if request is not None and lie is not None else None
+        return frame if said is None else struct.pack(">i", 4 + len(said)) + frame[4:8] + said
 
     def _spring(self, trap: Trap, request: Request) -> None:
         """Do to `request` what the trap says; on return it is to be sent on."""

@@ -43,13 +43,23 @@ class Stage:
         self.calls = directory / "calls"
         self.poison = directory / "poison"
         self.hold = directory / "hold"
-        self.admin = AdminClient({"bootstrap.servers": servers, "allow.auto.create.topics": False, **verify.PATIENT})
-        self.group = verify.Group(servers, self.names.group)
+        self._connect()
         self.snapshots = verify.Snapshots(servers, self.names)
         self.processes: dict[str, Process] = {}
-        self._feeder = Feeder(servers, self.names.input)
 
     # Set-up
+
+    def _connect(self) -> None:
+        alone = {"bootstrap.servers": self.servers, "allow.auto.create.topics": False, **verify.PATIENT}
+        self.admin = AdminClient(alone)
+        self.group = verify.Group(self.servers, self.names.group)
+        self._feeder = Feeder(self.servers, self.names.input)
+
+    def renew(self) -> None:
+        """New clients, in place of those that have forgotten their brokers, as the service's own may have."""
+        fed = self.fed
+        self._connect()
+        self._feeder.fed = fed
 
     def create_topics(self, start_at: str = "beginning", **settings: str) -> Stage:
         """What `holdfast topics create` does, input and output included."""

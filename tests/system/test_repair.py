@@ -7,10 +7,13 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.system import verify
 from tests.system.apps.tally import tally
+from tests.system.conftest import StageFactory
 from tests.system.local import Local
+from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import Row, read_all
 
+from holdfast.commanding import Commander
 from holdfast.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -28,6 +31,7 @@ from holdfast.surgery import repair as repairing
 from holdfast.surgery.repair import Repair, Repaired
 from holdfast.surgery.repair_positions import AcceptGap, AdoptOffsets
 from holdfast.surgery.repair_rebase import Rebase
+from holdfast.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -248,3 +252,46 @@ def test_a_state_that_differs_from_its_mark_is_rebased_to_the_last_that_does_not
     with Local(stage):
         stage.await_all()
     stage.verify()
+
+
+def await_obeyed(stage: Stage, offset: int) -> None:
+    def obeyed() -> bool:
+        return stage.snapshots.restored(0).mark.positions.get(stage.names.control, 0) > offset
+
+    await_true(obeyed, "the commands are obeyed")
+
+
+@pytest.mark.long
+def test_a_rebase_replays_the_commands_that_came_beside_the_input(stages: StageFactory) -> None:
+    """Their own marks repeat them at their places; `--records again` has the service take them once more."""
+    stage = stages(1)
+    topics = Topics(stage.settings(), stage.names, [stage.output])
+    assert all(finding.good for finding in topics.create("beginning", partitions=1, control=True))
+    commander = Commander(stage.settings(), stage.names)
+    stage.feed(300, keys=20)
+    with Local(stage):
+        stage.await_all()
+    # From here nothing but marks: what comes after the full must be replayed.
+    marks_only = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+    process = stage.process("killed", **marks_only).await_live(0)
+    for _ in range(3):
+        stage.feed(50, keys=20)
+        sent = [one for number in range(2) for one in commander.send("note", (), b"%d" % number, control=True)]
+        await_obeyed(stage, max(one.offset for one in sent))
+    stage.await_all()
+    process.kill()
+    stage.await_empty_group()
+    last = stage.snapshots.restored(0).mark
+    append(stage, Header(last.n + 1, "torn", last.lineage, 0))
+    assert "repair rebase" in refused(stage, 0, TornTransaction)
+
+    again = run(stage, Rebase("again"), act=False).partitions[0]
+    assert "6 command(s)" in again.consequence
+    assert again.position < last.positions[stage.names.input]
+    done = run(stage, Rebase("replay")).partitions[0]
+    assert "the state that the last mark says" in done.consequence
+    with Local(stage) as local:
+        local.await_live(0)
+        stage.feed(50, keys=20)
+        stage.await_all()
+    assert stage.snapshots.restored(0).mark.positions[stage.names.control] == last.positions[stage.names.control]

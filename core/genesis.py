@@ -1,0 +1,126 @@
+"""The first start of a service as an act: genesis marks, and where the group begins (rule D5)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, datetime
+
+from holdfast.config.settings import Settings
+from holdfast.errors import StartError, UsageError
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.producer import KafkaTransactions
+from holdfast.kafka.stable import StableReader
+from holdfast.kafka.topic_admin import TopicAdmin
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.snapshot import digest, frame, records
+from holdfast.snapshot.last import last_mark
+from holdfast.snapshot.records import Header, Mark, Writer
+from holdfast.version import __version__
+
+#: seconds for the end of the control topic
+_PATIENCE = 30.0
+
+
+class Genesis:
+    """Blocks; raises KafkaTrouble when the cluster fails on the way."""
+
+    def __init__(self, settings: Settings, names: Names, admin: Admin, topics: TopicAdmin, log: Log) -> None:
+        self._settings, self._names, self._admin, self._topics, self._log = settings, names, admin, topics, log
+
+    def begin(self, partitions: int, start_at: str) -> None:
+        """Write a genesis mark where the increment topic is untouched; partitions with a mark are left alone."""
+        untouched = [p for p in range(partitions) if not self._has_mark(p)]
+        positions = {partition: self._position(partition, start_at) for partition in untouched}
+        lineage = uuid.uuid4().hex[:16]
+        for partition, position in positions.items():
+            self._write(partition, partitions, position, lineage)
+        if not positions or start_at == "group":
+            return
+        refused = self._admin.set_committed(self._names.input, positions)
+        if refused:
+            raise StartError(
+                f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. "
+                f"Stop its "
+                f"members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... --execute"
+            )
+
+    def _has_mark(self, partition: int) -> bool:
+        reader = StableReader(self._settings, self._names.group, self._admin)
+        try:
+            if last_mark(reader, self._names.increment, partition) is not None:
+                return True
+            start, end = reader.bounds(self._names.increment, partition)
+        finally:
+            reader.close()
+        if end > 0:
+            raise StartError(
+                f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
+                f"were "
+                f"there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
+            )
+        return False
+
+    def _position(self, partition: int, start_at: str) -> int:
+        if start_at == "group":
+            committed = self._admin.committed(self._names.input, partition)
+            if committed is None:
+                raise StartError(
+                    f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was "
+                    f"written. "
+                    f"Choose --start-at beginning, end or a time"
+                )
+            return committed
+        moment = start_at if start_at in ("beginning", "end") else _milliseconds(start_at)
+        offset = self._topics.offset(self._names.input, partition, moment)
+        return offset if offset >= 0 else self._topics.offset(self._names.input, partition, "end")
+
+    def _write(self, partition: int, partitions: int, position: int, lineage: str) -> None:
+        names = self._names
+        producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
+        facts = self._admin.describe([names.input, names.increment, names.full])
+        mark = Mark(
+            n=0,
+            attempt=producer.attempt,
+            lineage=lineage,
+            service=names.group,
+            partition=partition,
+            partitions=partitions,
+            positions={names.input: position} | control_position(self._admin, names, partition),
+            start=position,
+            topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
+            digest=digest.to_bytes(0),
+            format=frame.NEWEST,  # nothing older has run here
+            writer=Writer(instance="topics create", version=__version__, reads=frame.NEWEST),
+            time=int(time.time() * 1000),
+        )
+        producer.fence(lambda: False)
+        producer.begin()
+        for record in (Header(0, producer.attempt, lineage, position, mark.writer), mark):
+            producer.send_increment(names.increment, partition, records.pack(record, mark.format))
+        producer.commit()
+        producer.drop()
+
+
+def control_position(admin: Admin, names: Names, partition: int) -> dict[str, int]:
+    """Where a first mark begins to obey the control topic: commands that were there before belong to another life."""
+    there = admin.describe([names.control])[names.control]
+    if there is None or partition >= there.partitions:
+        return {}
+    end = admin.bounds(names.control, partition, _PATIENCE, lambda: False)[1]
+    return {names.control: end} if end > 0 else {}
+
+
+def _milliseconds(text: str) -> int:
+    """:raises UsageError: neither a number of milliseconds nor an ISO 8601 time."""
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--start-at {text!r}: use beginning, end, group, milliseconds since 1970 or a time such as "
+            f"2026-11-21T08:00:00Z"
+        ) from error
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,167 @@
+"""`holdfast repair` as an operator types it: what it shows and refuses, its exit codes, what stays in the log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.cli.commands import APP, Commands, wait_until
+
+KEEPING = APP.replace("Output, Record", "Output, Record, Table").replace(
+    "    echo = ", "    seen = Table(key=str, value=int)\n    echo = "
+)
+KEEPING = KEEPING.replace(
+    "        self.echo.send", "        self.seen[record.value] = record.offset\n        self.echo.send"
+)
+WORD = ("--why", "ticket 9", "--who", "ann")
+RECORDS = 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        (["accept-gap", "--why", "x", "--to", "middle"], 1, "--to middle: beginning, end, an offset"),
+        (["accept-gap", "--why", "x", "--dry-run", "--yes"], 1, "--dry-run and --yes contradict each other"),
+        (["rebase", "--why", "x", "--records", "again", "--full", "3"], 1, "say which, --partitions P"),
+        (["accept-gap"], 2, "--why"),
+        (["rebase", "--why", "x"], 2, "--records"),
+        (["adopt-offsets", "--why", "x", "--from", "nowhere"], 2, "nowhere"),
+    ],
+    ids=["place", "both", "full", "why", "records", "from"],
+)
+def test_a_wrong_command_is_refused(holdfast: Commands, options: list[str], code: int, told: str) -> None:
+    done = holdfast.run("repair", options[0], "app:service", *options[1:])
+    assert (done.returncode, done.stdout) == (code, "")
+    assert told in done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1
+
+
+class Stopped:
+    """A service with one partition that has handled its records, and nobody there."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands, self.topic = commands, f"{commands.name}.in"
+        servers = {"bootstrap.servers": commands.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"]}
+        self.admin = AdminClient(dict(servers))
+        self.asker = Consumer({**servers, "group.id": commands.name})
+        commands.write_app(KEEPING)
+        commands.create_topics(1)
+        self.feed(RECORDS)
+        self.run_until(RECORDS)
+
+    def feed(self, count: int) -> None:
+        for number in range(count):
+            self.commands.feed(f"record {number}", 0)
+
+    def position(self) -> int:
+        return int(self.asker.committed([TopicPartition(self.topic, 0)], 30)[0].offset)
+
+    def run_until(self, position: int) -> None:
+        daemon = self.commands.start("--set", "log.format=json")
+        daemon.wait_for("live")
+        wait_until(lambda: self.position() >= position, f"position {position}")
+        assert daemon.stop() == 0
+
+    def repair(self, *options: str) -> Any:
+        done = self.commands.run("repair", options[0], "app:service", *options[1:], *WORD, "--json")
+        assert done.returncode == 0, done.stderr
+        (step,) = json.loads(done.stdout)["partitions"]
+        return step
+
+    def refuses(self, *options: str) -> str:
+        done = self.commands.run("repair", options[0], "app:service", *options[1:], *WORD)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.count("\n") == 1
+        assert "nothing was changed" in done.stderr.lower()
+        return done.stderr
+
+    def trace(self) -> dict[str, Any]:
+        """The adopt record, as `holdfast cat` shows it."""
+        done = self.commands.run("cat", f"{self.commands.name}.{self.topic}.increment", "--json")
+        assert done.returncode == 0, done.stderr
+        (found,) = [row for line in done.stdout.splitlines() if (row := json.loads(line))["kind"] == "adopt"]
+        assert (found["who"], found["why"]) == ("ann", "ticket 9")
+        return dict(found)
+
+    def outputs(self) -> int:
+        done = self.commands.run("cat", f"{self.commands.name}.out")
+        return len(done.stdout.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_accept_gap_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:
+    stopped = Stopped(on_kafka)
+    assert "no partition has a gap" in stopped.refuses("accept-gap")
+    stopped.feed(4)
+    place = TopicPartition(stopped.topic, 0, RECORDS + 2)
+    stopped.admin.delete_records([place])[place].result(30)
+
+    shown = stopped.repair("accept-gap", "--dry-run")
+    assert (shown["old_position"], shown["position"]) == (RECORDS, RECORDS + 2)
+    assert (shown["transaction"], shown["full"]) == (None, None)
+    assert f"offsets {RECORDS} to {RECORDS + 2} are gone" in shown["finding"]
+    assert stopped.position() == RECORDS, "a dry run changes nothing"
+
+    done = stopped.repair("accept-gap", "--yes")
+    assert (done["position"], done["digest"]) == (shown["position"], shown["digest"])
+    trace = stopped.trace()
+    assert trace["tool"].startswith("repair accept-gap")
+    assert (trace["old_positions"][stopped.topic], trace["positions"][stopped.topic]) == (RECORDS, RECORDS + 2)
+    assert "2 offsets are passed over" in trace["notes"]["partition 0"]
+    stopped.run_until(RECORDS + 4)
+    assert stopped.outputs() == RECORDS + 2
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_adopt_offsets_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> None:
+    stopped = Stopped(on_kafka)
+    reset = ConsumerGroupTopicPartitions(on_kafka.name, [TopicPartition(stopped.topic, 0, 2)])
+    stopped.admin.alter_consumer_group_offsets([reset])[on_kafka.name].result(30)
+    shown = stopped.repair("adopt-offsets", "--from", "mark")
+    assert f"the group has committed 2, the last mark says {RECORDS}" in shown["finding"]
+    assert stopped.position() == 2, "without --yes nothing changes"
+    done = on_kafka.run("repair", "adopt-offsets", "app:service", "--from", "mark", *WORD, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "adopted; the lineage is" in done.stdout + done.stderr
+    trace = stopped.trace()
+    assert trace["tool"].startswith("repair adopt-offsets")
+    assert "set to the mark" in trace["notes"]["partition 0"]
+    assert stopped.position() == RECORDS
+    stopped.feed(1)
+    stopped.run_until(RECORDS + 1)
+    assert stopped.outputs() == RECORDS + 1
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.parametrize("kind", ["replay", "again"])
+def test_rebase_shows_then_does_and_leaves_its_trace(on_kafka: Commands, kind: str) -> None:
+    stopped = Stopped(on_kafka)
+    assert "every partition can be restored" in stopped.refuses("rebase", "--records", kind)
+    shown = stopped.repair("rebase", "--records", kind, "--partitions", "0", "--dry-run")
+    assert shown["finding"] == "chosen by the operator"
+    done = stopped.repair("rebase", "--records", kind, "--partitions", "0", "--yes")
+    assert (done["position"], done["digest"]) == (shown["position"], shown["digest"])
+    assert done["keys"] == RECORDS
+    trace = stopped.trace()
+    assert trace["tool"].startswith("repair rebase")
+    assert "chosen by the operator" in trace["notes"]["partition 0"]
+    stopped.feed(2)
+    stopped.run_until(RECORDS + 2)
+    assert stopped.outputs() == RECORDS + 2
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+def test_a_repair_is_refused_while_somebody_is_in_the_group(on_kafka: Commands) -> None:
+    stopped = Stopped(on_kafka)
+    daemon = on_kafka.start("--set", "log.format=json")
+    daemon.wait_for("live")
+    assert "has 1 member" in stopped.refuses("rebase", "--records", "replay", "--partitions", "0", "--yes")
+    assert daemon.stop() == 0

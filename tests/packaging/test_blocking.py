@@ -1,0 +1,79 @@
+"""Every call that may block says for how long: by reading the code (docs/outages.md has the list for people)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("balancer", "core", "ops", "snapshot", "worker")
+#: not of a running service: development brokers, the test driver, jobs on Spark
+ASIDE = ("core/dev/", "core/testing/", "core/pytest_plugin.py", "snapshot/spark/")
+
+#: method of a Kafka client -> which of its arguments is the time that it may take, counted from 0
+CLIENT = {
+    "poll": 0,
+    "consume": 1,
+    "flush": 0,
+    "list_topics": 1,
+    "committed": 1,
+    "get_watermark_offsets": 1,
+    "offsets_for_times": 1,
+    "init_transactions": 0,
+    "commit_transaction": 0,
+    "abort_transaction": 0,
+    "send_offsets_to_transaction": 2,
+}
+#: those of futures, threads, locks and events
+WAITING = {"result": 0, "join": 0, "wait": 0, "acquire": 1}
+#: requests of an AdminClient return futures, and carry their time with them
+REQUESTS = (
+    "describe_",
+    "list_offsets",
+    "create_topics",
+    "create_partitions",
+    "delete_",
+    "alter_",
+    "incremental_alter_",
+)
+#: what needs none
+UNTIMED = {
+    "core/beside.py join": "a thread whose own calls have times; the watch ends the process if one has not",
+    "core/kafka/bounded.py wait": "it has ended, and raises what it raised",
+    "core/service.py wait": "the program's own end",
+    "ops/cli/bars.py join": "draws; it is told to end",
+    "ops/cli/steps.py join": "draws; it is told to end",
+    "ops/control.py join": "answers one line; it is told to end",
+    "ops/http/server.py join": "answers within seconds; it is told to end",
+    "ops/http/server.py acquire": "does not block",
+    "ops/reload.py wait": "after SIGKILL",
+    "snapshot/store/fetch.py wait": "it has ended, and raises what it raised",
+    "worker/transacting.py wait": "the commit's thread, whose own calls have times",
+}
+
+
+def calls(path: Path, where: str) -> Iterator[tuple[str, int]]:
+    """Calls without a time: (method, line)."""
+    methods = {**WAITING, **(CLIENT if where.startswith("core/kafka/") else {})}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        name, words = node.func.attr, {keyword.arg for keyword in node.keywords}
+        timed = name in methods and len(node.args) <= methods[name] and "timeout" not in words
+        timed = timed and not (name in ("join", "wait") and node.args)
+        asked = name.startswith(REQUESTS) and "lient" in ast.dump(node.func.value) and "request_timeout" not in words
+        if timed or asked:
+            yield name, node.lineno
+
+
+def test_every_call_that_may_block_has_a_time() -> None:
+    found: dict[str, list[int]] = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            where = str(path.relative_to(ROOT))
+            for name, line in () if where.startswith(ASIDE) else calls(path, where):
+                found.setdefault(f"{where} {name}", []).append(line)
+    untimed = {call: lines for call, lines in found.items() if call not in UNTIMED}
+    assert not untimed, f"{untimed}: give them a time, or say here why they need none"
+    assert not UNTIMED.keys() - found.keys(), "these are gone"

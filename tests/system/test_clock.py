@@ -1,0 +1,52 @@
+"""The process's clock jumps, two days ahead, ten days back (F32): nothing waits for it, expires or is deleted by it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.system.processes import Process
+from tests.system.stage import Stage
+from tests.system.verify import read_all
+
+from holdfast.snapshot import records
+from holdfast.snapshot.records import Mark
+
+pytestmark = pytest.mark.kafka
+
+CLOCK = Path(__file__).parent / "apps" / "clock"
+DAY = 86_400
+OFTEN = {"HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1", "HOLDFAST_COMMIT__RENEW_AFTER": "2"}
+
+
+def test_clock_steps_change_nothing(two_partitions: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, step = two_partitions, tmp_path / "step"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(CLOCK), os.environ.get("PYTHONPATH", "")))))
+    monkeypatch.setenv("PROBE_CLOCK", str(step))
+    process = stage.process("only", **OFTEN).await_live(0, 1)
+    for days in (0, 2, -10, 0):
+        step.write_text(str(days * DAY))
+        fulls = len(process.events("full_written"))
+        stage.feed(500)
+        stage.await_all()
+        process.await_event("full_written", fulls + 1)
+    step.write_text(str(-10 * DAY))
+    assert process.stop() == 0
+    process = stage.process("only", **OFTEN).await_live(0, 1)  # a start whose clock is behind what it reads
+    stage.feed(500)
+    stage.await_all()
+    calm(process)
+    assert process.stop() == 0
+    stage.verify()
+    times = [mark.time for mark in marks(stage)]
+    assert max(times) - min(times) > 11 * DAY * 1000, "the clock did jump"
+
+
+def calm(process: Process) -> None:
+    assert not process.events("failed", "producer_replaced", "rolled_back", "stuck", "outage", "thread_died")
+
+
+def marks(stage: Stage) -> list[Mark]:
+    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.increment)[0]]
+    return [mark for mark in found if isinstance(mark, Mark)]

@@ -1,0 +1,61 @@
+"""What brokers answer in the moments after they woke up or started; told by a proxy, because such moments are short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.lies import nobody_is_there
+from tests.support.proxy import Proxy
+from tests.system.conftest import SETTINGS, started
+from tests.system.local import Local
+from tests.system.processes import await_true
+from tests.system.stage import KIP848, Stage
+
+from holdfast.dev import Cluster
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[tuple[Cluster, Proxy]]:
+    with Proxy() as proxy:
+        cluster = started(lambda: Cluster(settings=SETTINGS, advertised={1: proxy.port}))
+        with cluster:
+            proxy.connect(cluster.ports[1])
+            yield cluster, proxy
+
+
+@pytest.fixture
+def proxy(proxied: tuple[Cluster, Proxy]) -> Iterator[Proxy]:
+    yield proxied[1]
+    proxied[1].lie = None
+
+
+@pytest.fixture
+def stage(proxied: tuple[Cluster, Proxy], tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(proxied[0].bootstrap_servers, tmp_path, 2)
+    yield stage.create_topics()
+    stage.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_clients_that_were_told_of_no_broker_come_back(stage: Stage, proxy: Proxy, protocol: str) -> None:
+    """librdkafka issue 5301: they forget every broker they knew, and would ask nobody any more for ever."""
+    group = KIP848 if protocol == "consumer" else {}
+    with Local(stage, **group) as local:
+        stage.feed(500)
+        stage.await_all()
+        proxy.lie = nobody_is_there
+        proxy.reset_all()
+        await_true(lambda: local.service.status()["outage"], "the consumer has nobody to ask", 120)
+        proxy.lie = None
+        stage.renew()
+        await_true(lambda: local.events("client_replaced"), "another client is told of a broker", 120)
+        local.await_live(0, 1, seconds=120)
+        stage.feed(500)
+        stage.await_all(240)
+        assert not local.events("failed", "thread_died", "stuck")
+    stage.verify()
