@@ -258,6 +258,9 @@ class Transacting:
     def _undo(self) -> int:
         """Abort, and set memory back to the last commit (rules T4, T5); how many records will be handled again."""
         try:
+            # A connection that was lost meanwhile means a new producer in any case, and librdkafka may end the process
+            # when it aborts over such a one (an assertion in its handling of AddPartitionsToTxn).
+            self._require_clean_producer()
             self.committer.abort()
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "aborted")
             # After a tear an abort may have ended another transaction than ours: only the last mark tells (rule T4).

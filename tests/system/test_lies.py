@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.lies import nobody_is_there
+from tests.support.lies import nobody_is_there, still_loading
 from tests.support.proxy import Proxy
 from tests.system.conftest import SETTINGS, started
 from tests.system.local import Local
@@ -57,5 +57,25 @@ def test_clients_that_were_told_of_no_broker_come_back(stage: Stage, proxy: Prox
         local.await_live(0, 1, seconds=120)
         stage.feed(500)
         stage.await_all(240)
+        assert not local.events("failed", "thread_died", "stuck")
+    stage.verify()
+
+
+@pytest.mark.long
+def test_a_coordinator_that_is_still_loading_is_named_and_waited_for(stage: Stage, proxy: Proxy) -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS from the first question of a start on, for longer than a commit may take."""
+    stage.feed(300)
+    proxy.lie = still_loading
+    with Local(stage, HOLDFAST_COMMIT__TIMEOUT="5") as local:
+
+        def told() -> bool:
+            causes = [str(event["cause"]) for event in local.events("kafka_retry") if event.get("doing") == "fence"]
+            return any("COORDINATOR_LOAD_IN_PROGRESS" in cause and "it passes by itself" in cause for cause in causes)
+
+        await_true(told, "the log names the answer", 120)
+        await_true(lambda: "COORDINATOR_LOAD" in str(local.service.status()), "the status names it", 60)
+        proxy.lie = None
+        local.await_live(0, 1, seconds=120)
+        stage.await_all()
         assert not local.events("failed", "thread_died", "stuck")
     stage.verify()
