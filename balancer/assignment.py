@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from holdfast.record import Message
 
@@ -36,6 +36,25 @@ class Worker(Protocol):
     def retry(self) -> None: ...
 
     def status(self) -> dict[str, Any]: ...
+
+
+class Report(Protocol):
+    """What a worker says; see `holdfast.worker.tools.Report`."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def kind(self) -> Literal["live", "failed", "closed", "stale", "died", "stuck"]: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def stream(self) -> int: ...
+
+    @property
+    def cause(self) -> BaseException | None: ...
 
 
 @dataclass(slots=True)
@@ -81,6 +100,10 @@ class Assignment:
 
     def paused(self) -> set[int]:
         return {partition for partition, track in self.tracks.items() if track.live and track.paused}
+
+    def flowing(self) -> dict[int, int]:
+        """The next offset of each partition that should deliver now."""
+        return {partition: track.next for partition, track in self.tracks.items() if track.live and not track.paused}
 
     def silent(self) -> list[int]:
         """Every partition that must not deliver now: not live yet, failed, or paused."""

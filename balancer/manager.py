@@ -7,10 +7,10 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from holdfast import metrics
-from holdfast.balancer.assignment import Assignment, Track, Worker
+from holdfast.balancer.assignment import Assignment, Report, Track, Worker
 from holdfast.balancer.flow import Flow
 from holdfast.balancer.joining import Joining
 from holdfast.config.settings import Settings
@@ -24,25 +24,6 @@ _HELD = 0.005
 _COMPLAIN_EVERY = 60.0
 #: how often the threads of the partitions are looked after
 _ATTEND = 0.05
-
-
-class Report(Protocol):
-    """What a worker says; see `holdfast.worker.tools.Report`."""
-
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def kind(self) -> Literal["live", "failed", "closed", "stale", "died", "stuck"]: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def stream(self) -> int: ...
-
-    @property
-    def cause(self) -> BaseException | None: ...
 
 
 class Manager:
@@ -76,6 +57,8 @@ class Manager:
         #: monotonic time at which a stop must be over
         self._stop_by = math.inf
         self._stale = False
+        #: a callback has run: the client has stopped fetching meanwhile, for every partition
+        self._disturbed = False
         self._exits_on_failure = settings.failure.on_partition_failure == "exit"
         #: monotonic time of the loop's last turn
         self.turned: float | None = None
@@ -136,6 +119,9 @@ class Manager:
             messages, troubles = self._consumer.consume(self._settings.flow.batch, self._settings.flow.poll_timeout)
             self._dispatch(messages)
             self._note_troubles(troubles)
+            if self._disturbed:
+                self._disturbed = False
+                self._consumer.wake(self._assignment.flowing())
         else:
             self._stopping.wait(_HELD)
         self._attend()
@@ -274,6 +260,7 @@ class Manager:
         self._meters.service.inc(metrics.REBALANCES, 1, "assigned")
         self._log.info("assigned", partitions=sorted(partitions), had=sorted(self._assignment.tracks))
         self._stale = True
+        self._disturbed = True
         self._consumer.assign(partitions)
         # An assignment resets what was paused before it (pitfall P18, invariant 6).
         self._consumer.pause(self._assignment.silent())
@@ -303,7 +290,7 @@ class Manager:
             if not self._await_closed(worker, deadline):
                 worker.lose()
         self._consumer.unassign(partitions)
-        self._stale = True
+        self._stale = self._disturbed = True
 
     def on_lost(self, partitions: Sequence[int]) -> None:
         self._meters.service.inc(metrics.REBALANCES, 1, "lost")

@@ -302,6 +302,10 @@ class GroupConsumer(Protocol):
 
     def seek(self, partition: int, offset: int) -> None: ...
 
+    def wake(self, positions: Mapping[int, int]) -> None:
+        """After a callback: fetch on from these offsets without delay. Records that come later begin there."""
+        ...
+
     def membership(self) -> tuple[Any, str]:
         """The group metadata of now, and our member id."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -174,6 +174,16 @@ class KafkaGroupConsumer:
             # given up, and only a new one goes on.
             self._consumer.incremental_unassign([place])
             self._consumer.incremental_assign([place])
+
+    def wake(self, positions: Mapping[int, int]) -> None:
+        # librdkafka pauses every partition until a rebalance callback has run; its thread for the broker, which then has
+        # nothing to fetch, sleeps for up to a second, and nobody tells it of the end of the pause. A seek does.
+        for partition, offset in positions.items():
+            try:
+                self._consumer.seek(TopicPartition(self._topic, partition, offset))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE:
+                    raise translate(error) from error
 
     def membership(self) -> tuple[Any, str]:
         if self._dead:

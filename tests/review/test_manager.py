@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.balancer.manager import Manager, Report
+from holdfast.balancer.assignment import Report
+from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.meters import ServiceMetrics
 from holdfast.observe import Log
@@ -25,6 +26,7 @@ class Group:
         self.troubles: list[Trouble] = []
         self.listener: Listener | None = None
         self.close_within = -1.0
+        self.woken: list[dict[int, int]] = []
         self.on_consume: Callable[[], object] = int
 
     def subscribe(self, listener: Listener) -> None:
@@ -45,6 +47,9 @@ class Group:
         return object(), "me"
 
     def _nothing(self, *_: object) -> None: ...
+
+    def wake(self, positions: Mapping[int, int]) -> None:
+        self.woken.append(dict(positions))
 
     assign = unassign = pause = resume = seek = _nothing
 
@@ -137,3 +142,21 @@ def test_an_offset_out_of_range_is_the_failure_of_a_live_partition_only() -> Non
     group.troubles = [Trouble(0, ValueError("out of range"), out_of_range=True)]
     managed._turn()
     assert len(partition.failures) == 1
+
+
+def test_what_stays_here_goes_on_at_once_after_each_rebalance() -> None:
+    """The client pauses everything around a callback, and would sleep for up to a second behind it."""
+    managed, group, _, _, reports = manager()
+    group.subscribe(managed)
+    managed._turn()
+    live(managed, reports)
+    group.woken.clear()
+    managed._turn()
+    assert group.woken == []
+    for moved in (lambda: managed.on_assign([]), lambda: managed.on_revoke([])):
+        group.on_consume = moved
+        managed._turn()
+        group.on_consume = int
+        managed._turn()
+        assert group.woken.pop() == {0: 7}
+        assert group.woken == []
