@@ -266,8 +266,10 @@ class Manager:
         self._consumer.pause(self._assignment.silent())
         if self._stopping.is_set():
             return
+        # What brings us here may have waited for this thread: it is as old as the turn before, at most (rule T8).
+        since = self.turned if self.turned is not None else self._clock()
         for partition in partitions:
-            self._assignment.add(partition, self._new_track(partition)).worker.start()
+            self._assignment.add(partition, self._new_track(partition)).worker.start(since)
 
     def _new_track(self, partition: int) -> Track:
         """A worker's reports carry its track: those of an earlier assignment are told apart."""

@@ -10,6 +10,7 @@ import msgspec
 import tenacity
 
 from holdfast.errors import (
+    HoldfastError,
     KafkaTrouble,
     Misconfigured,
     NonDeterministicReplay,
@@ -59,12 +60,14 @@ class Opening:
         #: of the restore and the replay that go on, or were the last ones
         self.progress = Progress(tools.clock, partial(tell_progress, tools))
 
-    def fence(self) -> Transactions:
+    def fence(self, ascertain: Callable[[], None]) -> Transactions:
         """A new producer whose epoch shuts every older owner out; retried until it works or the partition leaves.
+
+        `ascertain` is called right before each attempt, and raises when we are not the owner any more.
 
         :raises Misconfigured: a right is missing. :raises Cancelled:
         """
-        return self._patiently("fence", self._fence_once, tenacity.stop_never)
+        return self._patiently("fence", partial(self._fence_once, ascertain), tenacity.stop_never)
 
     def locate(self) -> Place:
         """The topics as they are now: one may have been deleted, created again or grown while this process ran.
@@ -200,11 +203,12 @@ class Opening:
                 raise Cancelled
             rest = rest[handled:]
 
-    def _fence_once(self) -> Transactions:
+    def _fence_once(self, ascertain: Callable[[], None]) -> Transactions:
         producer = self._tools.producer()
         try:
+            ascertain()
             producer.fence(self._signals.leaving)
-        except (KafkaTrouble, Cancelled):
+        except (HoldfastError, Cancelled):
             producer.drop()
             raise
         return producer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from holdfast.errors import Fenced, KafkaTrouble
@@ -10,6 +11,8 @@ from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Report, Tools
 
 _ASK_EVERY: Final = 0.1
+#: for this part of a session nobody else can have become the owner: a member that falls silent stays one for a session
+_SURE: Final = 0.5
 
 
 class Ownership:
@@ -19,9 +22,27 @@ class Ownership:
         self._tools, self._signals = tools, signals
         self._fences: list[float] = []
         self._alarmed = False
+        #: monotonic time at which the group had us as the owner for certain
+        self._known = -math.inf
+
+    def assigned(self, since: float) -> None:
+        """The group has told so in a poll that began at `since`. Before the thread starts."""
+        self._known = since
+
+    def doubt(self) -> None:
+        """What was known counts no more: a lost connection may be a zombie's first sign."""
+        self._known = -math.inf
+
+    def ascertain(self) -> None:
+        """Right before a fence: a process may have stood still since it was told, for as long as a takeover takes.
+
+        Raises as `await_confirmation`.
+        """
+        while self._tools.clock() - self._known >= _SURE * self._tools.settings.group.session_seconds:
+            self.await_confirmation()
 
     def await_confirmation(self) -> None:
-        """Before fencing again with a state in memory: a lost connection may be a zombie's first sign.
+        """Ask the group until it says that we are the owner.
 
         While a rebalance is under way the group names no owner, so it is asked for as long as a session; while nobody
         answers nothing is known, and it is asked on.
@@ -68,9 +89,11 @@ class Ownership:
 
     def _asked(self) -> bool | None:
         """None: nobody answered."""
-        place = self._tools.place
+        place, began = self._tools.place, self._tools.clock()
         try:
-            return self._tools.offsets.is_member(self._tools.membership().member_id, place.input, place.partition)
+            owner = self._tools.offsets.is_member(self._tools.membership().member_id, place.input, place.partition)
+            self._known = began if owner else -math.inf
+            return owner
         except KafkaTrouble as error:
             self._tools.log.warning("kafka_retry", doing="confirm the assignment", cause=str(error))
             return None

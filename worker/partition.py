@@ -71,7 +71,9 @@ class PartitionWorker:
 
     # The manager's side; none of these blocks
 
-    def start(self) -> None:
+    def start(self, since: float) -> None:
+        """`since`: monotonic time at which the poll began that brought the assignment."""
+        self._ownership.assigned(since)
         self._thread.start()
 
     @property
@@ -188,9 +190,9 @@ class PartitionWorker:
         began = self._tools.clock()
         self._drop_producer()
         if self._live is not None:
-            self._ownership.await_confirmation()
+            self._ownership.doubt()
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
-        self._producer = self._opening.fence()
+        self._producer = self._opening.fence(self._ownership.ascertain)
         seconds = self._tools.clock() - began
         self._took("fence", seconds)
         self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)

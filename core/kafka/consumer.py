@@ -176,8 +176,8 @@ class KafkaGroupConsumer:
             self._consumer.incremental_assign([place])
 
     def wake(self, positions: Mapping[int, int]) -> None:
-        # librdkafka pauses every partition until a rebalance callback has run; its thread for the broker, which then has
-        # nothing to fetch, sleeps for up to a second, and nobody tells it of the end of the pause. A seek does.
+        # librdkafka pauses every partition until a rebalance callback has run. Its thread for the broker, with nothing
+        # to fetch meanwhile, sleeps for up to a second, and nobody tells it of the end of the pause. A seek does.
         for partition, offset in positions.items():
             try:
                 self._consumer.seek(TopicPartition(self._topic, partition, offset))

@@ -178,7 +178,7 @@ class SteppedWorker(PartitionWorker):
 
     def view(self) -> Engine:
         """The committed state of a partition that has failed, restored and replayed by an engine of its own."""
-        self._opening.fence().drop()  # ends the transaction that the failure may have left open
+        self._opening.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
         opened = self._opening.restore()
         self._opening.replay(opened)
         return opened.engine

@@ -60,7 +60,7 @@ def mark_before_fence() -> None:
     fence, restore, bounds = Opening.fence, Opening.restore, KafkaReader.bounds
     behind = Opening._offset_behind
 
-    def early(self: Any) -> Any:
+    def early(self: Any, ascertain: Any) -> Any:
         KafkaReader.bounds = _stable_bounds  # type: ignore[method-assign]
         Opening._offset_behind = lambda *_: False  # type: ignore[method-assign]
         try:
@@ -68,7 +68,7 @@ def mark_before_fence() -> None:
         finally:
             KafkaReader.bounds = bounds  # type: ignore[method-assign]
             Opening._offset_behind = behind  # type: ignore[method-assign]
-        return fence(self)
+        return fence(self, ascertain)
 
     def late(self: Any) -> Any:
         return self._early
@@ -82,8 +82,8 @@ def mark_before_fence() -> None:
         if id(signals) in kept:
             self._early = kept[id(signals)]
 
-    def keeping(self: Any) -> Any:
-        fenced = early(self)
+    def keeping(self: Any, ascertain: Any) -> Any:
+        fenced = early(self, ascertain)
         kept[id(self._signals)] = self._early
         return fenced
 

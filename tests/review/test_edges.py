@@ -73,7 +73,7 @@ def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more(monkeyp
     driver.crash()
     reports: list[Report] = []
     worker = PartitionWorker(replace(driver._tools(0), report=reports.append, effects=EffectRunner))
-    worker.start()
+    worker.start(driver.clock())
     until = time.monotonic() + 20
     try:
         while not reports:

@@ -64,8 +64,10 @@ class Partition:
         self.closed = threading.Event()
         self.failures: list[BaseException] = []
         self.deadlines: list[float] = []
+        self.since = -1.0
 
-    def start(self) -> None: ...
+    def start(self, since: float) -> None:
+        self.since = since
 
     def offer(self, stream: int, previous: int, messages: Sequence[Message]) -> None: ...
 
@@ -160,3 +162,18 @@ def test_what_stays_here_goes_on_at_once_after_each_rebalance() -> None:
         managed._turn()
         assert group.woken.pop() == {0: 7}
         assert group.woken == []
+
+
+def test_an_assignment_is_as_old_as_the_poll_that_brought_it() -> None:
+    """Where the manager's thread stood still meanwhile, the partition's thread is to ask before it fences (rule T8)."""
+    managed, group, partition, clock, _ = manager()
+    managed._turn()
+    told = clock()
+
+    def late() -> None:
+        clock.advance(20)
+        managed.on_assign([0])
+
+    group.on_consume = late
+    managed._turn()
+    assert partition.since == told

@@ -40,7 +40,7 @@ class Partition:
         self.reports: list[Report] = []
         tools = replace(self.driver._tools(0), report=self.reports.append, effects=EffectRunner)
         self.worker = PartitionWorker(tools)
-        self.worker.start()
+        self.worker.start(self.driver.clock())
         self.reach("live")
         live = self.worker._live
         assert live is not None

@@ -19,11 +19,11 @@ class Answers(MemoryOffsets):
 
     def __init__(self, driver: Driver, answers: list[bool | None]) -> None:
         super().__init__(driver.broker)
-        self._clock, self._session = driver.clock, driver.settings.group.session_seconds
+        self.clock, self.session = driver.clock, driver.settings.group.session_seconds
         self.answers = answers
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
-        self._clock.advance(self._session)
+        self.clock.advance(self.session)
         answer = self.answers.pop(0)
         if answer is None:
             raise KafkaTrouble("nobody answers")
@@ -46,6 +46,29 @@ def test_a_group_that_names_another_for_a_session_ends_it() -> None:
     asked, _ = ownership(None, False, False, True)
     with pytest.raises(Fenced, match="names another owner"):
         asked.await_confirmation()
+
+
+def test_a_fresh_assignment_is_certain_and_nobody_is_asked() -> None:
+    asked, offsets = ownership(False)
+    asked.assigned(offsets.clock())
+    asked.ascertain()
+    assert offsets.answers == [False]
+
+
+def test_an_assignment_that_has_waited_for_this_process_is_confirmed_before_a_fence() -> None:
+    """The process stood still: others may own the partition by now, and would be fenced."""
+    asked, offsets = ownership(False, False)
+    asked.assigned(offsets.clock() - offsets.session)
+    with pytest.raises(Fenced, match="names another owner"):
+        asked.ascertain()
+
+
+def test_an_answer_that_has_waited_for_this_process_is_as_old_as_its_question() -> None:
+    asked, offsets = ownership(True, False)
+    asked.doubt()
+    with pytest.raises(Fenced, match="names another owner"):
+        asked.ascertain()
+    assert offsets.answers == []
 
 
 def test_silence_is_no_leave_to_fence_again() -> None:

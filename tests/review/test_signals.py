@@ -63,7 +63,7 @@ def test_a_loss_during_a_failure_still_ends_every_wait() -> None:
 def test_a_failure_that_the_consumer_reports_twice_leaves_a_failed_partition_asleep() -> None:
     partition, driver = worker()
     driver.broker.logs[driver.names.increment, 0].truncate(10**6)
-    partition.start()
+    partition.start(driver.clock())
     try:
         wait_for(partition, "failed")
         partition.fail(ValueError("out of range"))
@@ -79,7 +79,7 @@ def test_what_the_consumer_saw_before_a_failure_does_not_fail_the_retry() -> Non
     partition, driver = worker()
     log = driver.broker.logs[driver.names.increment, 0]
     start, log.start = log.start, 10**6
-    partition.start()
+    partition.start(driver.clock())
     try:
         wait_for(partition, "failed")
         partition.fail(ValueError("out of range"))
@@ -95,9 +95,9 @@ def test_what_the_consumer_saw_before_a_failure_does_not_fail_the_retry() -> Non
 
 
 def test_a_retry_that_comes_before_the_thread_has_begun_kills_nothing() -> None:
-    partition, _ = worker()
+    partition, driver = worker()
     partition.retry()
-    partition.start()
+    partition.start(driver.clock())
     try:
         wait_for(partition, "live")
     finally:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import OffsetSpec
 from tests.system.apps.tally import HOLD
 from tests.system.conftest import StageFactory
 from tests.system.local import Local
-from tests.system.processes import await_true
+from tests.system.processes import LogEvent, Process, await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
@@ -222,6 +222,22 @@ def test_a_process_whose_interpreter_stands_still_commits_nothing_late(
         hog.await_that(lambda: hog.events("lost", "revoked", "fenced_away"), "it hears of what it has missed", 120)
         await_true(lambda: {*hog.live(), *peer.live()} == {0, 1, 2, 3}, "all are handled")
         stage.await_progress()
+    assert not early_fences(hog), "it has fenced its successor before it heard of it"
     stage.count(1).await_all()
     assert not hog.events("thread_died") + peer.events("thread_died", "failed")
     stage.verify()
+
+
+def early_fences(process: Process) -> list[LogEvent]:
+    """Fences of partitions that the group had not given to it again, after it had heard of none or lost them."""
+    owned: set[int] = set()
+    found = []
+    for event in process.events("assigned", "revoked", "lost", "fenced"):
+        if event["event"] == "assigned":
+            owned.update(event["partitions"])
+        elif event["event"] == "fenced":
+            found += [event] if event["partition"] not in owned else []
+            owned.discard(event["partition"])  # once for each assignment
+        else:
+            owned.difference_update(event["partitions"])
+    return found
