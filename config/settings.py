@@ -10,6 +10,7 @@ import socket
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from holdfast.config.around import EffectsSettings, TimersSettings
 from holdfast.config.connection import GroupSettings, KafkaSettings, SecuritySettings
 from holdfast.config.ops import OpsSettings
 from holdfast.config.options import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
@@ -110,6 +111,8 @@ class Settings:
     flow: FlowSettings = field(default_factory=FlowSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
     failure: FailureSettings = field(default_factory=FailureSettings)
+    effects: EffectsSettings = field(default_factory=EffectsSettings)
+    timers: TimersSettings = field(default_factory=TimersSettings)
     log: LogSettings = field(default_factory=LogSettings)
     doctor: DoctorSettings = field(default_factory=DoctorSettings)
     ops: OpsSettings = field(default_factory=OpsSettings)

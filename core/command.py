@@ -22,6 +22,8 @@ FINISH_UPGRADE: Final = "finish-upgrade"
 PAUSE: Final = "pause"
 GO_ON: Final = "resume"
 SWITCHES: Final = frozenset((PAUSE, GO_ON))
+#: the clock of an idle partition, as marks pin it; whoever sends it by hand moves no clock
+TICK: Final = "holdfast.tick"
 #: what the handler does not see
 OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
 #: every mark repeats the commands of its transaction, and has to fit a message

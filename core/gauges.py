@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,11 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[Sample]:
     for metric, field in ((metrics.LAG, "lag"), (metrics.HIDDEN, "hidden")):
         if partition[field] is not None:
             yield Sample(metric, (label,), partition[field])
+    live = partition.get("live")
+    if live is not None:
+        since = live["effects_since"]
+        yield Sample(metrics.EFFECTS_OWED, (label,), live["effects"])
+        yield Sample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)
     restore = partition["restore"]
     if restore is not None:
         whole = restore["end"] - restore["begin"]

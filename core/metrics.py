@@ -152,6 +152,11 @@ SLOW_RECORDS: Final = _counter(
 )
 MAILBOX: Final = _gauge("mailbox_records", "Records between the manager and the partition's thread.")
 PAUSES: Final = _counter("pauses", "Times the partition was paused because its mailbox was full.")
+EFFECTS_DONE: Final = _counter("effects_done", "Side effects that succeeded.")
+EFFECTS_OWED: Final = _gauge("effects_owed_calls", "Side effects whose record has committed and that are not done.")
+EFFECT_AGE: Final = _gauge(
+    "effects_oldest_seconds", "Since the record that asked for the oldest side effect that is owed; 0 when none is."
+)
 EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")
 
 # Transactions

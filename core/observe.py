@@ -61,6 +61,7 @@ Event = Literal[
     "offset_behind",
     "effect_failed",
     "command_refused",
+    "timers_wait",
     "commands_gone",
     "producer_identity",
     "partition_closed",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.command import OWN, Command, command_of
+from holdfast.command import OWN, TICK, Command, command_of
 from holdfast.output import Sent
 from holdfast.pinned import Pinned, pin
 from holdfast.record import Message
@@ -169,7 +169,7 @@ class Asked(NamedTuple):
         :raises BadCommand: its header cannot be read.
         """
         command = command_of(message)
-        if command is None:
+        if command is None or command.name == TICK:  # only a worker says how late it is
             return None
         return cls(command, None if command.name in OWN else pin(message))
 

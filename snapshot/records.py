@@ -50,6 +50,10 @@ class Effect(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     index: int
     arguments: bytes
+    #: hash of the record's key: effects of one key run in their order
+    lane: int = 0
+    #: of the record, in milliseconds since 1970
+    time: int = 0
 
     @property
     def key(self) -> tuple[str, int, int, int]:

@@ -14,6 +14,7 @@ from holdfast.ports import Asked
 from holdfast.snapshot import frame
 from holdfast.snapshot.records import Mark
 from holdfast.worker.engine import Engine
+from holdfast.worker.ticking import Ticking
 from holdfast.worker.tools import Tools
 
 #: users' commands in one transaction: each may take as long as a record does
@@ -40,21 +41,29 @@ class Controlled:
         self._next = mark.positions.get(self._topic, 0)
         #: a mark repeats what it pins and has to fit a message
         self._room = tools.settings.kafka.message_max_bytes // 2
+        self.ticking = Ticking(tools, engine)
 
-    @property
-    def waiting(self) -> bool:
-        """A command has come that no mark obeys yet."""
-        return len(self._control.waiting(self._next)[0]) > 0
+    def waiting(self, mark: Mark) -> bool:
+        """A command has come that no mark obeys yet, or the clock has something to say."""
+        return len(self._control.waiting(self._next)[0]) > 0 or self.ticking.due(mark)
 
     def hold(self) -> Obeyed:
         """None now: a record or a command that failed comes first."""
         return Obeyed((), (), self._next)
 
-    def obey(self, mark: Mark) -> Obeyed:
-        """Handle the users' commands that have come; `mark` is the last one.
+    def obey(self, mark: Mark, *, idle: bool) -> Obeyed:
+        """Handle the users' commands that have come, and the clock where it is `idle`; `mark` is the last one.
 
-        :raises Poisoned: on_command refused one; its outputs and writes are to be rolled back.
+        :raises Poisoned: on_command or on_timer refused one; its outputs and writes are to be rolled back.
         """
+        obeyed = self._obey(mark)
+        if not idle or not self.ticking.due(mark):
+            return obeyed
+        tick = self.ticking.pin()
+        self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, tick))
+        return obeyed._replace(pinned=(*obeyed.pinned, tick))
+
+    def _obey(self, mark: Mark) -> Obeyed:
         asked, end = self._control.waiting(self._next)
         commands: list[Command] = []
         pinned: list[Pinned] = []

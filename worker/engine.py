@@ -12,7 +12,8 @@ from typing import Any, Literal
 from weakref import ref
 
 from holdfast import serde
-from holdfast.command import COMMAND_HEADER, OWN, BadCommand, Command, command_of
+from holdfast.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, command_of
+from holdfast.config.settings import Settings
 from holdfast.errors import (
     HandlerFailed,
     HoldfastError,
@@ -26,7 +27,7 @@ from holdfast.output import Sent
 from holdfast.record import Message, Record
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
-from holdfast.worker.effects import note
+from holdfast.worker.effects import note, weight
 from holdfast.worker.handling import Handling
 from holdfast.worker.moments import moments
 from holdfast.worker.tracing import Tracing
@@ -56,6 +57,7 @@ class Engine:
         output_partitions: Callable[[str], int] = lambda topic: 0,
         handling: Handling | None = None,
         tracing: Tracing | None = None,
+        settings: Settings | None = None,
     ) -> None:
         #: which record is being handled, and who may cut a batch short
         self._handling = Handling() if handling is None else handling
@@ -81,6 +83,10 @@ class Engine:
         self._batched = overrides(self.handler, "on_batch")
         self._single = overrides(self.handler, "on_record")
         self._effect_at: tuple[int, int] = (-1, 0)
+        settings = Settings() if settings is None else settings
+        #: side effects of one transaction, and their bytes in its mark
+        self._effects_most, self._effect_room = settings.effects.pending, effect_room(settings)
+        self._effect_weight = 0
         #: what goes by the partition's time; None where nothing does, at no cost
         self.moments = moments(self.handler, bound, self._handling)
         self._on_record = self.handler.on_record if self.moments is None else self.moments.handle
@@ -176,23 +182,41 @@ class Engine:
             raise Poisoned(message.offset() or 0, _undecodable(message, error)) from error
         assert command is not None
         self.commands.append(command)
-        if command.name not in OWN:
+        if self.moments is not None:
+            self._pass_time(message)
+        if command.name not in OWN and command.name != TICK:
             self._obey(command, message)
 
     def obey(self, message: Message) -> None:
-        """Hand over a user's command of the control topic: the mark of the open transaction pins it.
+        """Hand over what the mark of the open transaction pins: a user's command of the control topic, or a tick.
 
-        :raises Poisoned: on_command raised.
+        :raises Poisoned: on_command or on_timer raised.
         """
         command = command_of(message)
         assert command is not None
-        self._obey(command, message)
+        if command.name == TICK:
+            self._pass_time(message)
+        else:
+            self._obey(command, message)
 
     def _obey(self, command: Command, message: Message) -> None:
         record = self._handling.record = Record(message, message.value() or b"")
         self._handling.enter("on_command", threading.get_ident())
         try:
             self.handler.on_command(command.name, record)
+        except Exception as error:  # a handler may raise anything
+            raise self._poisoned(record, error) from error
+        finally:
+            self._handling.leave()
+
+    def _pass_time(self, message: Message) -> None:
+        """A command of the input, or the clock of an idle partition as its mark pins it, tells how late it is."""
+        if self.moments is None:
+            return
+        record = self._handling.record = Record(message, b"")
+        self._handling.enter("on_timer", threading.get_ident())
+        try:
+            self.moments.reach(record.timestamp)
         except Exception as error:  # a handler may raise anything
             raise self._poisoned(record, error) from error
         finally:
@@ -230,7 +254,11 @@ class Engine:
         index = index + 1 if offset == record.offset else 0
         self._effect_at = record.offset, index
         key = (record.topic, record.partition, record.offset, index)
-        self.effects.append(note(self.handler, function, key, args))
+        effect = note(self.handler, function, key, args, record.key, record.timestamp)
+        self.effects.append(effect)
+        self._effect_weight += weight((effect,))
+        if self._effect_weight >= self._effect_room or len(self.effects) >= self._effects_most:
+            self._handling.cut()  # the mark has to fit a message: the rest of the batch comes with the next one
 
     # One transaction
 
@@ -241,7 +269,7 @@ class Engine:
         return taken
 
     def take_effects(self) -> list[Effect]:
-        taken, self.effects = self.effects, []
+        taken, self.effects, self._effect_weight = self.effects, [], 0
         return taken
 
     def take_commands(self) -> list[Command]:
@@ -268,11 +296,16 @@ class Engine:
         """Forget all that was done since the last commit (rule T5)."""
         self.state.rollback()
         self.outputs.clear()
-        self.effects.clear()
+        self.take_effects()
         self.commands.clear()
         self._handling.record, self._effect_at = None, (-1, 0)
         if self.moments is not None:
             self.moments.forget()
+
+
+def effect_room(settings: Settings) -> int:
+    """Bytes that owed effects may take in a mark before they are a burden: it names older and newer ones, and more."""
+    return settings.kafka.message_max_bytes // 8
 
 
 def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tuple[Any, ...]) -> None:

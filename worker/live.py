@@ -11,6 +11,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import State
 from holdfast.worker.committer import Committer
+from holdfast.worker.effects import Pending
 from holdfast.worker.engine import Engine
 from holdfast.worker.lifecycle import Event
 from holdfast.worker.mailbox import Batch, Mailbox
@@ -25,8 +26,6 @@ _IDLE = 0.5
 _BUSY_IDLE = 0.01
 #: how often a partition that stands still looks for commands
 _STILL = 0.1
-#: how long a drain waits for effects; what is not done then is owed by the next owner
-_EFFECTS_WAIT = 1.0
 
 
 class Live:
@@ -34,7 +33,7 @@ class Live:
 
     def __init__(self, tools: Tools, signals: Signals, mailbox: Mailbox, engine: Engine, committer: Committer) -> None:
         self._tools, self._signals, self._mailbox, self._engine = tools, signals, mailbox, engine
-        self._riders = Riders(tools, engine, committer.mark, signals.leaving)
+        self._riders = Riders(tools, engine, committer.mark, signals)
         self._transacting = Transacting(tools, signals, engine, committer, self._riders)
         self._policy, self._work = self._transacting.policy, self._transacting.work
         self.fulls = self._riders.fulls
@@ -79,6 +78,22 @@ class Live:
     def waiting(self) -> bool:
         """Records were taken and are not handled, or one that failed is still to be faced."""
         return self._work.waiting or self._work.poisoned
+
+    @property
+    def burdened(self) -> bool:
+        """Too many side effects are owed: no more records now."""
+        return self._transacting.burdened
+
+    @property
+    def effects(self) -> Pending:
+        """Side effects that are owed and were submitted, as far as it has looked. Any thread."""
+        return self._riders.pending
+
+    @property
+    def next_timer(self) -> float | None:
+        """Seconds since 1970 before which no timer is due. Any thread."""
+        moments = self._engine.moments
+        return None if moments is None or math.isinf(due := moments.due) else due / 1000
 
     @property
     def in_flight(self) -> bool:
@@ -131,9 +146,11 @@ class Live:
             return
         if transacting.landed or (transacting.in_flight and not work.waiting and self._mailbox.depth == 0):
             transacting.settle()
-        if not work.waiting and not work.poisoned:
+        if transacting.burdened:
+            self._hold()
+        elif not work.waiting and not work.poisoned:
             self._take()
-        if (messages := work.next(self._policy.room())) is not None:
+        if not transacting.burdened and (messages := work.next(self._policy.room())) is not None:
             transacting.handle(messages)
             self.fulls.between(self.committer.mark)
         if work.at_poison is not None:
@@ -167,12 +184,13 @@ class Live:
         elif self._transacting.settle():
             self._work.face()
 
+    def _hold(self) -> None:
+        """So many side effects are owed that no record is handled before some are done."""
+        self._signals.pause(min(self._policy.wait(self._tools.clock(), _BUSY_IDLE), _BUSY_IDLE))
+        self._rest()
+
     def _take(self) -> None:
         wait = self._policy.wait(self._tools.clock(), _BUSY_IDLE if self.fulls.active else _IDLE)
-        if self._transacting.burdened:
-            self._signals.pause(min(wait, _BUSY_IDLE))
-            self._rest()
-            return
         batch = self._mailbox.take(self._policy.room(), wait)
         if batch is None:
             self._rest()
@@ -220,7 +238,8 @@ class Live:
             return False
         if self._signals.final:
             self._final_full()
-        wait = max(0.0, min(_EFFECTS_WAIT, self._signals.deadline - self._tools.clock()))
+        stop_wait = self._tools.settings.effects.stop_wait
+        wait = max(0.0, min(stop_wait, self._signals.deadline - self._tools.clock()))
         if self._riders.finish(self.committer.mark, wait):
             self._commit_mark()
             self.fulls.settle(self.committer.mark, self._signals.deadline)

@@ -223,6 +223,7 @@ class Opening:
             output_partitions=self._tools.output_partitions,
             handling=self._tools.handling,
             tracing=self._tools.tracing,
+            settings=settings,
         )
 
     def _offset_behind(self, mark: Mark) -> bool:

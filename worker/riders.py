@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -13,13 +13,13 @@ from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing
 from holdfast.worker.controlled import Controlled, Obeyed
-from holdfast.worker.engine import Engine
+from holdfast.worker.effects import Pending, Surroundings, weight
+from holdfast.worker.engine import Engine, effect_room
 from holdfast.worker.fulls import Fulls
 from holdfast.worker.policy import SnapshotPolicy
+from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Tools
 
-#: side effects owed at which no more records are taken: every mark names them all, and has to fit a message
-_OWED = 10_000
 #: of the newest transaction in what a record is said to take
 _WEIGHT = 0.1
 
@@ -43,15 +43,18 @@ class Flight(NamedTuple):
 class Riders:
     """Used by the partition's thread."""
 
-    def __init__(self, tools: Tools, engine: Engine, mark: Mark, leaving: Callable[[], bool]) -> None:
+    def __init__(self, tools: Tools, engine: Engine, mark: Mark, signals: Signals) -> None:
         self._tools, self._engine = tools, engine
         now = tools.clock()
         self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
-        self.fulls = Fulls(tools, engine.state, self._snapshots, mark, leaving)
-        name = f"effects-{tools.place.partition}"
+        self.fulls = Fulls(tools, engine.state, self._snapshots, mark, signals.leaving)
         self.controlled = Controlled(tools, engine, mark)
         self._pace = mark.pace
-        self._effects = tools.effects(engine.handler, name, partial(_effect_failed, tools))
+        name, settings = f"effects-{tools.place.partition}", tools.settings.effects
+        about = Surroundings(name, partial(_effect_failed, tools), settings, signals.lost)
+        self._effects = tools.effects(engine.handler, about)
+        #: what is owed of them, for whoever looks from another thread
+        self.pending = Pending()
         #: with the first delta: the transaction from which on the deltas hold every change
         self._reach: int | None = None
 
@@ -72,6 +75,7 @@ class Riders:
     def begin(self, mark: Mark) -> None:
         """Just before LIVE: effects that an earlier owner may not have run."""
         self._effects.submit(mark.effects)
+        self._pending()
 
     def ask_full(self) -> None:
         """Take a full from the next commit boundary on."""
@@ -79,13 +83,17 @@ class Riders:
 
     def burdened(self, flight: Flight | None) -> bool:
         """Too many effects are owed: no more records now."""
-        uncommitted = len(self._engine.effects) + (len(flight.effects) if flight else 0)
-        return len(self._effects.owed()) + uncommitted >= _OWED
+        noted, pending = self._engine.effects, self._pending()
+        if flight is not None:
+            noted = [*flight.effects, *noted]
+        if pending.number + len(noted) >= self._tools.settings.effects.pending:
+            return True
+        return pending.weight + weight(noted) >= effect_room(self._tools.settings)
 
     def mark_due(self, mark: Mark, now: float) -> bool:
-        """A mark without records has something to say: a full, or that effects are done."""
+        """A mark without records has something to say: a command, a tick, a full, or that effects are done."""
         return (
-            self.controlled.waiting or self.fulls.mark_due(now) or (len(mark.effects) > 0 and not self._effects.owed())
+            self.controlled.waiting(mark) or self.fulls.mark_due(now) or len(mark.effects) > 2 * self._pending().number
         )
 
     def handled(self, records: int, seconds: float) -> None:
@@ -93,6 +101,8 @@ class Riders:
 
         Where every commit carries a delta nothing is ever replayed, and the marks say nothing of it.
         """
+        if records:
+            self.controlled.ticking.handled()
         if records and self._snapshots.mode != "commit":
             newest = seconds / records * 1e9
             self._pace = round(newest if self._pace == 0 else self._pace + _WEIGHT * (newest - self._pace))
@@ -122,6 +132,7 @@ class Riders:
         self.controlled.committed(flight.closing.control)
         self._tools.speeds.expect(mark.pace)
         self._effects.submit(flight.effects)
+        self._pending()
         changes = flight.closing.frozen.changes
         self._snapshots.committed(
             self._tools.clock(),
@@ -135,6 +146,13 @@ class Riders:
     def finish(self, mark: Mark, wait: float) -> bool:
         """Before a drain ends: give effects `wait` seconds. True: a last mark has something to say."""
         return len(self._effects.close(wait)) != len(mark.effects) or self.fulls.pending
+
+    def _pending(self) -> Pending:
+        """What is owed and was submitted; counts what is done by now."""
+        before, self.pending = self.pending, self._effects.pending()
+        if before.number > self.pending.number:
+            self._tools.metrics.inc(metrics.EFFECTS_DONE, before.number - self.pending.number)
+        return self.pending
 
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""

@@ -18,13 +18,12 @@ from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
 from holdfast.snapshot.store.sink import StoreSink
-from holdfast.worker.effects import EffectRunner, Effects
-from holdfast.worker.effects import Report as EffectReport
+from holdfast.worker.effects import EffectRunner, Effects, Surroundings
 from holdfast.worker.handling import Handling
 from holdfast.worker.tracing import NoTracing, Tracing
 
-#: what runs the effects of a handler; the name is for its thread
-EffectsOf = Callable[[Handler[Any], str, EffectReport], Effects]
+#: what runs the effects of a handler
+EffectsOf = Callable[[Handler[Any], Surroundings], Effects]
 
 
 class Report(NamedTuple):

@@ -181,7 +181,7 @@ class Transacting:
         if self.work.poisoned:
             return controlled.hold()
         try:
-            obeyed = controlled.obey(self.committer.mark)
+            obeyed = controlled.obey(self.committer.mark, idle=self.policy.since is None)
         except Poisoned as poison:
             raise Poisoned(self.position, poison.error) from poison
         outputs = self._engine.take_outputs()

@@ -58,6 +58,11 @@ def shown(live: Live) -> dict[str, Any]:
         "records": live.records,
         "bytes": cost.state_bytes,
         "since_full": live.fulls.unsaved,
+        # owed and not done; the time of the record that asked for the oldest one, in seconds since 1970
+        "effects": live.effects.number,
+        "effects_since": live.effects.oldest / 1000 or None,
+        # when the next timer is due, in seconds since 1970; None: there is none
+        "timer": live.next_timer,
         "mark": _mark(live.committer.mark),
     }
 

@@ -230,6 +230,22 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             lane.stop(self.settings.service.stop_timeout)
 
+    def fail_effects(self, error: Exception | None, name: str = "") -> None:
+        """From now on effects of this function's name (by default all) raise this; None: they work again.
+
+        What is owed is tried again by `advance`, as the service does after a wait.
+        """
+        if error is None:
+            self._failing.pop(name, None)
+        else:
+            self._failing[name] = error
+
+    @property
+    def owed(self) -> list[EffectCall]:
+        """The side effects whose record has committed and that are not done, in their order."""
+        self._settle()
+        return [each for effects in self._inline.values() for each in effects.calls_owed()]
+
     def withdraw(self, partition: int = 0) -> None:
         """Take the record that failed out of the input, as if its producer had aborted it, and go on behind it."""
         lane = self._lane(partition)

@@ -49,11 +49,17 @@ class InlineEffects:
 
     def __init__(self, handler: Handler[Any], report: effects.Report, calls: list[EffectCall], *, run: bool) -> None:
         self._handler, self._report, self._calls, self._run = handler, report, calls, run
+        #: raised in the place of an effect: by its function's name, or '' for all of them
+        self.failing: dict[str, Exception] = {}
         self._owed: dict[EffectKey, Effect] = {}
         self._attempts: dict[EffectKey, int] = {}
 
     def owed(self) -> tuple[Effect, ...]:
         return tuple(self._owed.values())
+
+    def pending(self) -> effects.Pending:
+        oldest = next(iter(self._owed.values())).time if self._owed else 0
+        return effects.Pending(len(self._owed), effects.weight(self._owed.values()), oldest)
 
     def submit(self, submitted: Sequence[Effect]) -> None:
         self._owed.update({effect.key: effect for effect in submitted})
@@ -62,19 +68,31 @@ class InlineEffects:
     def close(self, timeout: float) -> tuple[Effect, ...]:
         return self.owed()
 
+    def calls_owed(self) -> list[EffectCall]:
+        return [EffectCall(key, _name(each), tuple(effects.arguments(each))) for key, each in self._owed.items()]
+
     def retry(self) -> None:
         """Try what is owed, in order; as the real one does, stop at the first that fails."""
         for key, effect in list(self._owed.items()):
             try:
-                if self._run:
-                    effects.call(self._handler, effect)
+                self._call(effect)
             except Exception as error:  # noqa: BLE001 - an effect may raise anything
                 self._attempts[key] = self._attempts.get(key, 0) + 1
                 self._report(effect, error, self._attempts[key])
                 return
             del self._owed[key]
-            name = effect.function.rpartition(":")[2].rpartition(".")[2]
-            self._calls.append(EffectCall(key, name, tuple(effects.arguments(effect))))
+            self._calls.append(EffectCall(key, _name(effect), tuple(effects.arguments(effect))))
+
+    def _call(self, effect: Effect) -> None:
+        error = self.failing.get(_name(effect)) or self.failing.get("")
+        if error is not None:
+            raise error
+        if self._run:
+            effects.call(self._handler, effect)
+
+
+def _name(effect: Effect) -> str:
+    return effect.function.rpartition(":")[2].rpartition(".")[2]
 
 
 class Later:
@@ -161,7 +179,7 @@ class SteppedWorker(PartitionWorker):
     def moving(self) -> bool:
         """There is something to do without new records."""
         if self._live is not None and self.phase is Phase.LIVE:
-            return self.mailbox.depth > 0 or self._live.waiting
+            return (self.mailbox.depth > 0 or self._live.waiting) and not self._live.burdened
         return self.phase not in (Phase.FAILED, Phase.CLOSED)
 
     def step(self) -> None:

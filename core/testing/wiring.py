@@ -41,6 +41,7 @@ class Wiring:
         self.speeds = Speeds()
         self.metrics = ServiceMetrics(names.group)
         self._effects: list[EffectCall] = []
+        self._failing: dict[str, Exception] = {}
         self._log = EventLog()
         self._membership = Membership(1, self.broker.generation, "driver")
         self._lanes: dict[int, Lane] = {}
@@ -99,14 +100,15 @@ class Wiring:
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
-            effects=lambda handler, name, report: self._new_effects(partition, handler, report),
+            effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             beside=Later,
             aside=lambda call, name: Later(call, name, patience=1),
         )
 
     def _new_effects(self, partition: int, handler: Handler[Any], report: Any) -> InlineEffects:
-        self._inline[partition] = InlineEffects(handler, report, self._effects, run=self._run_effects)
-        return self._inline[partition]
+        made = self._inline[partition] = InlineEffects(handler, report, self._effects, run=self._run_effects)
+        made.failing = self._failing
+        return made
 
     def _report(self, report: Report) -> None:
         if report.kind == "stale":

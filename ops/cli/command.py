@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.command import COMMAND_HEADER, OWN, TAKE
+from holdfast.command import COMMAND_HEADER, OWN, TAKE, TICK
 from holdfast.commanding import Answer, Commander, Sent
 from holdfast.errors import UsageError
 from holdfast.ops.cli import show
@@ -59,7 +59,7 @@ def command(
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
-    if name in OWN:
+    if name in OWN or name == TICK:
         instead = "holdfast snapshot take" if name == TAKE else f"holdfast {name}"
         raise UsageError(f"{name!r} is holdfast's own command: `{instead}`")
     settings = load_settings(config, overrides, secrets_dir, profile)

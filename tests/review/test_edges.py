@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-import pytest
 from tests.driver.apps import Accounts
 
 from holdfast import Handler, Record, Table
 from holdfast.balancer.assignment import Track
+from holdfast.config.around import EffectsSettings
 from holdfast.config.processing import CommitSettings
 from holdfast.handler import EffectKey
 from holdfast.snapshot.records import Effect
 from holdfast.testing import Driver
-from holdfast.worker import riders
-from holdfast.worker.effects import EffectRunner
+from holdfast.worker.effects import EffectRunner, Surroundings
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.tools import Report
 
@@ -31,7 +30,9 @@ def exits_once(key: EffectKey) -> None:
 
 def test_an_effect_that_exits_is_an_attempt_that_failed() -> None:
     told: list[BaseException] = []
-    runner = EffectRunner(Driver(Accounts).handler(), "effects", lambda effect, error, attempt: told.append(error))
+    runner = EffectRunner(
+        Driver(Accounts).handler(), Surroundings("effects", lambda effect, error, attempt: told.append(error))
+    )
     effect = Effect(f"{__name__}:exits_once", "input", 0, 7, 0, b"\x90")
     runner.submit([effect])
     until = time.monotonic() + 10
@@ -63,12 +64,11 @@ class Calling(Handler[int]):
         self.effect(elsewhere, record.value)
 
 
-def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more() -> None:
     """Every mark names what is owed: without a bound it would outgrow the message limit, and the partition fail."""
     global away  # noqa: PLW0603
-    monkeypatch.setattr(riders, "_OWED", 5)
     driver = Driver(Calling)
-    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=1))
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=1), effects=EffectsSettings(pending=5))
     driver.position()
     driver.crash()
     reports: list[Report] = []

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast import Handler
+from holdfast.config.around import EffectsSettings
 from holdfast.handler import EffectKey
 from holdfast.snapshot.records import Effect
-from holdfast.worker.effects import EffectRunner, note
+from holdfast.worker.effects import EffectRunner, Surroundings, note, weight
 
 
 class Recorder(Handler[int]):
@@ -30,6 +31,9 @@ class Recorder(Handler[int]):
             self.failures -= 1
             raise ConnectionError("down")
 
+    def refuse(self, key: EffectKey) -> None:
+        raise ConnectionError("down")
+
 
 def effect(handler: Recorder, offset: int) -> Effect:
     return note(handler, handler.act, ("input", 0, offset, 0), (offset,))
@@ -38,7 +42,9 @@ def effect(handler: Recorder, offset: int) -> Effect:
 @contextmanager
 def running() -> Iterator[tuple[Recorder, EffectRunner, list[int]]]:
     handler, attempts = Recorder(), list[int]()
-    runner = EffectRunner(handler, "effects-test", lambda effect, error, attempt: attempts.append(attempt))
+    runner = EffectRunner(
+        handler, Surroundings("effects-test", lambda effect, error, attempt: attempts.append(attempt))
+    )
     yield handler, runner, attempts
     handler.gate.set()
     assert runner.close(30) == ()
@@ -73,7 +79,7 @@ def test_what_is_owed_already_is_not_run_twice() -> None:
 
 def test_closing_does_not_wait_longer_than_told_and_leaves_the_rest_owed() -> None:
     handler = Recorder()
-    runner = EffectRunner(handler, "effects-test", lambda effect, error, attempt: None)
+    runner = EffectRunner(handler, Surroundings("effects-test", lambda effect, error, attempt: None))
     handler.gate.clear()
     runner.submit([effect(handler, 1), effect(handler, 2)])
     assert handler.begun.wait(30)
@@ -88,3 +94,43 @@ def test_without_effects_there_is_no_thread() -> None:
     with running() as (_, runner, _):
         runner.submit([])
         assert threading.active_count() == before
+
+
+def test_whoever_lost_the_partition_sends_nothing_more() -> None:
+    handler, lost = Recorder(), threading.Event()
+    runner = EffectRunner(handler, Surroundings("effects-test", lambda *_: None, lost=lost.is_set))
+    handler.gate.clear()
+    runner.submit([effect(handler, 1), effect(handler, 2)])
+    assert handler.begun.wait(30)
+    lost.set()  # the partition's own thread may be busy and not have heard yet
+    handler.gate.set()
+    assert [owed.offset for owed in runner.close(30)] == [2]
+    assert [key[2] for key, _ in handler.calls] == [1]
+
+
+def test_with_threads_one_key_that_fails_holds_up_only_its_own() -> None:
+    handler, told = Recorder(), threading.Event()
+    settings = EffectsSettings(threads=2, max_backoff=0.1)
+    down = note(handler, handler.refuse, ("input", 0, 1, 0), (), b"a")
+    behind = note(handler, handler.act, ("input", 0, 2, 0), (2,), b"a")
+    beside = note(handler, handler.act, ("input", 0, 3, 0), (3,), b"d")
+    assert down.lane % 2 == behind.lane % 2 != beside.lane % 2
+    runner = EffectRunner(handler, Surroundings("effects-test", lambda *_: told.set(), settings))
+    runner.submit([down, behind, beside])
+    assert told.wait(30)
+    assert handler.begun.wait(30)
+    assert [owed.offset for owed in runner.close(0.2)] == [1, 2]
+    assert [value for _, value in handler.calls] == [3]
+
+
+def test_what_is_pending_is_counted_weighed_and_dated() -> None:
+    with running() as (handler, runner, _):
+        handler.gate.clear()
+        first = note(handler, handler.act, ("input", 0, 1, 0), (1,), b"k", 5000)
+        runner.submit([first, note(handler, handler.act, ("input", 0, 2, 0), (2,), b"k", 6000)])
+        pending = runner.pending()
+        assert (pending.number, pending.oldest) == (2, 5000)
+        assert pending.weight == 2 * weight([first]) > 0
+        handler.gate.set()
+        runner.close(30)
+        assert runner.pending() == (0, 0, 0)

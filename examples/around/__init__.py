@@ -1,0 +1,1 @@
+"""Around the record: side effects, duplicates from upstream, timers. One file each."""

@@ -1,0 +1,40 @@
+"""Takes invoices and books each once, by its Idempotency-Key: `python -m examples.around.taker 8080`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Taker(ThreadingHTTPServer):
+    """`booked` holds the body that came first with each key; a second one is answered as the first was."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int, told: Callable[[str, bytes], None]) -> None:
+        super().__init__(("127.0.0.1", port), _Request)
+        self.booked: dict[str, bytes] = {}
+        #: called with every request before it is answered
+        self.told = told
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: Taker
+
+    def do_POST(self) -> None:
+        key, body = self.headers.get("Idempotency-Key"), self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not key:
+            self.send_error(400, "no Idempotency-Key")
+            return
+        self.server.told(key, body)
+        same = self.server.booked.setdefault(key, body) == body
+        self.send_response(201 if same else 422)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """`told` has told."""
+
+
+if __name__ == "__main__":
+    Taker(int(sys.argv[1]), lambda key, body: print(key, body.decode(), flush=True)).serve_forever()

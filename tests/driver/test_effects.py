@@ -1,0 +1,85 @@
+"""Side effects: bounded so that a mark always fits, made to fail, and owed until they are done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast import Handler, Record, Table
+from holdfast.config.around import EffectsSettings
+from holdfast.config.processing import CommitSettings
+from holdfast.handler import EffectKey
+from holdfast.testing import Driver
+from holdfast.worker.effects import weight
+from holdfast.worker.engine import effect_room
+
+
+class Posting(Handler[str]):
+    """One effect for each record, with the record as its argument."""
+
+    seen = Table(key=str, value=int)
+
+    def on_record(self, record: Record[str]) -> None:
+        self.seen[record.value[:8]] = record.offset
+        self.effect(post, record.value)
+
+
+def post(key: EffectKey, body: str) -> None:
+    """Somebody outside."""
+
+
+def test_what_one_transaction_asks_for_fits_its_mark() -> None:
+    """A batch ends early: without that its mark would be refused, and with it a partition that did nothing wrong."""
+    driver = Driver(Posting, batch=500)
+    driver.settings = replace(driver.settings, commit=CommitSettings(max_records=50_000))
+    bodies = [f"{number:08}{'x' * 5000}" for number in range(500)]  # two and a half messages full
+    driver.feed_all(bodies, key="k")
+    driver.commit()
+    assert [call.arguments[0] for call in driver.effects] == bodies
+    assert len(driver.table("seen")) == 500
+    room = effect_room(driver.settings)
+    assert weight(driver.mark().effects) < 3 * room
+
+
+def test_owed_effects_hold_back_records_and_nothing_is_lost() -> None:
+    driver = Driver(Posting, batch=50)
+    driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
+    driver.fail_effects(ConnectionError("down"))
+    driver.feed_all([f"{number}" for number in range(50)])
+    driver.advance(1.0)
+    assert driver.effects == []
+    assert 20 <= len(driver.owed) < 50
+    owed = driver.owed
+    driver.crash()
+    driver.restore()
+    assert driver.owed[: len(owed)] == owed, "the next owner owes the same, with the same keys"
+    driver.fail_effects(None)
+    driver.advance(5.0)
+    driver.advance(5.0)
+    assert [call.arguments[0] for call in driver.effects] == [f"{number}" for number in range(50)]
+    assert len({call.key for call in driver.effects}) == 50
+    assert driver.owed == []
+
+
+def test_an_effect_may_be_made_to_fail_by_its_name() -> None:
+    driver = Driver(Posting, run_effects=True)
+    driver.fail_effects(TimeoutError("slow"), "another")
+    driver.feed("a")
+    assert [call.function for call in driver.effects] == ["post"]
+    driver.fail_effects(TimeoutError("slow"), "post")
+    driver.feed("b")
+    driver.commit()
+    assert [call.arguments for call in driver.owed] == [("b",)]
+
+
+@pytest.mark.parametrize("interval", ["commit", 5.0, "off"])
+def test_a_replay_asks_for_none(interval: float) -> None:
+    driver = Driver(Posting, delta_interval=interval)
+    driver.feed_all(["a", "b"])
+    before = driver.effects
+    driver.advance(1.0)
+    driver.crash()
+    driver.restore()
+    driver.advance(10.0)
+    assert driver.effects == before

@@ -1,0 +1,239 @@
+"""Timers: due by the records' time, or by a clock that the marks pin; a replay hears the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.driver.apps import Interval, events, marks
+
+from holdfast import Handler, Output, Record, Table, Timer
+from holdfast.command import FINISH_UPGRADE, TICK, header
+from holdfast.errors import HandlerFailed, UsageError
+from holdfast.snapshot import frame
+from holdfast.testing import Driver
+
+INTERVALS: list[Interval] = ["commit", 5.0, "off"]
+#: milliseconds after its record that a timer is due, and after a timer that its successor is
+FIRST, AGAIN = 8_000, 20_000
+
+
+class Sums(Handler[int]):
+    """Adds up, and says eight seconds after each record what the sum is; a timer of 7 has a successor."""
+
+    sums = Table(key=str, value=int)
+    out = Output("out", value=str)
+
+    def on_record(self, record: Record[int]) -> None:
+        if record.value < 0:
+            self.out.send(f"cancelled {self.cancel(str(-record.value))}")
+            return
+        self.sums["now"] = self.sums.get("now", 0) + record.value
+        self.schedule(record.timestamp + FIRST, {"of": record.value}, id=str(record.value))
+
+    def on_timer(self, timer: Timer) -> None:
+        self.out.send(f"{timer.id} due {timer.due} sum {self.sums['now']}")
+        self.sums["now"] = 0
+        if timer.id == "7":
+            self.schedule(timer.due + AGAIN, timer.payload, id="again")
+        self.effect(tell, timer.id)
+
+
+def tell(key: tuple[str, int, int, int], id: str) -> None:
+    """Somebody outside."""
+
+
+def recomputed(driver: Driver) -> list[str]:
+    """From the input and the ticks that the marks tell, by whoever knows nothing of tables."""
+    said: list[str] = []
+    heap: list[tuple[int, str]] = []
+    due: dict[str, int] = {}
+    total = now = read = 0
+
+    def pass_(time: int) -> None:
+        nonlocal now, total
+        now = max(now, time)
+        while heap and heap[0][0] <= now:
+            at, name = heappop(heap)
+            if due.get(name) != at:
+                continue
+            del due[name]
+            said.append(f"{name} due {at} sum {total}")
+            total = 0
+            if name == "7":
+                due["again"] = at + AGAIN
+                heappush(heap, (at + AGAIN, "again"))
+
+    values = {message.offset(): message for message in driver.broker.log("input", 0).committed()}
+    for mark in marks(driver):
+        for offset in range(read, mark.positions["input"]):
+            message = values[offset]
+            pass_(message.timestamp()[1])
+            value = int(message.value() or b"")
+            if value < 0:
+                said.append(f"cancelled {due.pop(str(-value), None) is not None}")
+                continue
+            total += value
+            due[str(value)] = message.timestamp()[1] + FIRST
+            heappush(heap, (due[str(value)], str(value)))
+        read = mark.positions["input"]
+        for pinned in mark.pinned:
+            pass_(pinned.time)
+    return said
+
+
+#: a value to feed (a negative one cancels) or seconds to wait, and whether the owner is killed after it
+STEPS = st.lists(st.tuples(st.one_of(st.integers(-9, 9), st.floats(0.1, 30.0)), st.booleans()), max_size=15)
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+@given(steps=STEPS, refused=st.integers(0, 15))
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_each_fires_once_at_its_place_whoever_owns_the_partition(
+    interval: Interval, steps: list[tuple[int | float, bool]], refused: int
+) -> None:
+    driver = Driver(Sums, delta_interval=interval, batch=3, autocommit=False)
+    for at, (step, crash) in enumerate(steps):
+        if at == refused:
+            driver.rebalance()
+        if isinstance(step, int):
+            driver.feed(step)
+        else:
+            driver.advance(step)
+        if crash:
+            driver.crash()
+            driver.restore()
+    driver.advance(60.0)
+    assert driver.outputs("out") == recomputed(driver)
+    assert driver.table("holdfast.timers") == {}, "all have fired: the partition was idle for long enough"
+    before = driver.table("sums"), driver.table("holdfast.clock")
+    driver.crash()
+    driver.restore()
+    assert (driver.table("sums"), driver.table("holdfast.clock")) == before
+    fired = {each.key for each in driver.effects}
+    assert len(fired) == len([said for said in driver.outputs("out") if "due" in said])
+    if steps:
+        driver.replay()
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_an_idle_partition_goes_by_a_clock_that_its_mark_pins(interval: Interval) -> None:
+    driver = Driver(Sums, delta_interval=interval)
+    driver.feed(3)
+    driver.advance(7.0)
+    assert driver.outputs("out") == []
+    driver.advance(10.0)
+    assert len(driver.outputs("out")) == 1
+    (tick,) = [pinned for mark in marks(driver) for pinned in mark.pinned]
+    assert tick.headers == (header(TICK),)
+    assert tick.time == tick.offset == driver.table("holdfast.clock")["now"]
+    assert len(marks(driver)) < 10, "one transaction for it, none without need"
+    driver.crash()
+    driver.restore()
+    assert driver.table("sums") == {"now": 0}
+    assert len(driver.outputs("out")) == 1
+
+
+def test_a_busy_partition_goes_by_its_records() -> None:
+    driver = Driver(Sums)
+    driver.feed(3, timestamp=1_000_000)  # long before the driver's clock: it is behind
+    for second in range(20):
+        driver.feed(1, timestamp=1_001_000 + second)
+        driver.advance(1.0)
+    assert driver.outputs("out") == []
+    assert not any(mark.pinned for mark in marks(driver))
+    driver.feed(1, timestamp=1_008_000)
+    assert driver.outputs("out") == ["3 due 1008000 sum 23"]
+
+
+def test_a_tick_waits_while_the_partition_stands_still() -> None:
+    driver = Driver(Sums)
+    driver.feed(3)
+    driver.command("pause", via_control_topic=True)
+    driver.advance(60.0)
+    assert driver.mark().paused is not None
+    assert driver.outputs("out") == []
+    driver.command("resume", via_control_topic=True)
+    driver.advance(5.0)
+    assert len(driver.outputs("out")) == 1
+
+
+class _Older(Driver):
+    _format = 2
+
+
+def test_in_an_older_format_no_clock_is_pinned_until_the_upgrade_is_finished() -> None:
+    driver = _Older(Sums)
+    driver.feed(3)
+    driver.advance(60.0)
+    assert driver.outputs("out") == []
+    assert len(events(driver, "timers_wait")) == 1
+    driver.command(FINISH_UPGRADE)
+    driver.advance(30.0)
+    assert driver.mark().format == frame.NEWEST
+    assert len(driver.outputs("out")) == 1
+
+
+class Failing(Handler[int]):
+    out = Output("out", value=str)
+    broken = True
+
+    def on_record(self, record: Record[int]) -> None:
+        self.out.send("record")
+        self.schedule(record.now + timedelta(seconds=1))
+
+    def on_timer(self, timer: Timer) -> None:
+        self.out.send("half")
+        if self.broken:
+            raise ValueError("cannot do that")
+
+
+def test_an_on_timer_that_raises_is_undone_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(Failing)
+    driver.feed(1)
+    with pytest.raises(HandlerFailed, match="cannot do that") as failed:
+        driver.advance(20.0)
+    assert "in on_timer of" in str(failed.value.__cause__.__notes__)  # type: ignore[union-attr]
+    driver.restore()
+    with pytest.raises(HandlerFailed):
+        driver.advance(20.0)
+    monkeypatch.setattr(Failing, "broken", False)
+    driver.restore()
+    driver.advance(20.0)
+    assert driver.outputs("out") == ["record", "half"]
+    driver.replay()
+
+
+def test_what_cannot_be_scheduled_is_refused() -> None:
+    class NoTimer(Handler[int]):
+        def on_record(self, record: Record[int]) -> None:
+            self.schedule(0)
+
+    class NoZone(Failing):
+        def on_record(self, record: Record[int]) -> None:
+            self.schedule(datetime(2030, 1, 1))  # noqa: DTZ001
+
+    class NoData(Failing):
+        def on_record(self, record: Record[int]) -> None:
+            self.schedule(datetime(2030, 1, 1, tzinfo=UTC), object())
+
+    for kind, said in ((NoTimer, "has no on_timer"), (NoZone, "without a zone"), (NoData, "plain data")):
+        with pytest.raises(HandlerFailed, match=said):
+            Driver(kind).feed(1)
+    with pytest.raises(UsageError, match="belongs to a record"):
+        Driver(Failing).handler().schedule(0)
+
+
+def test_nobody_else_moves_the_clock() -> None:
+    driver = Driver(Sums)
+    driver.feed(3, timestamp=1_000_000)
+    driver.commit()
+    control = driver.broker.log(driver.names.control, 0)
+    control.append(None, None, [header(TICK)], 9_000_000)
+    driver.advance(2.0)
+    assert driver.table("holdfast.clock") == {"now": 1_000_000}
+    assert not any(mark.pinned for mark in marks(driver))

@@ -1,0 +1,140 @@
+"""What the tests of examples/around stand on: a namespace and topics of their own, processes, a plain reader."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from examples.around.taker import Taker
+from tests.ops.desk import await_true
+
+from holdfast.config.load import load
+from holdfast.names import Names
+from holdfast.service import Service
+from holdfast.topics import Topics
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+
+
+class Scene:
+    """One example's service, under names of its own."""
+
+    def __init__(self, servers: str, directory: Path, service: Service, *outputs: str, **more: str) -> None:
+        self.servers, self.directory = servers, directory
+        self.environment = {
+            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers,
+            "HOLDFAST_SERVICE__NAMESPACE": f"around-{uuid.uuid4().hex[:8]}.",
+            "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
+            "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
+            # A process that was killed comes back as the same member: no test of what a session is.
+            "HOLDFAST_GROUP__MEMBERSHIP": "static",
+            "HOLDFAST_SERVICE__INSTANCE": "one",
+            **{name: value for name, value in more.items() if name.startswith("HOLDFAST_")},
+        }
+        self._more = more
+        names = Names(service.name, service.input, self.environment["HOLDFAST_SERVICE__NAMESPACE"])
+        self.names = names
+        findings = Topics(load(env=self.environment), names, list(outputs)).create("beginning", partitions=2)
+        assert all(finding.good for finding in findings), findings
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        with (self.directory / "log").open("ab") as log:
+            environment = {**os.environ, **self.environment, **self._more, "PYTHONPATH": str(ROOT)}
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def run(self, target: str) -> subprocess.Popen[bytes]:
+        return self.start(str(HOLDFAST), "run", target)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                self.kill(process)
+
+    def handled(self, records: int) -> bool:
+        """The group has committed so many input records; the input holds no transaction markers."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": self.names.group, "log_level": 2})
+        try:
+            places = [TopicPartition(self.names.input, partition) for partition in range(2)]
+            return sum(max(0, place.offset) for place in consumer.committed(places, 30)) == records
+        finally:
+            consumer.close()
+
+    def await_handled(self, records: int) -> None:
+        await_true(lambda: self.handled(records), f"{records} records are handled", 120)
+
+
+def committed(servers: str, topic: str) -> list[tuple[int, int, bytes]]:
+    """(partition, offset, value) of every committed record, by a plain consumer."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": f"plain-{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
+    )
+    found, ended = [], set[int]()
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        until = time.monotonic() + 120
+        while len(ended) < len(partitions):
+            assert time.monotonic() < until, topic
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error, partition, offset = message.error(), message.partition(), message.offset()
+            assert partition is not None
+            if error is None:
+                assert offset is not None
+                found.append((partition, offset, bytes(message.value() or b"")))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(partition)
+    finally:
+        consumer.close()
+    return found
+
+
+class Outside:
+    """The taker of invoices: what it heard, and what is to happen at its next request."""
+
+    def __init__(self, port: int) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.at_next: Callable[[], None] | None = None
+        self._port, self._lock = port, threading.Lock()
+        self._taker: Taker | None = None
+
+    def open(self) -> None:
+        self._taker = Taker(self._port, self._told)
+        threading.Thread(target=self._taker.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        taker, self._taker = self._taker, None
+        if taker is not None:
+            taker.shutdown()
+            taker.server_close()
+
+    def _told(self, key: str, body: bytes) -> None:
+        with self._lock:
+            self.heard.append((key, body))
+            happens, self.at_next = self.at_next, None
+        if happens is not None:
+            happens()
