@@ -22,7 +22,7 @@ class Timer(msgspec.Struct, frozen=True, array_like=True):
     #: as it was scheduled; what is no plain data comes back as lists and maps
     payload: Any = None
     #: of the record that scheduled it
-    key: bytes | None = None
+    record_key: bytes | None = None
 
     @property
     def at(self) -> datetime:
@@ -62,7 +62,7 @@ class Timers:
             plain = msgspec.msgpack.decode(msgspec.msgpack.encode(payload))
         except (TypeError, OverflowError) as error:
             raise UsageError(f"schedule(): the payload must be plain data (msgpack): {error}") from error
-        key = record.key if self.firing is None else self.firing.key
+        key = record.key if self.firing is None else self.firing.record_key
         timer = Timer(id or self._next_id(record), due, plain, key)
         self.table[timer.id] = timer
         return timer.id

@@ -185,7 +185,8 @@ class Live:
             self._work.face()
 
     def _hold(self) -> None:
-        """So many side effects are owed that no record is handled before some are done."""
+        """So many side effects are owed that no record is handled before some are done. That is not being idle."""
+        self._riders.controlled.ticking.handled()
         self._signals.pause(min(self._policy.wait(self._tools.clock(), _BUSY_IDLE), _BUSY_IDLE))
         self._rest()
 

@@ -64,7 +64,7 @@ class Layout:
         function = self._keys.get(table)
         if table == TIMERS:
             timer: Timer = self._tables[table].decode(data)
-            record_key: Any = timer.key
+            record_key: Any = timer.record_key
         elif function is None:
             record_key = key
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,8 @@ from holdfast.ops.cli.bars import figures
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.sockets import Found
 
+#: seconds
+_OWED_LONG: Final = 10.0
 _COLOURS: Final = {"live": "green", "failed": "red"}
 
 
@@ -79,7 +82,7 @@ def _show(found: Found) -> None:
             Text("paused" if phase == "live" and each.get("paused") else phase, _COLOURS.get(phase, "yellow")),
             _or_dash(each["position"]),
             _or_dash(each["transaction"]),
-            Text(_progress(each) or _paused(each) or _or_dash(each["cause"]), overflow="fold"),
+            Text(_progress(each) or _paused(each) or _owing(each) or _or_dash(each["cause"]), overflow="fold"),
         )
     Console(highlight=False).print(table)
 
@@ -92,6 +95,15 @@ def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
 def _paused(partition: dict[str, Any]) -> str:
     by = partition.get("paused")
     return f"paused by {by}; `holdfast resume` has it go on" if by else ""
+
+
+def _owing(partition: dict[str, Any]) -> str:
+    """Side effects that are owed for longer than a moment."""
+    live = partition.get("live") or {}
+    since = live.get("effects_since")
+    if not since or time.time() - since < _OWED_LONG:
+        return ""
+    return f"{live['effects']} side effects owed, the oldest for {time.time() - since:.0f} s"
 
 
 def _progress(partition: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import Handler, Record, Table
+from holdfast import Handler, Record, Table, Timer
 from holdfast.config.around import EffectsSettings
 from holdfast.config.processing import CommitSettings
 from holdfast.handler import EffectKey
@@ -83,3 +83,29 @@ def test_a_replay_asks_for_none(interval: float) -> None:
     driver.restore()
     driver.advance(10.0)
     assert driver.effects == before
+
+
+class Waiting(Posting):
+    """Says at each record's own time, five seconds later, how many there were."""
+
+    def on_record(self, record: Record[str]) -> None:
+        super().on_record(record)
+        self.schedule(record.timestamp + 5000, len(self.seen), id="eod")
+
+    def on_timer(self, timer: Timer) -> None:
+        self.seen["timer"] = len(self.seen)
+
+
+def test_a_partition_whose_records_wait_for_effects_is_not_idle() -> None:
+    """A tick would overtake them."""
+    driver = Driver(Waiting, batch=50)
+    driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
+    driver.fail_effects(ConnectionError("down"))
+    driver.feed_all([f"{number}" for number in range(50)])
+    driver.advance(60.0)
+    assert "timer" not in driver._lanes[0].engine().state.tables["seen"]
+    driver.fail_effects(None)
+    for _ in range(5):
+        driver.advance(4.0)
+    driver.advance(10.0)
+    assert driver.table("seen")["timer"] == 50

@@ -229,7 +229,9 @@ export class Page {
     const [now, last, takeover] = this.lists.map(([, list]) => list);
     facts(now, [["position", count(partition.position)], ["end of the input", count(partition.end)], ["lag", count(partition.lag)],
       ["behind open transactions", count(partition.hidden)], ["in the mailbox", count(partition.mailbox)],
-      ["records since live", count(partition.live?.records)], ["in this phase since", ago(partition.since)]]);
+      ["records since live", count(partition.live?.records)], ["in this phase since", ago(partition.since)],
+      ["side effects owed", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
+      ["next timer", partition.live?.timer ? new Date(1000 * partition.live.timer).toISOString() : "–"]]);
     facts(last, [["transaction", count(mark?.n)], ["keys", count(mark?.keys)], ["state, about", bytes(partition.live?.bytes)],
       ["increments since the full", bytes(partition.live?.since_full)], ["written", ago(mark?.time)],
       ["lineage", mark?.lineage ?? "–"], ["digest", mark?.digest ?? "–"]]);
