@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def test_clock_steps_change_nothing(two_partitions: Stage, tmp_path: Path, monke
     calm(process)
     assert process.stop() == 0
     stage.verify()
-    times = [mark.time for mark in marks(stage)]
-    assert max(times) - min(times) > 11 * DAY * 1000, "the clock did jump"
+    behind = time.time() - marks(stage)[-1].time / 1000
+    assert behind > 9 * DAY, "the clock did jump"
 
 
 def calm(process: Process) -> None:
