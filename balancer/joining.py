@@ -45,6 +45,10 @@ class Joining:
         """Why there is no partition here; None where there is one, or nothing is known yet."""
         return self._told.text if self._told is not None else None
 
+    @property
+    def standby(self) -> bool:
+        return self._told is not None and self._told.kind == "standby"
+
     def turn(self, *, empty: bool, member: Callable[[], str]) -> None:
         """Many times a second; `empty` while no partition is assigned here."""
         now = self._clock()

@@ -88,6 +88,16 @@ class Manager:
         """Why there is no partition here, as far as the group has told."""
         return self._joining.text if self._joining is not None else None
 
+    @property
+    def standby(self) -> bool:
+        """Whether every partition has a living owner elsewhere."""
+        return self._joining is not None and self._joining.standby
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopping.is_set()
+
     def status(self) -> list[dict[str, Any]]:
         return [track.worker.status() for _, track in sorted(self._assignment.tracks.copy().items())]
 

@@ -80,6 +80,7 @@ Event = Literal[
     "retention_near",
     "ops_open",
     "ops_closed",
+    "supervision_failed",
     "thread_died",
     "uncaught",
     "doctor",

@@ -205,6 +205,11 @@ class Service:
             "partitions": partitions,
             # why there is none; None while there are some
             "waiting": self._manager.waiting if self._manager is not None and running else None,
+            # there is none because the others have them all, and are alive
+            "standby": running and self._manager is not None and self._manager.standby,
+            # the group was joined, once; it was told to end
+            "begun": self._thread is not None,
+            "stopping": self._stop_asked or (self._manager is not None and self._manager.stopping),
         }
         if self._topology is not None:
             self._topology.tell(status)

@@ -20,6 +20,7 @@ from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find
 from holdfast.ops.control import Control
 from holdfast.ops.http.server import OpsServer
 from holdfast.ops.logs import configure_logging, wants_json
+from holdfast.ops.supervision import Supervision
 from holdfast.service import Service
 
 #: how long a child of --reload may take beyond service.stop_timeout before it is killed
@@ -79,7 +80,7 @@ def _serve(target: str, settings: Settings) -> Exit:
             _open(control)
             _open_ops(ops)
             early.obey()
-            with _looked_at(service, settings), _bars(service, settings):
+            with Supervision(service.status), _looked_at(service, settings), _bars(service, settings):
                 service.run()
         finally:
             early.ignore()
