@@ -23,6 +23,8 @@ def stacks() -> dict[str, list[str]]:
 def on_signal() -> None:
     """From now on SIGUSR1 writes the stack of every thread to standard error, also when the interpreter is stuck in C.
 
-    It ends nothing. For a process that belongs to holdfast: an embedded service leaves signals alone.
+    It ends nothing. A crash in C and SIGABRT, by which systemd ends a process without signs of life, write them too.
+    For a process that belongs to holdfast: an embedded service leaves signals alone.
     """
+    faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)

@@ -85,9 +85,7 @@ class Told:
 class Supervision:
     """A thread of its own; `with Supervision(service.status):` around the run. Nothing at all without a supervisor."""
 
-    def __init__(
-        self, status: Callable[[], dict[str, Any]], environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, status: Callable[[], dict[str, Any]], environment: Mapping[str, str] | None = None) -> None:
         given = os.environ if environment is None else environment
         self._status, self._told = status, Told()
         self._notify = Notify.of(given)

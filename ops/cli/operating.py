@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import config, doctor, lag, new, support, top, txn
+from holdfast.ops.cli import config, deploy, doctor, lag, new, support, top, txn
 
 
 def add_to(app: typer.Typer) -> None:
@@ -15,3 +15,4 @@ def add_to(app: typer.Typer) -> None:
     app.command("support-bundle")(support.support_bundle)
     app.add_typer(txn.app, name="txn")
     app.add_typer(config.app, name="config")
+    app.add_typer(deploy.app, name="deploy")

@@ -57,12 +57,11 @@ class Ear:
 
     def await_message(self, name: str, fits: Callable[[str], bool] = lambda _: True, since: int = 0) -> int:
         """Until a message from number `since` on has such a value; its number."""
-        deadline, at = time.monotonic() + WAIT_SECONDS, since
+        deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            for at in range(at, len(self.heard)):
-                if name in self.heard[at] and fits(self.heard[at][name]):
+            for at, message in enumerate(self.heard):
+                if at >= since and name in message and fits(message[name]):
                     return at
-            at = len(self.heard)
             assert time.monotonic() < deadline, f"no {name} since {since}: {self.heard[since:][-20:]}"
             self.listen(1.0)
 
