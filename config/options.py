@@ -128,9 +128,9 @@ def seconds(default: T, doc: str, *, low: float = 0, high: float = float("inf"),
     return _declare(default, Option(kind="seconds", doc=doc, low=low, high=high, words=words))
 
 
-def size(default: int, doc: str, *, low: int = 0, high: int) -> int:
-    """A number of bytes."""
-    return _declare(default, Option(kind="bytes", doc=doc, low=low, high=high))
+def size(default: T, doc: str, *, low: int = 0, high: int, words: tuple[str, ...] = ()) -> T:
+    """A number of bytes, or one of `words`."""
+    return _declare(default, Option(kind="bytes", doc=doc, low=low, high=high, words=words))
 
 
 def count(default: int, doc: str, *, low: int = 0, high: int) -> int:

@@ -158,6 +158,15 @@ class RestoreSettings:
         low=1_048_576,
         high=2 * 10**9,
     )
+    memory_limit: int | Literal["auto", "off"] = size(
+        "auto",
+        "What this process may take of memory. A partition whose state would not fit below nine tenths of it is "
+        "refused before it is loaded (MemoryShort), the others live on; see docs/sizing.md. auto: the least that its "
+        "cgroups (MemoryMax of a unit, a container's limit) and the machine allow.",
+        low=16_777_216,
+        high=10**15,
+        words=("auto", "off"),
+    )
 
     def __post_init__(self) -> None:
         check_section(self, "restore")

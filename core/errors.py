@@ -33,6 +33,7 @@ HoldfastError
 │   ├── HandlerStuck           the handler does not come back: mend it, restart the process
 │   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
 │   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
+│   ├── MemoryShort            the state would not fit: tried again every minute, or by `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
@@ -198,6 +199,10 @@ class RegistryUnreachable(PartitionError):
 
 class RestoreTimeout(PartitionError):
     """The restore did not get its data within `restore.deadline`."""
+
+
+class MemoryShort(PartitionError):
+    """The partition's state would take more memory than this process may have."""
 
 
 class HangingTransaction(PartitionError):

@@ -33,11 +33,14 @@ from holdfast.snapshot.records import Writer
 from holdfast.topics import require
 from holdfast.version import __version__
 from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.room import Memory
 from holdfast.worker.tools import Report, Tools
 from holdfast.worker.tracing import NoTracing, Tracing
 
 #: how fast this process restores: its services share what was measured
 _SPEEDS: Final = Speeds()
+#: and its memory
+_MEMORY: Final = Memory()
 
 
 def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
@@ -126,6 +129,7 @@ class Wiring:
             output_partitions=lambda topic: self._facts[topic].partitions,
             speeds=_SPEEDS,
             tracing=self._tracing(partition),
+            memory=_MEMORY,
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 

@@ -46,6 +46,7 @@ class Loading:
         )
 
     def found(self, manifest: Manifest, data: bytes) -> None:
+        self._progress.foresee(manifest.keys, manifest.size)
         self._data = data
         self._in_kafka = not (self.from_disk or manifest.store)
         if not self._in_kafka:

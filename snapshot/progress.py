@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -46,11 +46,26 @@ class Step(msgspec.Struct):
         return spent * (self.end - self.position) / done
 
 
+class Guard(Protocol):
+    """Whether there is room for the state that is coming."""
+
+    def foresee(self, keys: int, size: int) -> None:
+        """So many keys, so many bytes of them in a full.
+
+        :raises MemoryShort: there is no room.
+        """
+
+    def look(self, now: float, keys: int) -> None:
+        """So many are there; often. Raises as `foresee`."""
+
+
 class Progress:
     """Of one restore and the replay after it. `tell` is called every few seconds, also while nothing comes."""
 
-    def __init__(self, clock: Clock, tell: Callable[[dict[str, Any]], None] = lambda view: None) -> None:
-        self._clock, self._tell = clock, tell
+    def __init__(
+        self, clock: Clock, tell: Callable[[dict[str, Any]], None] = lambda view: None, guard: Guard | None = None
+    ) -> None:
+        self._clock, self._tell, self._guard = clock, tell, guard
         self._told = clock()
         self._step: Step | None = None
         self._state: Callable[[], State | None] = lambda: None
@@ -60,6 +75,11 @@ class Progress:
     def watch(self, state: State) -> None:
         """Whose keys are counted; it is not kept alive by this."""
         self._state = weakref.ref(state)
+
+    def foresee(self, keys: int, size: int) -> None:
+        """What the state will be, as far as mark and manifest tell: raises what the guard raises."""
+        if self._guard is not None:
+            self._guard.foresee(keys, size)
 
     def enter(self, name: StepName, begin: int = 0, end: int = 0) -> None:
         """The next step begins, and reaches from position `begin` to `end`."""
@@ -91,6 +111,9 @@ class Progress:
     def tick(self) -> None:
         """Called often, also by who waits for data: a restore that stands still has to say so."""
         now = self._clock()
+        if self._guard is not None:
+            state = self._state()
+            self._guard.look(now, state.keys if state is not None else 0)
         if now - self._told >= _TELL_EVERY and (view := self.view()) is not None:
             self._told = now
             self._tell(view)

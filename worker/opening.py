@@ -31,6 +31,7 @@ from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_newest, require_one_lineage
+from holdfast.worker.room import Room
 from holdfast.worker.second_look import surely
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_progress
@@ -58,7 +59,8 @@ class Opening:
         self._tools, self._signals = tools, signals
         self._names, self._partition = tools.place.names, tools.place.partition
         #: of the restore and the replay that go on, or were the last ones
-        self.progress = Progress(tools.clock, partial(tell_progress, tools))
+        self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
+        self.progress = Progress(tools.clock, partial(tell_progress, tools), self._room)
 
     def fence(self, ascertain: Callable[[], None]) -> Transactions:
         """A new producer whose epoch shuts every older owner out; retried until it works or the partition leaves.
@@ -84,7 +86,8 @@ class Opening:
 
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
-        return surely(self._restore_once, self._tools, self._signals)
+        with self._room:
+            return surely(self._restore_once, self._tools, self._signals)
 
     def _restore_once(self) -> Opened:
         engines: list[Engine] = []

@@ -10,7 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import metrics
-from holdfast.errors import Fenced, OffsetDisagrees, OwnershipError, RegistryUnreachable, RestoreTimeout, of_thread
+from holdfast.errors import (
+    Fenced,
+    MemoryShort,
+    OffsetDisagrees,
+    OwnershipError,
+    RegistryUnreachable,
+    RestoreTimeout,
+    of_thread,
+)
 from holdfast.ports import Cancelled, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import frame
@@ -37,6 +45,7 @@ _AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
     RestoreTimeout: 30.0,
     RegistryUnreachable: 30.0,
     OffsetDisagrees: 60.0,
+    MemoryShort: 60.0,  # others may have gone meanwhile
 }
 
 

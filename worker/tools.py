@@ -20,6 +20,7 @@ from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
 from holdfast.snapshot.store.sink import StoreSink
 from holdfast.worker.effects import EffectRunner, Effects, Surroundings
 from holdfast.worker.handling import Handling
+from holdfast.worker.room import Memory
 from holdfast.worker.tracing import NoTracing, Tracing
 
 #: what runs the effects of a handler
@@ -65,6 +66,8 @@ class Tools:
     control: Callable[[], Control] = NoControl
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
+    #: whether this process has room for a state
+    memory: Memory = field(default_factory=Memory)
     #: what the handler is doing; see `holdfast.worker.attendant`
     handling: Handling = field(default_factory=Handling)
     tracing: Tracing = field(default_factory=NoTracing)

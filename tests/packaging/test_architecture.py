@@ -32,6 +32,7 @@ LAYERS = {
     "holdfast.versions": 0,
     "holdfast.partitioner": 0,
     "holdfast.observe": 0,
+    "holdfast.memory": 0,
     "holdfast.metrics": 0,
     "holdfast.meters": 0,
     "holdfast.gauges": 0,

@@ -1,0 +1,64 @@
+"""How much memory this process may have, has, and will need for a state. Linux; nothing is known elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+#: bytes of memory for each key, and for each byte of its key and value as they are in a full (docs/sizing.md)
+_PER_KEY: Final = 240
+_PER_BYTE: Final = 1.1
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: what the first version of cgroups says for "no limit" is a little below 2 ** 63
+_NO_LIMIT: Final = 2**60
+
+
+def predicted(keys: int, size: int) -> int:
+    """Bytes that a state takes once it is restored, `size` of them in a full before compression."""
+    return round(keys * _PER_KEY + size * _PER_BYTE)
+
+
+def used(process: Path = Path("/proc/self")) -> int:
+    """Bytes of this process that are resident; 0 where nobody tells."""
+    with suppress(OSError, ValueError, IndexError):
+        return int((process / "statm").read_text(encoding="ascii").split()[1]) * _PAGE
+    return 0
+
+
+def limit(process: Path = Path("/proc/self"), cgroups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+    """The least that the machine and every cgroup around this process allow, and which of them; (0, '') if unknown."""
+    found = [*_of_machine(process.parent), *_of_cgroups(process, cgroups)]
+    return min(found, default=(0, ""))
+
+
+def _of_machine(proc: Path) -> Iterator[tuple[int, str]]:
+    with suppress(OSError, ValueError, IndexError):
+        first = (proc / "meminfo").read_text(encoding="ascii").split("\n", 1)[0]
+        yield int(first.split()[1]) * 1024, "the machine's memory"
+
+
+def _of_cgroups(process: Path, cgroups: Path) -> Iterator[tuple[int, str]]:
+    """Both versions, and each group up to the root: a unit's MemoryMax, its slice's, a container's."""
+    with suppress(OSError):
+        for line in (process / "cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "":
+                places, name = [cgroups, cgroups / "unified"], "memory.max"
+            elif "memory" in controllers.split(","):
+                places, name = [cgroups / "memory"], "memory.limit_in_bytes"
+            else:
+                continue
+            inside = Path(path.lstrip("/"))
+            for place in places:
+                for group in (inside, *inside.parents):
+                    yield from _read(place / group / name)
+
+
+def _read(file: Path) -> Iterator[tuple[int, str]]:
+    with suppress(OSError, ValueError):
+        allowed = int(file.read_text(encoding="ascii"))
+        if allowed < _NO_LIMIT:
+            yield allowed, str(file)

@@ -1,0 +1,115 @@
+"""Whether a state fits: prediction, what two restores share, cgroups of both versions. No broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import memory
+from holdfast.errors import MemoryShort
+from holdfast.names import Names
+from holdfast.snapshot.place import Place
+from holdfast.snapshot.records import Writer
+from holdfast.worker.room import Memory, Room
+
+MB = 1_000_000
+
+
+def a_place(partition: int = 0) -> Place:
+    return Place(Names("s", "in", ""), partition, 2, {}, Writer(), {})
+
+
+class Process:
+    """What a process has and may have."""
+
+    def __init__(self, allowed: int) -> None:
+        self.has = 0
+        self.memory = Memory(lambda: self.has, lambda: (allowed, "memory.max of the unit"))
+
+    def room(self, partition: int = 0) -> Room:
+        return Room(self.memory, "auto", a_place(partition))
+
+
+def test_a_state_that_fits_is_loaded_and_one_that_does_not_is_refused_with_the_numbers() -> None:
+    process = Process(1000 * MB)
+    process.has = 200 * MB
+    with process.room() as room:
+        room.foresee(1_000_000, 400 * MB)  # 240 + 440 MB
+    with process.room() as room, pytest.raises(MemoryShort) as refused:
+        room.foresee(2_000_000, 400 * MB)
+    text = str(refused.value)
+    assert "in[0]: its state takes about 920 MB (2,000,000 keys), the process has 200 MB" in text
+    assert "may have 900 MB: nine tenths of 1,000 MB (memory.max of the unit)" in text
+
+
+def test_two_restores_are_not_given_the_same_room() -> None:
+    process = Process(1000 * MB)
+    with process.room(0) as first, process.room(1) as second:
+        first.foresee(1_000_000, 400 * MB)
+        with pytest.raises(MemoryShort, match=r"in\[1\]: .* other restores will take 680 MB"):
+            second.foresee(1_000_000, 400 * MB)
+        # Half of the first is there: it takes no more room than before.
+        process.has = 340 * MB
+        first.look(1.0, 500_000)
+        second.foresee(500_000, 50 * MB)
+    first.look(9.0, 0)  # a replay, say, that follows
+    with process.room(1) as second:
+        process.has = 0
+        second.foresee(1_000_000, 400 * MB)
+
+
+def test_what_nobody_could_foresee_is_seen_while_it_grows() -> None:
+    process = Process(1000 * MB)
+    with process.room() as room:
+        process.has = 899 * MB
+        room.look(1.0, 1000)
+        process.has = 901 * MB
+        room.look(1.1, 2000)  # it does not look at every batch
+        with pytest.raises(MemoryShort, match="its restore goes on, the process has 901 MB"):
+            room.look(2.0, 2000)
+
+
+def test_a_limit_of_the_settings_and_none_at_all() -> None:
+    process = Process(1000 * MB)
+    Room(process.memory, "off", a_place()).foresee(10**9, 10**12)
+    with pytest.raises(MemoryShort, match=r"100 MB \(restore.memory_limit\)"):
+        Room(process.memory, 100 * MB, a_place()).foresee(1_000_000, 0)
+    Room(Memory(lambda: 10**12, lambda: (0, "")), "auto", a_place()).foresee(10**9, 10**12)  # nobody tells
+
+
+def a_machine(tmp_path: Path, cgroup: str, **limits: str) -> tuple[int, str]:
+    process = tmp_path / "proc" / "self"
+    process.mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:       16000 kB\nMemFree: 1 kB\n")
+    (process / "cgroup").write_text(cgroup)
+    for path, text in limits.items():
+        file = tmp_path / "cgroup" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    allowed, whose = memory.limit(process, tmp_path / "cgroup")
+    return allowed, whose.removeprefix(f"{tmp_path}/")
+
+
+UNIFIED = "0::/system.slice/holdfast.service\n"
+
+
+def test_the_least_of_unit_slice_and_machine_counts(tmp_path: Path) -> None:
+    unit, slice_ = "system.slice/holdfast.service/memory.max", "system.slice/memory.max"
+    assert a_machine(tmp_path / "a", UNIFIED) == (16_384_000, "the machine's memory")
+    assert a_machine(tmp_path / "b", UNIFIED, **{unit: "max"}) == (16_384_000, "the machine's memory")
+    assert a_machine(tmp_path / "c", UNIFIED, **{unit: "5000000", slice_: "max"}) == (5_000_000, f"cgroup/{unit}")
+    assert a_machine(tmp_path / "d", UNIFIED, **{unit: "5000000", slice_: "4000000"}) == (4_000_000, f"cgroup/{slice_}")
+    # In a container the group is the root of what it sees.
+    assert a_machine(tmp_path / "e", "0::/\n", **{"memory.max": "3000000"}) == (3_000_000, "cgroup/memory.max")
+
+
+def test_the_first_version_of_cgroups(tmp_path: Path) -> None:
+    group = "3:cpuset:/\n4:memory:/a/b\n0::/\n"
+    path = "memory/a/b/memory.limit_in_bytes"
+    assert a_machine(tmp_path / "a", group, **{path: "5000000"}) == (5_000_000, f"cgroup/{path}")
+    assert a_machine(tmp_path / "b", group, **{path: "9223372036854771712"})[1] == "the machine's memory"
+
+
+def test_this_process_has_some() -> None:
+    assert 1 * MB < memory.used() < memory.limit()[0]
