@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from holdfast.ops import asyncapi
+from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.target import find_service
 
 
@@ -22,8 +23,9 @@ class Format(StrEnum):
 def schema(
     target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
     form: Annotated[Format, typer.Option("--format", help="A whole document, or the schemas alone.")] = Format.ASYNCAPI,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the topics of a service and the types of their values as JSON; asks no broker.
+    """Print the topics of a service and the types of their values as JSON; asks no broker. With --json on one line.
 
     holdfast schema examples.clearing.app:service > asyncapi.json
 
@@ -31,4 +33,4 @@ def schema(
     """
     service = find_service(target)
     told = asyncapi.asyncapi(service) if form is Format.ASYNCAPI else asyncapi.json_schemas(service)
-    typer.echo(json.dumps(told, indent=2))
+    typer.echo(json.dumps(told, indent=None if as_json else 2))
