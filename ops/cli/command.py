@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.command import COMMAND_HEADER, OWN, TAKE, TICK
+from holdfast.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
 from holdfast.commanding import Answer, Commander, Sent
 from holdfast.errors import UsageError
 from holdfast.ops.cli import show
@@ -28,6 +28,9 @@ from holdfast.ops.cli.target import (
     partitions_of,
 )
 from holdfast.ops.logs import configure_quietly
+
+#: what a partition does once it has obeyed
+_STATES = {PAUSE: "stands still from", GO_ON: "goes on from"}
 
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the marks that acknowledge it.")]
 Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait, for all partitions.")]
@@ -68,7 +71,7 @@ def command(
     sent = commander.send(
         name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
     )
-    _follow(commander, name, sent, timeout if wait else None, as_json)
+    follow(commander, name, sent, timeout if wait else None, as_json)
 
 
 def take(
@@ -97,15 +100,19 @@ def take(
     configure_quietly(settings.log)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
     sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
-    _follow(commander, TAKE, sent, timeout if wait else None, as_json)
+    follow(commander, TAKE, sent, timeout if wait else None, as_json)
 
 
-def _follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: float | None, as_json: bool) -> None:
+def follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: float | None, as_json: bool) -> None:
+    """Tell the answer of each partition as it comes, for `timeout` seconds at most; None: wait for none.
+
+    :raises typer.Exit: code 1, not every partition has answered in time.
+    """
     full = name == TAKE
     if timeout is None:
         answers = [Answer(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
     else:
-        told = (lambda _: None) if as_json else (lambda answer: show.tell(_said(answer, full)))
+        told = (lambda _: None) if as_json else (lambda answer: show.tell(_said(name, answer)))
         answers = commander.await_answers(sent, timeout, full=full, tell=told)
     if as_json:
         show.print_json([msgspec.to_builtins(answer) for answer in answers])
@@ -118,11 +125,13 @@ def _follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: floa
         raise typer.Exit(1)
 
 
-def _said(answer: Answer, full: bool) -> str:
+def _said(name: str, answer: Answer) -> str:
     if answer.transaction is None:
         return f"partition {answer.partition}: command at {answer.offset} not acknowledged"
+    if (state := _STATES.get(name)) is not None:
+        return f"partition {answer.partition}: {state} position {answer.position} on (transaction {answer.transaction})"
     said = f"partition {answer.partition}: acknowledged by transaction {answer.transaction}, position {answer.position}"
-    if not full:
+    if name != TAKE:
         return said
     if answer.full is None:
         return f"{said}; no full yet"
@@ -131,7 +140,12 @@ def _said(answer: Answer, full: bool) -> str:
 
 def _late(name: str, late: Sequence[Answer], timeout: float) -> str:
     where = ", ".join(f"{answer.partition}@{answer.offset}" for answer in late)
-    return (
+    said = (
         f"{name}: partitions {where} have not answered within {timeout:.0f} s. The records (header {COMMAND_HEADER}) "
         f"stay in the input and are obeyed in their turn; `holdfast status` tells whether the service is live"
+    )
+    if name not in _STATES:
+        return said
+    return said.replace("in the input", "in the control topic") + (
+        ". A service that was started before its control topic was made reads it from its next start on"
     )

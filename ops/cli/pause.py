@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-import typer
-
 from holdfast.command import GO_ON, PAUSE
-from holdfast.commanding import Answer, Commander
-from holdfast.ops.cli import show
-from holdfast.ops.cli.command import Timeout, Wait
+from holdfast.commanding import Commander
+from holdfast.ops.cli.command import Timeout, Wait, follow
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.target import (
     Config,
@@ -95,26 +91,4 @@ def _switch(
     configure_quietly(settings.log)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
     sent = commander.send(name, partitions_of(partitions), control=True)
-    if wait:
-        answers = commander.await_answers(sent, timeout, full=False)
-    else:
-        answers = [Answer(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
-    if as_json:
-        show.print_json([msgspec.to_builtins(answer) for answer in answers])
-    for answer in answers if not as_json else ():
-        show.tell(f"partition {answer.partition}: {_said(name, answer, wait)}")
-    late = [str(answer.partition) for answer in answers if answer.transaction is None] if wait else []
-    if late:
-        show.complain(
-            f"{name}: partitions {', '.join(late)} have not answered within {timeout:.0f} s. The command stays and is "
-            f"obeyed in its turn; `holdfast status` tells whether the service is live. A service that was started "
-            f"before its control topic was made reads it from its next start on"
-        )
-        raise typer.Exit(1)
-
-
-def _said(name: str, answer: Answer, waited: bool) -> str:
-    if answer.transaction is None:
-        return "not acknowledged" if waited else f"sent, at {answer.offset} of the control topic"
-    state = "stands still" if name == PAUSE else "goes on"
-    return f"{state} from position {answer.position} on (transaction {answer.transaction})"
+    follow(commander, name, sent, timeout if wait else None, as_json)

@@ -1,0 +1,83 @@
+"""`holdfast pause`, `resume` and `drain` as a user runs them: real processes, a real broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from tests.cli.commands import Commands, Daemon, wait_until
+
+pytestmark = pytest.mark.kafka
+
+
+def instance_of(service: Commands) -> str:
+    told = service.run("status", "--service", service.name, "--json")
+    assert told.returncode == 0, told.stderr
+    (process,) = json.loads(told.stdout)
+    return str(process["instance"])
+
+
+def positions(answers: str) -> dict[int, int]:
+    return {each["partition"]: each["position"] for each in json.loads(answers)}
+
+
+def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafka: Commands) -> None:
+    on_kafka.create_topics(2)
+    refused = on_kafka.run("pause", "app:service")
+    assert refused.returncode == 1
+    assert "`holdfast topics create ... --control` creates it" in refused.stderr
+    made = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--control")
+    assert made.returncode == 0, made.stderr
+    daemon = on_kafka.start()
+    daemon.wait_for("live", 2)
+    for partition in (0, 1):
+        on_kafka.feed("x", partition)
+
+    paused = on_kafka.run("pause", "app:service", "--partitions", "0", "--json")
+    assert paused.returncode == 0, paused.stderr
+    before = positions(paused.stdout)
+    assert before.keys() == {0}
+    assert daemon.wait_for("paused")["partition"] == 0
+    assert on_kafka.run("pause", "app:service", "--partitions", "7").returncode != 0
+
+    again = restarted(on_kafka, daemon)
+    assert again.wait_for("paused")["partition"] == 0
+    for partition in (0, 1):
+        on_kafka.feed("y", partition)
+
+    resumed = on_kafka.run("resume", "app:service", "--partitions", "0", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert positions(resumed.stdout) == before, "it has not stood still"
+    again.wait_for("resumed")
+    still = on_kafka.run("pause", "app:service")
+    assert still.returncode == 0, still.stderr
+    assert still.stdout.count("stands still from position 2 on") == 2, "all was handled once it went on"
+
+    instance = instance_of(on_kafka)
+    drained = on_kafka.run("drain", instance, "--service", on_kafka.name, "--json")
+    assert drained.returncode == 0, drained.stderr
+    (told,) = json.loads(drained.stdout)
+    assert (sorted(told["partitions"]), told["ended"]) == ([0, 1], True)
+    assert again.process.wait(60) == 0
+    assert len(again.events("drained")) == 2
+
+    nobody = on_kafka.run("drain", instance, "--service", on_kafka.name)
+    assert nobody.returncode == 1
+    assert f"no instance {instance!r}" in nobody.stderr
+    late = on_kafka.run("resume", "app:service", "--timeout", "0.5")
+    assert late.returncode == 1
+    assert "stay in the control topic" in late.stderr
+    assert late.stderr.count("\n") == 1
+    sent = on_kafka.run("resume", "app:service", "--no-wait")
+    assert (sent.returncode, sent.stderr) == (0, "")
+
+
+def restarted(service: Commands, daemon: Daemon) -> Daemon:
+    """Killed, so that nothing but the mark can tell of the pause."""
+    daemon.process.send_signal(signal.SIGKILL)
+    daemon.process.wait(60)
+    wait_until(lambda: daemon.process.poll() is not None, "the end")
+    again = service.start()
+    again.wait_for("live", 2)
+    return again
