@@ -225,7 +225,7 @@ class Manager:
         if report.kind == "stale":
             self._stale = True
             return
-        if report.kind in ("died", "stuck") or (report.kind == "failed" and self._exits_on_failure):
+        if report.kind in ("died", "stuck", "stop") or (report.kind == "failed" and self._exits_on_failure):
             self.failure = self.failure or report.cause
             self._stopping.set()
         if self._assignment.tracks.get(report.partition) is not track or self._stopping.is_set():

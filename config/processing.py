@@ -261,6 +261,20 @@ class FailureSettings:
         high=DAY,
         words=("off",),
     )
+    dead_row: int = count(
+        20,
+        "So many records in a row may become dead letters, or go to a retry topic; with the next one the partition "
+        "fails: that many are an outage, not bad records.",
+        low=1,
+        high=1_000_000,
+    )
+    dead_percent: int = count(
+        10,
+        "How many of the newest dead_window records may do so, in percent; beyond it the partition fails. 100: any.",
+        low=1,
+        high=100,
+    )
+    dead_window: int = count(1000, "The records that dead_percent is of.", low=10, high=10_000_000)
     fence_limit: int = count(
         5,
         "So many fences of one partition within fence_window, and it fails: two owners fight.",

@@ -97,6 +97,22 @@ class Commander:
             raise KafkaTrouble(f"{name!r} may have reached some partitions of {topic} only: {error}") from error
         return [Sent(p, chosen_id, offset, end, topic) for p, offset, end in zip(chosen, offsets, ends, strict=True)]
 
+    def send_each(self, name: str, partition: int, values: Sequence[bytes], id: str) -> Sent:
+        """Several commands of one name to one partition, by the control topic and in this order; the last of them.
+
+        Raises as `send`.
+        """
+        names, topic = self._names, self._names.control
+        given = self._admin.describe([names.input])[names.input]
+        if given is None:
+            raise TopicMissing(f"{names.input} is missing; is the service called {names.service!r}?")
+        self._require_control(name, given.partitions, max(values, key=len), [partition])
+        end = self._admin.bounds(names.increment, partition, _ACKNOWLEDGE, lambda: False)[1]
+        header, sink, offset = command.header(name, id, command.issuer()), CommandSink(self._settings, topic), -1
+        for value in values:
+            offset = sink.send([partition], header, value, _ACKNOWLEDGE)[0]
+        return Sent(partition, id, offset, end, topic)
+
     def _require_control(self, name: str, partitions: int, value: bytes | None, chosen: Sequence[int]) -> None:
         names = self._names
         there = self._admin.describe([names.control])[names.control]

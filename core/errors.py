@@ -14,7 +14,8 @@ HoldfastError
 │   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
 │   │   ├── UndecodableRecord
 │   │   ├── HandlerFailed
-│   │   └── OutputRefused      the broker will not take what the handler sent
+│   │   ├── OutputRefused      the broker will not take what the handler sent
+│   │   └── TooManyFailures    more dead letters than failure.dead_row or .dead_percent allow: an outage
 │   ├── StateRefused           the state cannot be trusted: never live until an operator decides
 │   │   ├── NoMark             no genesis mark: a first start is an act
 │   │   ├── DamagedIncrement   the chain of marks has a hole or a foreign record
@@ -123,6 +124,10 @@ class HandlerFailed(RecordError):
 
 class OutputRefused(RecordError):
     """An output or a table value of this record is not accepted by the broker."""
+
+
+class TooManyFailures(RecordError):
+    """So many records fail that it is no matter of records: none of them is buried any more."""
 
 
 class StateRefused(PartitionError):

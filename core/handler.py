@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from holdfast import serde
 from holdfast.errors import UsageError
@@ -13,6 +13,9 @@ from holdfast.output import Output
 from holdfast.record import Record
 from holdfast.table import Table
 from holdfast.timers import Timer, Timers
+
+if TYPE_CHECKING:
+    from holdfast.failures import Policy
 
 V = TypeVar("V")
 
@@ -27,6 +30,8 @@ class Handler(Generic[V]):
     survive lives in `Table`s; anything else on `self` is gone after a restart and is not undone with a record.
     """
 
+    #: What becomes of a record that raises an exception of these classes; see `holdfast.failures`.
+    on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
     #: The input partition that this instance handles.
     partition: int = -1
     #: True while the gap is replayed: outputs and effects are suppressed, tables are not.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.clock_table import ClockTable
 from holdfast.due_table import DueTable
 from holdfast.errors import UsageError
+from holdfast.letters import letter_tables
 from holdfast.table import Table
 from holdfast.timers import TimerTable
 
@@ -50,6 +51,7 @@ def internal(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> di
         )
     if timed:
         found[CLOCK] = ClockTable()
+    found |= letter_tables(kind)
     for name, table in found.items():
         table.name = name
     return found

@@ -157,6 +157,13 @@ EFFECTS_OWED: Final = _gauge("effects_owed_calls", "Side effects whose record ha
 EFFECT_AGE: Final = _gauge(
     "effects_oldest_seconds", "Since the record that asked for the oldest side effect that is owed; 0 when none is."
 )
+FAILED_RECORDS: Final = _counter(
+    "failed_records",
+    "Failures of records by what was done: retry (in place), retried_later, raised (a dead letter), followed (a dead "
+    "letter because its key waits), park, stop; those of letters that came back: replayed, discarded, failed_again.",
+    "what",
+)
+PARKED_KEYS: Final = _gauge("parked_keys", "Keys whose records wait as dead letters; absent without such a policy.")
 EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")
 
 # Transactions

@@ -44,6 +44,19 @@ class Names:
         """Commands to holdfast itself, where the input's other readers would not bear them."""
         return f"{self.group}.{self.input}.control"
 
+    @property
+    def dead(self) -> str:
+        """Dead letters: records that could not be handled, and what became of them."""
+        return f"{self.group}.{self.input}.dead"
+
+    def retry(self, delay: float) -> str:
+        """Records to be tried again after so many seconds."""
+        return f"{self.group}.{self.input}.retry.{delay:g}"
+
+    def is_for_letters(self, topic: str) -> bool:
+        """Whether a topic is ours, for dead letters or for records to be tried again."""
+        return topic == self.dead or topic.startswith(f"{self.group}.{self.input}.retry.")
+
     def transactional_id(self, partition: int) -> str:
         """Static per partition, so that a new owner fences the old one (requirement B2)."""
         return f"{self.group}.{self.input}.{partition}"

@@ -16,6 +16,7 @@ from holdfast import gauges, metrics
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError, of_thread
+from holdfast.failures import letter_topics, require_deltas
 from holdfast.handler import Handler, check_schemas, declared
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.consumer import KafkaGroupConsumer
@@ -123,6 +124,7 @@ class Service:
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
+        require_deltas(self.handler_class, self._settings.snapshot.delta_interval)
         log = self._new_log()
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
@@ -237,7 +239,8 @@ class Service:
         return declared(self.handler_class)[0]
 
     def _outputs(self) -> list[str]:
-        return [output.topic for output in declared(self.handler_class)[1].values()]
+        outputs = [output.topic for output in declared(self.handler_class)[1].values()]
+        return outputs + letter_topics(self.handler_class, self.names)
 
     def _new_log(self) -> Log:
         return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)

@@ -209,6 +209,11 @@ class Table(Generic[K, V]):
     # The engine's side: one call each per transaction
 
     @property
+    def used(self) -> bool:
+        """There are keys, or the open transactions have touched some."""
+        return bool(self.stored or self._dirty or self._frozen)
+
+    @property
     def written(self) -> bool:
         """There are open writes."""
         return bool(self._dirty)

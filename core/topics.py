@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.config.settings import Settings
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
 def require(
     admin: Admin,
     names: Names,
-    outputs: Iterable[str],
+    outputs: Collection[str],
     cancelled: Callable[[], bool] = lambda: False,
     patience: float = 6.0,
 ) -> dict[str, TopicFacts]:
@@ -101,6 +101,13 @@ def require(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
                 f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: stop the "
                 f"producers, and `holdfast state repartition --to {facts[names.input].partitions}` (docs/surgery.md)"
+            )
+    for topic in filter(names.is_for_letters, outputs):
+        if facts[topic].partitions < facts[names.input].partitions:
+            raise TopicMismatch(
+                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
+                f"a dead letter goes to its record's partition; kafka-topics --alter --topic {topic} --partitions "
+                f"{facts[names.input].partitions}"
             )
     return facts
 
@@ -171,7 +178,8 @@ class Topics:
         names = self._names
         with reaching(self._settings):
             self._admin.describe([names.input])
-        created = {topic for topic, count in partitions.items() if self._make(topic, count, replication)}
+        plain = {topic: count for topic, count in partitions.items() if not names.is_for_letters(topic)}
+        created = {topic for topic, count in plain.items() if self._make(topic, count, replication)}
         self._await(created)
         given = self._admin.describe([names.input])[names.input]
         if given is None:
@@ -184,7 +192,13 @@ class Topics:
         for topic in (names.increment, names.full):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
+        letters = {"retention.ms": "-1", "max.message.bytes": ours["max.message.bytes"]}
+        for topic in partitions:
+            if topic not in plain and self._topics.create(topic, given.partitions, given.replication, letters):
+                created.add(topic)
         kept = {"retention.ms": "-1"}  # a command waits for its service for as long as that is down
+        # Letters are replayed and discarded by commands of the control topic.
+        control = control or len(plain) < len(partitions)
         if control and self._topics.create(names.control, given.partitions, given.replication, kept):
             created.add(names.control)
         self._await(created)

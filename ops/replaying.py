@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import RetentionGap, UsageError
+from holdfast.failures import letter_topics
 from holdfast.handler import declared
+from holdfast.letters import Letter, Trace, read
 from holdfast.ops.deviations import Deviation, Replayed
 from holdfast.ops.looking import Looking, point_of
 from holdfast.ops.written import Answer, Records, Written
@@ -32,6 +34,7 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import last_mark
 from holdfast.table import Changes
+from holdfast.worker.burying import verdicts_of
 from holdfast.worker.engine import Engine, Poisoned
 
 #: so many of each kind are told of the first transaction that differs
@@ -75,8 +78,8 @@ class _Replay:
         kind = service.handler if isinstance(service.handler, type) else type(service.handler())
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
-        self.topics = view.facts_of([output.topic for output in outputs.values()])
-        self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions)
+        self.topics = view.facts_of([output.topic for output in outputs.values()] + letter_topics(kind, place.names))
+        self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
         self.told = Replayed(place.partition, old.position, new.position)
         #: where the handler wrote each key, since the last delta
         self.wrote: dict[At_, list[int]] = {}
@@ -103,12 +106,20 @@ class _Replay:
         return self.told
 
     def _replay(self) -> None:
+        if self.engine.letters is not None:
+            self.engine.letters.verdicts = verdicts_of(self._letters(), self.place.names.control)
         given = Records(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
         for increment in self._increments():
             self._transaction(increment, given)
             if self.told.differences:
                 return
         self._compare_end()
+
+    def _letters(self) -> Iterator[Letter | Trace | None]:
+        """Which records became dead letters was decided once, and is told by the letters."""
+        at, topic = self.place.partition, self.place.names.dead
+        for batch in self.reader.read(topic, at, *self.reader.bounds(topic, at)):
+            yield from map(read, batch)
 
     def _partitions(self, topic: str) -> int:
         fact = self.topics[topic]
@@ -160,7 +171,7 @@ class _Replay:
             self.engine.run([message], one_by_one=True)
 
     def _record(
-        self, handle: Callable[[], None], offset: int, n: int, ordinal: int, wrote: dict[At_, list[int]]
+        self, handle: Callable[[], object], offset: int, n: int, ordinal: int, wrote: dict[At_, list[int]]
     ) -> int:
         engine = self.engine
         handle()

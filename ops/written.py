@@ -52,11 +52,11 @@ class Written:
 
     def _take(self, topic: str, message: Message, partition: int, low: int, high: int) -> None:
         headers = tuple(message.headers() or ())
-        for name, data in headers:
+        for i, (name, data) in reversed(list(enumerate(headers))):  # a dead letter may repeat one of another service
             if name == ORIGIN_HEADER and len(data) == ORIGIN.size:
                 source, n, ordinal = ORIGIN.unpack(data)
                 if source == partition and low < n <= high:
-                    rest = tuple(header for header in headers if header[0] != ORIGIN_HEADER)
+                    rest = headers[:i] + headers[i + 1 :]
                     self.answers[n, ordinal] = Answer(topic, message.value(), message.key(), rest)
                 return
         self.nameless = True

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from holdfast.command import FINISH_UPGRADE, SWITCHES, Command
+from holdfast.letters import REQUESTS
 from holdfast.pinned import Pinned, PinnedMessage
 from holdfast.ports import Asked
 from holdfast.snapshot import frame
 from holdfast.snapshot.records import Mark
-from holdfast.worker.engine import Engine
+from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.failing import Failing
 from holdfast.worker.ticking import Ticking
 from holdfast.worker.tools import Tools
 
@@ -51,19 +53,19 @@ class Controlled:
         """None now: a record or a command that failed comes first."""
         return Obeyed((), (), self._next)
 
-    def obey(self, mark: Mark, *, idle: bool) -> Obeyed:
+    def obey(self, mark: Mark, failing: Failing, *, idle: bool) -> Obeyed:
         """Handle the users' commands that have come, and the clock where it is `idle`; `mark` is the last one.
 
         :raises Poisoned: on_command or on_timer refused one; its outputs and writes are to be rolled back.
         """
-        obeyed = self._obey(mark)
+        obeyed = self._obey(mark, failing)
         if not idle or not self.ticking.due(mark):
             return obeyed
         tick = self.ticking.pin()
         self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, tick))
         return obeyed._replace(pinned=(*obeyed.pinned, tick))
 
-    def _obey(self, mark: Mark) -> Obeyed:
+    def _obey(self, mark: Mark, failing: Failing) -> Obeyed:
         asked, end = self._control.waiting(self._next)
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -79,12 +81,33 @@ class Controlled:
                     return Obeyed(tuple(commands), tuple(pinned), each.command.offset, switch)
                 if not self._may_pin(mark, each):
                     continue
-                self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, each.pinned))
-                pinned.append(each.pinned)
+                if self._hand_over(each.command.name, each.pinned, failing):
+                    pinned.append(each.pinned)
             commands.append(each.command)
             if each.command.name == FINISH_UPGRADE:  # what follows may need the newer format
                 return Obeyed(tuple(commands), tuple(pinned), each.command.offset + 1, switch)
         return Obeyed(tuple(commands), tuple(pinned), end, switch)
+
+    def _hand_over(self, name: str, pinned: Pinned, failing: Failing) -> bool:
+        """Whether anything was done: a replay then does it, too.
+
+        :raises Poisoned: undo; one about a letter then comes again, with a verdict.
+        """
+        message = PinnedMessage(self._topic, self._tools.place.partition, pinned)
+        try:
+            done = self._engine.obey(message)
+        except Poisoned as poison:
+            if name not in REQUESTS:
+                raise
+            failing.judge((self._topic, pinned.offset), poison)
+            raise Poisoned(poison.offset, poison.error, decided=True) from poison
+        if not done:
+            self._tools.log.warning(
+                "command_refused",
+                offset=pinned.offset,
+                cause=f"{name}: it is not this letter's turn, or it was settled before; `holdfast dlq list`",
+            )
+        return done
 
     def committed(self, obeyed: int) -> None:
         """The mark that passes the control topic up to here is the truth."""

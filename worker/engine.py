@@ -23,10 +23,13 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.handler import Handler, declared, input_type, overrides
+from holdfast.letters import REQUESTS
+from holdfast.names import Names
 from holdfast.output import Sent
 from holdfast.record import Message, Record
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
+from holdfast.worker.burying import Letters, letters_of
 from holdfast.worker.effects import note, weight
 from holdfast.worker.handling import Handling
 from holdfast.worker.moments import moments
@@ -36,12 +39,14 @@ from holdfast.worker.tracing import Tracing
 class Poisoned(Exception):
     """The handler or the decoder failed at this record; the open writes hold traces of it until the rollback."""
 
-    def __init__(self, offset: int, error: HoldfastError, *, batch: bool = False) -> None:
+    def __init__(self, offset: int, error: HoldfastError, *, batch: bool = False, decided: bool = False) -> None:
         super().__init__(str(error))
         self.offset = offset
         self.error = error
         #: on_batch raised: which record of it is to blame is not known yet
         self.batch = batch
+        #: what becomes of it is known already: undo, and it comes again
+        self.decided = decided
 
 
 class Engine:
@@ -58,6 +63,7 @@ class Engine:
         handling: Handling | None = None,
         tracing: Tracing | None = None,
         settings: Settings | None = None,
+        names: Names | None = None,
     ) -> None:
         #: which record is being handled, and who may cut a batch short
         self._handling = Handling() if handling is None else handling
@@ -75,6 +81,8 @@ class Engine:
         for attribute, value in (*bound.items(), *self._bound_outputs.items()):
             setattr(self.handler, attribute, value)
         self.handler.partition = partition
+        #: None where no record can become a dead letter
+        self.letters = letters_of(bound, names, partition, self.outputs)
         # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
         self.handler._note_effect = partial(_note_effect, ref(self))
         self.state = State(bound.values(), track_delta=track_delta)
@@ -99,15 +107,41 @@ class Engine:
         self.handler.replaying = replaying
         for output in self._bound_outputs.values():
             output.muted = replaying
+        if self.letters is not None:
+            self.letters.muted = replaying
 
     def run(self, messages: Sequence[Message], *, one_by_one: bool = False) -> int:
         """Hand the messages to the handler, in order; how many were handled, all unless `Handling.cut` ended it early.
 
         :raises Poisoned: at the first record that cannot be decoded or handled; those before it have been handled.
         """
+        if self.letters is not None and self.letters.active:
+            return self._run_beside_letters(self.letters, messages, one_by_one)
+        return self._run(messages, one_by_one)
+
+    def _run_beside_letters(self, letters: Letters, messages: Sequence[Message], one_by_one: bool) -> int:
+        """Some may be none for the handler: cut the batch at each of those."""
+        start = 0
+        for i, message in enumerate(messages):
+            if not letters.takes(message):
+                continue
+            if start < i and (handled := self._run(messages[start:i], one_by_one)) < i - start:
+                return start + handled
+            letters.take(message)
+            start = i + 1
+        return start + self._run(messages[start:], one_by_one) if start < len(messages) else start
+
+    def _run(self, messages: Sequence[Message], one_by_one: bool) -> int:
         if any(map(type(messages[0]).headers, messages)):
             return self._run_with_headers(messages, one_by_one)
         return self._run_plain(messages, one_by_one)
+
+    def try_letter(self, message: Message) -> None:
+        """Hand over the record of a letter or of a retry topic, in the place of the open transaction's last one.
+
+        :raises Poisoned: it fails again.
+        """
+        self._run([message], one_by_one=True)
 
     def _run_plain(self, messages: Sequence[Message], one_by_one: bool) -> int:
         undecodable: Poisoned | None = None
@@ -187,17 +221,22 @@ class Engine:
         if command.name not in OWN and command.name != TICK:
             self._obey(command, message)
 
-    def obey(self, message: Message) -> None:
+    def obey(self, message: Message) -> bool:
         """Hand over what the mark of the open transaction pins: a user's command of the control topic, or a tick.
 
-        :raises Poisoned: on_command or on_timer raised.
+        False: it is about a letter, and nothing was done.
+
+        :raises Poisoned: on_command or on_timer raised, or a letter has failed again.
         """
         command = command_of(message)
         assert command is not None
+        if command.name in REQUESTS:
+            return self.letters is not None and self.letters.obey(command, message, self.try_letter) != ""
         if command.name == TICK:
             self._pass_time(message)
         else:
             self._obey(command, message)
+        return True
 
     def _obey(self, command: Command, message: Message) -> None:
         record = self._handling.record = Record(message, message.value() or b"")
@@ -298,6 +337,8 @@ class Engine:
         self.outputs.clear()
         self.take_effects()
         self.commands.clear()
+        if self.letters is not None:
+            self.letters.forget()
         self._handling.record, self._effect_at = None, (-1, 0)
         if self.moments is not None:
             self.moments.forget()

@@ -181,8 +181,11 @@ class Live:
         """What lies before the record that failed is committed first; then it is that record's turn."""
         if self._policy.since is not None:
             self._transacting.commit()
-        elif self._transacting.settle():
-            self._work.face()
+        elif self._transacting.settle() and (poison := self._work.at_poison) is not None:
+            if not poison.batch and self._transacting.failing.spare(poison):
+                self._work.spare()
+            else:
+                self._work.face()
 
     def _hold(self) -> None:
         """So many side effects are owed that no record is handled before some are done. That is not being idle."""

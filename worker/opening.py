@@ -29,6 +29,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.failing import Tries
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_newest, require_one_lineage
 from holdfast.worker.room import Room
@@ -192,15 +193,16 @@ class Opening:
 
     def _replay_batch(self, engine: Engine, batch: Sequence[Message]) -> None:
         """A batch that on_batch refuses is handled record by record, as it was when it was live."""
-        rest = batch
+        rest, one_by_one, tries = batch, False, Tries(engine, self._signals)
         while rest:
             try:
-                handled = engine.run(rest)
+                handled = engine.run(rest, one_by_one=one_by_one)
             except Poisoned as poison:
-                if not poison.batch:
-                    raise
                 engine.rollback()
-                handled = engine.run(rest, one_by_one=True)
+                if not poison.batch and not tries.again(poison):
+                    raise
+                one_by_one = one_by_one or poison.batch
+                continue
             _commit(engine)
             if handled < len(rest) and self._signals.leaving():
                 raise Cancelled
@@ -227,6 +229,7 @@ class Opening:
             handling=self._tools.handling,
             tracing=self._tools.tracing,
             settings=settings,
+            names=self._names,
         )
 
     def _offset_behind(self, mark: Mark) -> bool:

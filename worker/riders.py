@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class Flight(NamedTuple):
     handling: float = 0.0
     #: timestamp of the last record, in milliseconds since 1970; 0: there is none
     newest: int = 0
+    #: what it did with records that failed; None where there is no policy for them
+    letters: Mapping[str, int] | None = None
 
 
 class Riders:
@@ -109,6 +111,9 @@ class Riders:
 
     def closing(self, position: int, frozen: Frozen, noted: Sequence[Effect], obeyed: Obeyed, now: float) -> Closing:
         """What the mark of this transaction will say."""
+        letters = self._engine.letters
+        if letters is not None and letters.decided:
+            self._snapshots.force_delta = True
         delta = self._engine.state.delta(frozen) if self._snapshots.delta_due(now) else None
         owed = (*self._effects.owed(), *noted)
         commands = (*self._engine.take_commands(), *obeyed.commands)
@@ -131,6 +136,8 @@ class Riders:
         """The transaction is the truth: start what had to wait for it."""
         self.controlled.committed(flight.closing.control)
         self._tools.speeds.expect(mark.pace)
+        if flight.letters is not None:
+            self._tell_letters(mark, flight.letters)
         self._effects.submit(flight.effects)
         self._pending()
         changes = flight.closing.frozen.changes
@@ -142,6 +149,14 @@ class Riders:
             entries=sum(len(change.keys) for change in changes),
             keys=mark.keys,
         )
+
+    def _tell_letters(self, mark: Mark, counts: Mapping[str, int]) -> None:
+        letters, meters = self._engine.letters, self._tools.metrics
+        assert letters is not None
+        letters.passed(mark.positions)
+        meters.set(metrics.PARKED_KEYS, letters.keys)
+        for what, count in counts.items():
+            meters.inc(metrics.FAILED_RECORDS, count, what)
 
     def finish(self, mark: Mark, wait: float) -> bool:
         """Before a drain ends: give effects `wait` seconds. True: a last mark has something to say."""

@@ -33,7 +33,8 @@ class Report(NamedTuple):
     partition: int
     #: stale = the group metadata is refused and must be fetched anew; died = a bug ended the thread
     #: stuck = the handler does not come back, so the process has to end
-    kind: Literal["live", "failed", "closed", "stale", "died", "stuck"]
+    #: stop = its handler's policy says that the service stops with this error
+    kind: Literal["live", "failed", "closed", "stale", "died", "stuck", "stop"]
     #: with "live": where to read from, and the stream that the mailbox now takes
     position: int = -1
     stream: int = -1

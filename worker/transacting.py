@@ -26,6 +26,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.controlled import Obeyed
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.failing import Failing
 from holdfast.worker.outgoing import Outgoing
 from holdfast.worker.ownership import await_newer_membership
 from holdfast.worker.policy import CommitPolicy
@@ -48,6 +49,7 @@ class Transacting:
         self.committer, self._riders = committer, riders
         self.policy = CommitPolicy(tools.settings.commit, last_commit=tools.clock())
         self.work = Work()
+        self.failing = Failing(tools, signals, engine)
         #: the commit that is under way
         self._flight: Flight | None = None
         #: outputs of the transaction that is ahead of it, too
@@ -91,6 +93,7 @@ class Transacting:
         try:
             self._try(self._process, messages)
         except Poisoned as poison:
+            self.failing.failed(poison)
             if self._land():
                 self.work.fail_at(poison)
                 self._undo()
@@ -136,7 +139,8 @@ class Transacting:
         try:
             return self.settle() and (not self._outgoing.waiting or self._try(self._tell)) and self._try(self._launch)
         except Poisoned as poison:  # a command of the control topic: what was handled before it is committed first
-            self.work.fail_at(poison)
+            if not poison.decided:
+                self.work.fail_at(poison)
             self._undo()
         return False
 
@@ -167,7 +171,8 @@ class Transacting:
         begun = self._tools.beside(call, f"commit-{self._tools.place.partition}")
         newest = self._newest.timestamp()[1] if self._newest is not None else 0
         records, outputs = self.policy.close(), self._outgoing.closed()
-        self._flight = Flight(begun, closing, effects, records, outputs, now, self._handling, newest)
+        letters = self._engine.letters.close() if self._engine.letters is not None else None
+        self._flight = Flight(begun, closing, effects, records, outputs, now, self._handling, newest, letters)
         self._tools.tracing.commit_began(committer.mark.n + 1, records, closing.position)
         self.work.close()
         self._handling = 0.0
@@ -181,8 +186,10 @@ class Transacting:
         if self.work.poisoned:
             return controlled.hold()
         try:
-            obeyed = controlled.obey(self.committer.mark, idle=self.policy.since is None)
+            obeyed = controlled.obey(self.committer.mark, self.failing, idle=self.policy.since is None)
         except Poisoned as poison:
+            if poison.decided:
+                raise
             raise Poisoned(self.position, poison.error) from poison
         outputs = self._engine.take_outputs()
         if not outputs:

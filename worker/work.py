@@ -102,6 +102,12 @@ class Work:
             raise poison.error from poison.error.__cause__
         self._careful_until = offset(self._todo[0][-1]) + 1
 
+    def spare(self) -> None:
+        """What failed comes again, alone."""
+        poison, self._poison = self._poison, None
+        assert poison is not None
+        self._careful_until = poison.offset + 1
+
     def suspect(self) -> None:
         """Some record of the open transaction is to blame: redo all of it one by one."""
         self._careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)

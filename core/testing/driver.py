@@ -10,7 +10,9 @@ from holdfast import command, serde
 from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
+from holdfast.failures import require_deltas
 from holdfast.handler import Handler, declared, input_type
+from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_command, waiting
 from holdfast.names import Names
 from holdfast.output import Headers, Output
 from holdfast.pinned import Placed
@@ -83,6 +85,7 @@ class Driver(Wiring):
             commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL),
         )
         super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
+        require_deltas(kind, values.snapshot.delta_interval)
         self._kind, self._batch, self._autocommit = kind, batch, autocommit
         self._encode = serde.for_messages(input_type(kind), self.names.input).encode
         self._run_effects, self._output_partitions = run_effects, output_partitions
@@ -139,6 +142,26 @@ class Driver(Wiring):
         self._lane(partition).live()
         log = self.broker.log(self.names.control, partition)
         return log.append(value, None, [header], int(self.clock.wall() * 1000))
+
+    def letters(self, partition: int = 0) -> list[Letter]:
+        """The dead letters of a partition that wait: neither replayed nor discarded. See docs/failures.md."""
+        self._settle()
+        return waiting(self._read_letters(partition))
+
+    def release(
+        self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
+    ) -> int:
+        """As `holdfast dlq replay|discard`: ask for every letter that waits, or those of a key; how many.
+
+        The next commit, or the next second in which nothing else is to do, obeys.
+        """
+        wanted = key.encode() if isinstance(key, str) else key
+        log = self.broker.log(self.names.control, partition)
+        asked = [letter for letter in self.letters(partition) if wanted is None or letter.key == wanted]
+        for letter in asked:
+            header, value = request_command(letter, DISCARD if discard else REPLAY, "", "driver", why)
+            log.append(value, None, [header], int(self.clock.wall() * 1000))
+        return len(asked)
 
     def commit(self) -> None:
         """Handle and commit what was fed; nothing when there is nothing. Raises what the service would fail with."""
@@ -286,11 +309,14 @@ class Driver(Wiring):
         lane = self._lane(partition)
         position = self.position(partition)
         messages = list(lane.input.committed(0, position))
-        engine = partial(Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions)
+        engine = partial(
+            Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions, names=self.names
+        )
         pinned = self._pinned(partition)
         replay = Replay(engine, partition, messages, pinned, self.names.control, self.mark(partition).digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
+        replay.bury(self._read_letters(partition))
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
         tried = several if batches is None else [batches]
         for sizes in tried:
@@ -305,6 +331,10 @@ class Driver(Wiring):
         written = (records.unpack(message.value()) for message in increments.committed())
         marks = (record for record in written if isinstance(record, Mark))
         return [Placed(mark.positions[self.names.input], each) for mark in marks for each in mark.pinned]
+
+    def _read_letters(self, partition: int) -> list[Letter | Trace | None]:
+        log = self.broker.log(self.names.dead, 0)
+        return [read(message) for message in log.committed() if message.partition() == partition]
 
     def _lane(self, partition: int) -> Lane:
         lane = self._lanes.get(partition)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
 
 from holdfast.errors import UsageError
+from holdfast.letters import Letter, Trace
 from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
+from holdfast.worker.burying import Verdict, verdicts_of
 from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER
 from holdfast.worker.engine import Engine, Poisoned
 
@@ -39,22 +41,30 @@ class Replay:
         self._control = control
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
+        self._verdicts: dict[tuple[str, int], Verdict] = {}
 
     def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
         """What this partition has sent, by topic, and the effects it has noted."""
         self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
         self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._partition))
 
+    def bury(self, letters: Sequence[Letter | Trace | None]) -> None:
+        """Which records became dead letters is decided once, and told by the letters."""
+        self._verdicts = verdicts_of(letters, self._control)
+
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
         engine = self._engine()
+        if engine.letters is not None:
+            engine.letters.verdicts = dict(self._verdicts)
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
         for batch in in_order(self._batches(sizes), self._pinned):
             self._handle(engine, batch)
             for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
                 blob = key.encode() if isinstance(key, str) else key
-                outputs[topic].append((value, blob, tuple(headers or ()), partition))
+                if topic in outputs:  # what else there is are letters
+                    outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.take_effects()]
             engine.state.commit(engine.freeze(), delta=True)
         self._compare(sizes, engine, outputs, effects)

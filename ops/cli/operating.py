@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import config, deploy, doctor, lag, new, support, top, txn
+from holdfast.ops.cli import config, deploy, dlq, doctor, lag, new, support, top, txn
 
 
 def add_to(app: typer.Typer) -> None:
@@ -13,6 +13,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("lag")(lag.lag)
     app.command("top")(top.top)
     app.command("support-bundle")(support.support_bundle)
+    app.add_typer(dlq.app, name="dlq")
     app.add_typer(txn.app, name="txn")
     app.add_typer(config.app, name="config")
     app.add_typer(deploy.app, name="deploy")

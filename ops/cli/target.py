@@ -15,6 +15,7 @@ import typer
 from holdfast.config.load import load
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, StartError, UsageError
+from holdfast.failures import letter_topics
 from holdfast.handler import declared
 from holdfast.names import Names
 from holdfast.service import Service
@@ -122,7 +123,7 @@ def partitions_of(text: str | None) -> list[int]:
 def outputs_of(service: Service) -> list[str]:
     """The output topics that its handler declares."""
     kind = service.handler if isinstance(service.handler, type) else type(service.handler())
-    return [output.topic for output in declared(kind)[1].values()]
+    return [output.topic for output in declared(kind)[1].values()] + letter_topics(kind, service.names)
 
 
 def _imported(name: str) -> ModuleType:

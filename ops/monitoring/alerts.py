@@ -176,6 +176,16 @@ ALERTS: Final[Sequence[Alert]] = (
         "0m",
     ),
     Alert(
+        "HoldfastDeadLetters",
+        "ticket",
+        f"{_P}: {{{{ $value }}}} records have become dead letters",
+        _increase(metrics.FAILED_RECORDS, '{what="raised"}'),
+        ">",
+        0,
+        "0m",
+        window="1h",
+    ),
+    Alert(
         "HoldfastEffectsFail",
         "ticket",
         f"{_P}: {{{{ $value }}}} attempts of side effects failed",

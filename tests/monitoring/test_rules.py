@@ -78,6 +78,10 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
         [(f"holdfast_input_retention_left_seconds{{{P}}}", "Inf " * 90)],
     ),
     "HoldfastSlowRecords": ([counted("slow_records_total", P, 1)], [counted("slow_records_total", P, 0)]),
+    "HoldfastDeadLetters": (
+        [counted("failed_records_total", f'{P},what="raised"', 1)],
+        [counted("failed_records_total", f'{P},what="retry"', 1)],
+    ),
     "HoldfastEffectsFail": ([counted("effect_failures_total", P, 1)], [counted("effect_failures_total", P, 0.2)]),
     "HoldfastCommitsSlow": (slow_commits("10"), slow_commits("0.1")),
     "HoldfastRollbacks": (

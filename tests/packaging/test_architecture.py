@@ -28,6 +28,8 @@ LAYERS = {
     "holdfast.record": 0,
     "holdfast.handler": 0,
     "holdfast.serde": 0,
+    "holdfast.letters": 0,
+    "holdfast.failures": 0,
     "holdfast.version": 0,
     "holdfast.versions": 0,
     "holdfast.partitioner": 0,

@@ -1,0 +1,1 @@
+"""Payments of which some cannot be booked, and a desk that reads the dead letters: both ordinary services."""

@@ -1,0 +1,35 @@
+"""The example of dead letters, in the driver: what the payments bury the desk reads; what was settled leaves it."""
+
+from __future__ import annotations
+
+from examples.letters.app import Case, Desk, Payment, Payments
+
+from holdfast.testing import Driver
+
+
+def test_the_desk_knows_what_waits() -> None:
+    payments, desk = Driver(Payments, autocommit=True), Driver(Desk)
+    for account, amount in (("ann", 5), ("ann", -9), ("bob", 1), ("ann", 6)):
+        payments.feed(Payment(account, amount), key=account)
+    assert payments.outputs("booked") == ["ann +5 = 5", "bob +1 = 1"]
+    passed_on = hand_over(payments, desk, 0)
+    assert desk.table("cases") == {"ann": Case((1, 3), "ann has only 5")}
+
+    assert payments.release("ann", why="still refused") == 2
+    payments.advance(1)
+    assert [letter.offset for letter in payments.letters()] == [1, 3]
+    payments.release("ann", discard=True, why="the customer gave up")
+    payments.advance(1)
+    hand_over(payments, desk, passed_on)
+    assert desk.table("cases") == {}
+    payments.feed(Payment("ann", 1), key="ann")
+    assert payments.table("balances") == {"ann": 6, "bob": 1}
+    payments.replay()
+
+
+def hand_over(payments: Driver, desk: Driver, start: int) -> int:
+    """What Kafka does between two services."""
+    messages = list(payments.broker.log(payments.names.dead, 0).committed())
+    for message in messages[start:]:
+        desk.feed(message.value(), key=message.key(), headers=message.headers())
+    return len(messages)

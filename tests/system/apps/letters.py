@@ -1,0 +1,69 @@
+"""`python -m tests.system.apps.letters`: the tally with failures of every kind; PROBE_* as in `run`."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+import structlog
+from tests.system.apps.tally import Event, Line, Tally
+
+from holdfast import Output, Record, Service
+from holdfast.config.load import load
+from holdfast.errors import UndecodableRecord
+from holdfast.failures import dead_letter, retry
+from holdfast.handler import Handler
+
+
+class Flaky(ConnectionError):
+    """Depends on nothing that a record says."""
+
+
+def letters(output: str, poison_file: Path, flaky: float) -> type[Handler[Event]]:
+    """The handler with its output topic; each record raises with the chance of `flaky`, whatever it is."""
+
+    class Bound(Tally):
+        on_failure: ClassVar = {
+            ValueError: dead_letter(),
+            UndecodableRecord: dead_letter(),
+            Flaky: retry(1, seconds=0.01, longest=0.02).then(dead_letter()),
+        }
+        lines = Output(output, value=Line)
+        poison = poison_file
+
+        def on_record(self, record: Record[Event]) -> None:
+            super().on_record(record)
+            if random.random() < flaky * (20 if record.value.id % 50 == 0 else 1):
+                raise Flaky("no answer")
+
+    return Bound
+
+
+def _end_with_the_test() -> None:
+    """Its end of the pipe is closed when it dies, however it dies."""
+    os.read(0, 1)
+    os._exit(9)
+
+
+def main() -> None:
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(),
+    )
+    handler = letters(
+        os.environ["PROBE_OUTPUT"], Path(os.environ["PROBE_POISON"]), float(os.environ.get("PROBE_FLAKY", "0"))
+    )
+    Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load()).run()
+
+
+if __name__ == "__main__":
+    main()

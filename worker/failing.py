@@ -1,0 +1,182 @@
+"""A record has failed, and all before it is committed: try it again, send it elsewhere, or fail the partition.
+
+Nothing here touches the state. A decision is a verdict that the record meets when it comes again, alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from holdfast import metrics
+from holdfast.errors import HandlerFailed, HoldfastError, RecordError, TooManyFailures
+from holdfast.failures import Policy, policy_of
+from holdfast.handler import Handler
+from holdfast.letters import Failure, failure_of
+from holdfast.ports import Cancelled
+from holdfast.worker.burying import Letters, Verdict
+from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Report, Tools
+
+
+class Failing:
+    """Of one live partition; used by its thread."""
+
+    def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
+        self._tools, self._signals = tools, signals
+        self._kind: type[Handler[Any]] = type(engine.handler)
+        self._letters = engine.letters
+        self._limits = Limits(tools)
+        #: the record that is tried in place, and how often it has failed
+        self._at, self._attempts = -1, 0
+
+    def failed(self, poison: Poisoned) -> None:
+        """The handler was given it once more."""
+        if not poison.batch:
+            self._attempts = self._attempts + 1 if poison.offset == self._at else 1
+            self._at = poison.offset
+
+    def spare(self, poison: Poisoned) -> bool:
+        """Whether the record may come again: after a pause, that a signal ends, or at once, to meet a verdict.
+
+        False: the partition fails. :raises RecordError: it fails, and the error says more than the record's own.
+        """
+        policy = self._policy(poison.error)
+        place = self._tools.place.input, poison.offset
+        if policy is None or (self._letters is not None and place in self._letters.verdicts):
+            return False  # with a verdict: the letter itself is refused
+        if self._attempts <= policy.retries:
+            return self._retry(poison, policy)
+        verdict = self._verdict(poison, policy, self._attempts)
+        if verdict is None or self._letters is None:
+            self._end(policy, poison.error)
+            return False
+        self._letters.verdicts[place] = verdict
+        self._tell(poison, verdict, policy)
+        return True
+
+    def judge(self, place: tuple[str, int], poison: Poisoned) -> None:
+        """A letter that was to be replayed has failed again; it meets a verdict when it comes again."""
+        assert self._letters is not None
+        failure = failure_of(_raised(poison.error), 1)
+        self._letters.verdicts[place] = Verdict(failure)
+        self._tools.log.warning("replay_failed", offset=poison.offset, cause=f"{failure.error}: {failure.text}")
+
+    def _policy(self, error: HoldfastError) -> Policy | None:
+        """A command of the control topic is no record of the input, and has no policy."""
+        if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic != self._tools.place.input:
+            return None
+        return policy_of(self._kind, error)
+
+    def _retry(self, poison: Poisoned, policy: Policy) -> bool:
+        seconds, raised = policy.backoff(self._attempts), _raised(poison.error)
+        self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, "retry")
+        self._tools.log.warning(
+            "record_retried",
+            offset=poison.offset,
+            attempt=self._attempts,
+            seconds=round(seconds, 3),
+            cause=f"{type(raised).__name__}: {raised}",
+        )
+        self._signals.pause(seconds)
+        return True
+
+    def _verdict(self, poison: Poisoned, policy: Policy, attempts: int, level: int = 0) -> Verdict | None:
+        failure = failure_of(_raised(poison.error), attempts, ordered=policy.ordered)
+        if level < len(policy.delays):
+            delay = policy.delays[level]
+            verdict = Verdict(failure, delay, level, int((self._tools.wall() + delay) * 1000))
+        elif policy.end == "dead_letter":
+            verdict = Verdict(failure)
+        else:
+            return None
+        self._limits.require(poison)
+        return verdict
+
+    def _end(self, policy: Policy, error: HoldfastError) -> None:
+        self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, policy.end)
+        if policy.end == "stop":
+            self._tools.report(Report(self._tools.place.partition, "stop", cause=error))
+
+    def _tell(self, poison: Poisoned, verdict: Verdict, policy: Policy) -> None:
+        failure: Failure = verdict.failure
+        self._tools.log.warning(
+            "retry_later" if verdict.delay else "dead_letter",
+            offset=poison.offset,
+            attempts=failure.attempts,
+            seconds=verdict.delay or None,
+            ordered=failure.ordered or None,
+            cause=f"{failure.error}: {failure.text}",
+        )
+
+
+class Limits:
+    """How many records may fail before it is no matter of records any more; counted since the partition went live."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._settings, self._place = tools.settings.failure, tools.place
+        #: offsets of those that failed, the newest last
+        self._failed: deque[int] = deque()
+        self._row = 0
+
+    def require(self, poison: Poisoned) -> None:
+        """One more record is to become a letter.
+
+        :raises TooManyFailures: it is one too many.
+        """
+        settings, offset = self._settings, poison.offset
+        self._row = self._row + 1 if self._failed and offset == self._failed[-1] + 1 else 1
+        while self._failed and self._failed[0] <= offset - settings.dead_window:
+            self._failed.popleft()
+        most = settings.dead_percent * settings.dead_window / 100
+        if self._row > settings.dead_row:
+            raise self._refused(poison, f"{self._row} records in a row have failed (failure.dead_row)")
+        if len(self._failed) + 1 > most:
+            said = f"{len(self._failed) + 1} of the newest {settings.dead_window} records have failed"
+            raise self._refused(poison, f"{said} (failure.dead_percent)")
+        self._failed.append(offset)
+
+    def _refused(self, poison: Poisoned, why: str) -> TooManyFailures:
+        place, raised = self._place, _raised(poison.error)
+        error = TooManyFailures(
+            f"{why}, this one by {type(raised).__name__}: {raised}. That is an outage, not bad records: no more dead "
+            f"letters are written and nothing is skipped; mend it, then `holdfast retry {place.partition}`",
+            topic=place.input,
+            partition=place.partition,
+            position=poison.offset,
+        )
+        error.__cause__ = raised
+        return error
+
+
+class Tries:
+    """Tries in place during a replay: what failed and then worked when it was live may fail again now.
+
+    No other policy applies there: a record that was buried lies before the delta that a replay begins at.
+    """
+
+    def __init__(self, engine: Engine, signals: Signals) -> None:
+        self._kind, self._signals = type(engine.handler), signals
+        self._at, self._attempts = -1, 0
+
+    def again(self, poison: Poisoned) -> bool:
+        """Whether to handle it again, once its time has come. :raises Cancelled: the partition leaves."""
+        policy = policy_of(self._kind, poison.error) if self._kind.on_failure else None
+        self._attempts = self._attempts + 1 if poison.offset == self._at else 1
+        self._at = poison.offset
+        if policy is None or self._attempts > policy.retries:
+            return False
+        if self._signals.pause(policy.backoff(self._attempts)) and self._signals.leaving():
+            raise Cancelled
+        return True
+
+
+def lettered(letters: Letters | None) -> int:
+    """Parked keys of a partition."""
+    return letters.keys if letters is not None else 0
+
+
+def _raised(error: HoldfastError) -> BaseException:
+    """What a policy goes by."""
+    return error.__cause__ if isinstance(error, HandlerFailed) and error.__cause__ is not None else error
