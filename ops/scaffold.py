@@ -87,22 +87,27 @@ at_start = "warn"                       # tells in the log what would stop the s
 """
 _UNIT: Final = """\
 # /etc/systemd/system/{name}.service: one instance of {name}; the code lies in /srv/{name}, holdfast in /opt/holdfast.
+# Several instances: `holdfast deploy systemd` writes their units.
 [Unit]
 Description={name}
 Wants=network-online.target
 After=network-online.target
 
 [Service]
+Type=notify
+NotifyAccess=main
+WatchdogSec=60
 ExecStart=/opt/holdfast/bin/holdfast run {module}.app:service --profile production --config /srv/{name}/{name}.toml
 WorkingDirectory=/srv/{name}
 DynamicUser=true
 # Where `holdfast status` looks for its socket.
 RuntimeDirectory=holdfast
 RuntimeDirectoryPreserve=yes
-# 2 and 5: something must be changed first, a new start would end the same way (docs/cli.md, exit codes).
+# 2 and 5: something must be changed first, a new start would end the same way (docs/deploy.md, exit codes).
 Restart=on-failure
 RestartSec=2
-RestartPreventExitStatus=2 5
+RestartPreventExitStatus=2 5 130
+RestartForceExitStatus=SIGHUP SIGPIPE
 # service.stop_timeout is 25 s: it commits, takes its fulls and leaves the group within that.
 TimeoutStopSec=40
 LimitNOFILE=65536

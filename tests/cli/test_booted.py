@@ -90,8 +90,13 @@ def test_the_life_of_a_unit(machine: Booted, on_kafka: Commands) -> None:
     machine.await_property(UNIT, "NRestarts", lambda text: text == "1")
     machine.await_property(UNIT, "StatusText", lambda text: text == "2 live")
 
-    on_kafka.feed("hang", partition=0)
+    # To systemd itself an end by SIGHUP is a clean one.
+    machine.systemctl("kill", "--signal=SIGHUP", UNIT)
     machine.await_property(UNIT, "NRestarts", lambda text: text == "2")
+    machine.await_property(UNIT, "StatusText", lambda text: text == "2 live")
+
+    on_kafka.feed("hang", partition=0)
+    machine.await_property(UNIT, "NRestarts", lambda text: text == "3")
     machine.await_property(UNIT, "StatusText", lambda text: text == "2 live")
     log = (on_kafka.directory / "service.log").read_text()
     assert "Fatal Python error: Aborted" in log
