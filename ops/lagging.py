@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -14,6 +16,8 @@ from holdfast.kafka.survey import ClusterSurvey
 from holdfast.names import Names
 from holdfast.ports import OutOfRange
 from holdfast.topics import reaching, require
+
+_PATIENCE: Final = 10.0
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -42,7 +46,9 @@ class Lags:
         with reaching(settings):
             facts = require(self.admin, names, ())
         self.partitions = facts[names.input].partitions
-        self._reader = StableReader(settings, names.group, self.admin)
+        # Whoever watches waits for no broker as long as a restore would.
+        patience = replace(settings.restore, deadline=min(settings.restore.deadline, _PATIENCE))
+        self._reader = StableReader(replace(settings, restore=patience), names.group, self.admin)
 
     def now(self, wanted: Sequence[int] = ()) -> list[Lag]:
         """Blocks for one question and, where a partition is behind, one record."""

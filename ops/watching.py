@@ -13,15 +13,16 @@ from holdfast.kafka.surveyed import Group
 from holdfast.names import Names
 from holdfast.ops import processes
 from holdfast.ops.lagging import Lag, Lags
+from holdfast.ops.reaching import reach
 
 
 class Row(msgspec.Struct, frozen=True):
     """One partition now."""
 
     partition: int
-    #: as its instance says where that is on this machine; else `assigned` or `nobody`
+    #: as its instance says where that can be reached; else `assigned` or `nobody`
     phase: str
-    #: client id of the member that has it, '' for nobody
+    #: the instance that has it, or the member's client id where that cannot be reached, '' for nobody
     owner: str
     host: str
     lag: Lag
@@ -57,8 +58,12 @@ class Watch:
 
     def __init__(self, settings: Settings, names: Names) -> None:
         """:raises StartError: the brokers do not answer, or a topic is missing."""
-        self._names, self._lags = names, Lags(settings, names)
+        self._settings, self._names, self._lags = settings, names, Lags(settings, names)
         self._before: dict[int, tuple[float, int, float]] = {}
+
+    def first(self) -> Sample:
+        """What to show before the first answer."""
+        return Sample(self._names.group, self._names.input, time.time(), trouble="asking the brokers")
 
     def sample(self) -> Sample:
         """Blocks for a few questions; trouble is told in the sample, for the next may go well."""
@@ -68,10 +73,10 @@ class Watch:
             lags = self._lags.now()
         except HoldfastError as error:
             return Sample(names.group, names.input, now, trouble=str(error))
-        local = self._local()
-        rows = tuple(self._row(each, group, local.get(each.partition)) for each in lags)
-        told = tuple(f"{each.client_id} ({each.host})" for each in group.members)
-        return Sample(names.group, names.input, now, group.state.lower(), told, rows)
+        told = self._told(group)
+        rows = tuple(self._row(each, group, told.get(each.partition)) for each in lags)
+        members = tuple(f"{each.client_id} ({each.host})" for each in group.members)
+        return Sample(names.group, names.input, now, group.state.lower(), members, rows)
 
     def close(self) -> None:
         self._lags.close()
@@ -83,7 +88,7 @@ class Watch:
         return Row(
             lag.partition,
             phase,
-            owner.client_id if owner is not None else "",
+            str(local["instance"]) if local is not None else owner.client_id if owner is not None else "",
             owner.host if owner is not None else "",
             lag,
             self._speed(lag),
@@ -99,11 +104,15 @@ class Watch:
         self._before[lag.partition] = (now, position, speed)
         return round(speed, 1)
 
-    def _local(self) -> dict[int, dict[str, Any]]:
-        """What the processes of this machine say of their partitions; a live one's word comes last, and counts."""
-        told = [
-            row for each in processes.of_service(self._names.group) if each.status for row in each.status["partitions"]
-        ]
+    def _told(self, group: Group) -> dict[int, dict[str, Any]]:
+        """What the instances say of their partitions, those of this machine by their sockets, the others by their ops
+        servers; a live one's word comes last, and counts.
+        """
+        local = [each.status for each in processes.of_service(self._names.group) if each.status]
+        here = {status.get("url") for status in local}
+        others = [each for each in group.members if each.client_id.partition("@")[2] not in here]
+        far = [each.status for each in reach(self._settings, self._names.group, others) if each.status]
+        told = [{**row, "instance": each["instance"]} for each in (*far, *local) for row in each["partitions"]]
         told.sort(key=lambda row: row["phase"] == "live")
         return {row["partition"]: row for row in told if row["phase"] != "closed"}
 

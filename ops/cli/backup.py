@@ -24,10 +24,9 @@ from holdfast.ops.cli.target import (
     ServiceName,
     Target,
     find_service,
-    load_settings,
     outputs_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import backup as saving
 from holdfast.surgery import restoration, where
@@ -115,8 +114,7 @@ def restore(
 
     Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     service = find_service(target)
     service.settings = settings
     done = restoration.restore(

@@ -23,10 +23,9 @@ from holdfast.ops.cli.target import (
     Profile,
     SecretsDir,
     find_service,
-    load_settings,
     partitions_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 from holdfast.ops.looking import unreachable
 from holdfast.ports import OutOfRange
 from holdfast.record import Message
@@ -71,8 +70,7 @@ def cat(
 
     A record of an increment or full topic that cannot be read has kind "damaged".
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     found = find_service(service) if service is not None else None
     if found is not None:
         found.settings = settings

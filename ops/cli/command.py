@@ -23,11 +23,10 @@ from holdfast.ops.cli.target import (
     ServiceName,
     Target,
     ViaControlTopic,
-    load_settings,
     names_of,
     partitions_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 
 #: what a partition does once it has obeyed
 _STATES = {PAUSE: "stands still from", GO_ON: "goes on from"}
@@ -65,8 +64,7 @@ def command(
     if name in OWN or name == TICK:
         instead = "holdfast snapshot take" if name == TAKE else f"holdfast {name}"
         raise UsageError(f"{name!r} is holdfast's own command: `{instead}`")
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
     sent = commander.send(
         name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
@@ -96,8 +94,7 @@ def take(
 
     Exit code 0: every full is there, or sent with --no-wait; 1: not in time (whoever owns the partition still owes it).
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
     sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
     follow(commander, TAKE, sent, timeout if wait else None, as_json)

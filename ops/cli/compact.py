@@ -28,17 +28,14 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
-    load_settings,
     names_of,
     partitions_of,
+    quiet_settings,
 )
 from holdfast.ops.job_metrics import JobMetrics, PartitionFigures
-from holdfast.ops.logs import configure_quietly
 
 if TYPE_CHECKING:
     from holdfast.compacted import Outcome
-
-#: another run has the lock
 
 
 def compact(
@@ -81,8 +78,7 @@ def compact(
 
     Exit code 0: every partition is proven; 1: one is not; 3: another run is at work.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     names = names_of(settings, target, name, input_topic)
     chosen = partitions_of(partitions)
     if importlib.util.find_spec("pyspark") is None:

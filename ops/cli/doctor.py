@@ -22,13 +22,12 @@ from holdfast.ops.cli.target import (
     ServiceName,
     Target,
     find_service,
-    load_settings,
     outputs_of,
+    quiet_settings,
 )
 from holdfast.ops.doctor.case import Case
 from holdfast.ops.doctor.examine import CHECKS, examine
 from holdfast.ops.doctor.report import Finding, Level, answer
-from holdfast.ops.logs import configure_quietly
 
 _COLOURS: Final = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red", Level.UNKNOWN: "magenta"}
 
@@ -64,8 +63,7 @@ def doctor(
     Exit code 0: all is good; 10: warnings; 11: something could not be looked at;
     12: a check failed. docs/doctor.md has every check.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     strange = set(only or ()) - {each.name for each in CHECKS}
     if strange:
         raise UsageError(f"no check {sorted(strange)[0]!r}; there are {', '.join(each.name for each in CHECKS)}")

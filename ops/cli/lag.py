@@ -23,12 +23,11 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
-    load_settings,
     names_of,
     partitions_of,
+    quiet_settings,
 )
 from holdfast.ops.lagging import Lag, Lags
-from holdfast.ops.logs import configure_quietly
 
 _COLUMNS: Final = ("partition", "position", "end", "records behind", "seconds behind", "hidden by a transaction")
 
@@ -56,8 +55,7 @@ def lag(
 
     Exit code 0: shown, and within --most; 1: more behind than that.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     names = names_of(settings, target, name, input_topic)
     lags = Lags(settings, names)
     try:

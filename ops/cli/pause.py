@@ -15,11 +15,10 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
-    load_settings,
     names_of,
     partitions_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 
 
 def pause(
@@ -87,8 +86,7 @@ def _switch(
     profile: Profile,
     as_json: bool,
 ) -> None:
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     commander = Commander(settings, names_of(settings, target, service, input_topic))
     sent = commander.send(name, partitions_of(partitions), control=True)
     follow(commander, name, sent, timeout if wait else None, as_json)

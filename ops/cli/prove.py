@@ -29,9 +29,8 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
-    load_settings,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 from holdfast.ops.looking import Looking, looking, point_of
 from holdfast.snapshot.look import past, proof
 from holdfast.snapshot.look.past import Point
@@ -83,8 +82,7 @@ def prove(
         return
     secret = _read_key(key)
     if check is not None:
-        settings = load_settings(config, overrides, secrets_dir, profile)
-        configure_quietly(settings.log)
+        settings = quiet_settings(config, overrides, secrets_dir, profile)
         raise typer.Exit(_check(check, secret, settings, as_json, recompute=recompute))
     about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     with looking(about.settings, about.names) as view:

@@ -20,8 +20,7 @@ from holdfast.command import issuer
 from holdfast.errors import StartError, UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
-from holdfast.ops.logs import configure_quietly
+from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, quiet_settings
 from holdfast.snapshot.adopt import Reason
 from holdfast.snapshot.edits import read_patches
 from holdfast.surgery import migrate as migration
@@ -80,8 +79,7 @@ def migrate(
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     service = find_service(target)
     service.settings = settings
     functions = {name: _function(text) for name, text in map(_pair, tables or ())}
@@ -167,8 +165,7 @@ def repartition(
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     service = find_service(target)
     service.settings = settings
     place = PARTITIONERS.get(partitioner) or _function(partitioner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,12 +13,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.config.settings import Settings
 from holdfast.exits import Answer
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.survey import ClusterSurvey
+from holdfast.names import Names
 from holdfast.ops import processes
 from holdfast.ops.cli import show
 from holdfast.ops.cli.bars import figures
 from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    names_of,
+    quiet_settings,
+)
+from holdfast.ops.reaching import reach
 from holdfast.ops.sockets import Found
+from holdfast.topics import reaching
 
 #: seconds
 _OWED_LONG: Final = 10.0
@@ -25,20 +43,49 @@ _COLOURS: Final = {"live": "green", "failed": "red"}
 
 
 def status(
+    target: Target = None,
     service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only this service.")] = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the partitions of the services that run on this machine.
+    """Show the partitions of the services that run on this machine, or of one service wherever it runs.
 
     holdfast status
 
-    Exit code 0: every partition is live; 1: one is not, or a process does not answer; 3: none runs here.
+    With MODULE:SERVICE, or --name and --input, the brokers are asked who is in the group, and each member by the ops
+    server that it advertises (ops.advertised, ops.token).
+
+    Exit code 0: every partition is live; 1: one is not, or a process does not answer; 3: none runs.
     """
+    if target is not None or name is not None:
+        settings = quiet_settings(config, overrides, secrets_dir, profile)
+        found = _everywhere(settings, names_of(settings, target, name, input_topic))
+        _tell(found, as_json, "the group has no member; `holdfast run` starts one")
+        return
     found = processes.of_service(service)
+    _tell(found, as_json, "" if found else processes.none_found(service))
+
+
+def _everywhere(settings: Settings, names: Names) -> list[Found]:
+    """:raises StartError: the brokers do not answer."""
+    with reaching(settings):
+        members = ClusterSurvey(settings, Admin(settings, names.group)).group(names.group).members
+    return [
+        Found(Path(f"{each.client.partition('@')[0]} on {each.host}.member"), each.status, each.trouble)
+        for each in reach(settings, names.group, members)
+    ]
+
+
+def _tell(found: Sequence[Found], as_json: bool, none: str) -> None:
     if as_json:
         show.print_json([_as_json(each) for each in found])
     if not found:
-        show.complain(processes.none_found(service))
+        show.complain(none)
         raise typer.Exit(Answer.NOTHING_RUNS)
     if not as_json:
         for each in found:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.config.settings import Settings
 from holdfast.handler import Handler, declared
 from holdfast.names import Names
-from holdfast.ops.cli.target import find_service, load_settings, names_of
-from holdfast.ops.logs import configure_quietly
+from holdfast.ops.cli.target import find_service, names_of, quiet_settings
 from holdfast.service import Service
 from holdfast.snapshot.look.typed import Typed
 
@@ -42,8 +41,7 @@ def subject(
     profile: str | None,
 ) -> Subject:
     """:raises UsageError: neither, or both. :raises SettingsError:"""
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     names = names_of(settings, target, name, input_topic)
     if target is None:
         return Subject(settings, names, None)

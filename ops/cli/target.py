@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, StartError, UsageError
 from holdfast.failures import letter_topics
 from holdfast.handler import declared
 from holdfast.names import Names
+from holdfast.ops.logs import configure_quietly
 from holdfast.service import Service
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
@@ -38,7 +39,7 @@ Target = Annotated[
     str | None,
     typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by the options below."),
 ]
-ServiceName = Annotated[str | None, typer.Option("--name", help="The service's name.")]
+ServiceName = Annotated[str | None, typer.Option("--name", metavar="SERVICE", help="The service's name.")]
 InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
 ViaControlTopic = Annotated[
     bool, typer.Option("--via-control-topic", help="Where other readers of the input would choke on a command.")
@@ -56,6 +57,15 @@ def load_settings(
     :raises UsageError: a --set without '='. :raises SettingsError: unknown keys and bad values.
     """
     return load(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+
+
+def quiet_settings(
+    config: Path | None, overrides: Sequence[str] | None, secrets_dir: Path | None, profile: str | None
+) -> Settings:
+    """The same for a command that ends by itself: only its errors are logged, as `configure_quietly` says."""
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    return settings
 
 
 def pairs_of(overrides: Sequence[str] | None) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections import defaultdict, deque
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -27,15 +29,16 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
-    load_settings,
     names_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 from holdfast.ops.watching import Row, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _HISTORY: Final = 20
+#: seconds after which the screen says that it is old
+_LATE: Final = 5.0
 _COLUMNS: Final = ("P", "phase", "instance", "position", "behind", "seconds", "records/s", "", "restore or cause")
 
 
@@ -55,19 +58,19 @@ def top(
 
     holdfast top --name clearing --input trades
 
-    Members, positions and speed are the group's own, from anywhere; phases and restores come from the
-    instances of this machine. Without a terminal, with --once or --json it looks once.
+    Members, positions and speed are the group's own, from anywhere; phases and restores come from the instances: of
+    this machine by their sockets, of others by the ops servers that they advertise (ops.advertised, ops.token).
+    Without a terminal, with --once or --json it looks once.
 
     Exit code 0: shown; 1: the brokers do not answer.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     watch = Watch(settings, names_of(settings, target, name, input_topic))
+    if not as_json and not once and sys.stdout.isatty():
+        _live(watch, interval)
+        return
     try:
-        if as_json or once or not sys.stdout.isatty():
-            _once(watch.sample(), as_json)
-        else:
-            _live(watch, interval)
+        _once(watch.sample(), as_json)
     finally:
         watch.close()
 
@@ -82,12 +85,36 @@ def _once(sample: Sample, as_json: bool) -> None:
 
 
 def _live(watch: Watch, interval: float) -> None:
-    screen, console = Screen(), Console(highlight=False)
+    screen, console, looking = Screen(), Console(highlight=False), Looking(watch, interval)
     with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(screen.of(watch.sample()), refresh=True)
+            live.update(screen.of(looking.newest()), refresh=True)
             if keys.wait(interval) in ("q", "Q", "\x1b"):
                 return
+
+
+class Looking:
+    """Takes samples on a thread of its own: while brokers do not answer the screen moves on, and q ends it at once."""
+
+    def __init__(self, watch: Watch, interval: float) -> None:
+        self._watch, self._interval = watch, interval
+        self._sample = watch.first()
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="looking", daemon=True).start()
+
+    def newest(self) -> Sample:
+        """Raises what ended the looking."""
+        if self._error is not None:
+            raise self._error
+        return self._sample
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._sample = self._watch.sample()
+                time.sleep(self._interval)
+        except BaseException as error:  # noqa: BLE001  told where the user is
+            self._error = error
 
 
 class Screen:
@@ -99,7 +126,7 @@ class Screen:
 
     def of(self, sample: Sample) -> RenderableType:
         """The last good sample stays when a new one could not be taken, with why."""
-        if not sample.trouble:
+        if not sample.trouble and sample is not self._last:
             self._last = sample
             for row in sample.rows:
                 self._speeds[row.partition].append(row.speed)
@@ -108,14 +135,16 @@ class Screen:
 
     def _head(self, shown: Sample, newest: Sample) -> Text:
         moment = datetime.fromtimestamp(newest.time, UTC).strftime("%H:%M:%SZ")
+        age = time.time() - newest.time
         live = sum(row.phase == "live" for row in shown.rows)
         head = Text.assemble(
             (f"{shown.service}", "bold"),
             f" reads {shown.input}   {moment}   group {shown.state or 'unknown'}, {len(shown.members)} member(s)   "
             f"{live} of {len(shown.rows)} live   {shown.behind} behind   {shown.speed:.0f} records/s   q: end",
         )
-        if newest.trouble:
-            head.append(f"\n{newest.trouble}", "bold red")
+        if newest.trouble or age > _LATE:
+            waits = newest.trouble or f"the brokers have not answered for {age:.0f} s"
+            head.append(f"\n{waits}", "bold red")
         return head
 
     def _table(self, sample: Sample) -> Table:

@@ -22,10 +22,9 @@ from holdfast.ops.cli.target import (
     Profile,
     SecretsDir,
     find_service,
-    load_settings,
     outputs_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 from holdfast.topics import Finding, Topics
 
 app = typer.Typer(help="Create and check the topics of a service.", no_args_is_help=True)
@@ -81,8 +80,7 @@ def create(
 
     Exit code 0: all is good; 1: something is not.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     names, topics = _subject(settings, target, name, input_topic, outputs)
     _show(names, topics.create(start_at, partitions, replication, control=control), as_json)
 
@@ -105,8 +103,7 @@ def check(
 
     Exit code 0: all is good; 1: something is missing or differs.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     names, topics = _subject(settings, target, name, input_topic, outputs)
     _show(names, topics.check(), as_json)
 

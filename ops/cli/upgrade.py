@@ -18,10 +18,9 @@ from holdfast.ops.cli.target import (
     ServiceName,
     Target,
     ViaControlTopic,
-    load_settings,
     names_of,
+    quiet_settings,
 )
-from holdfast.ops.logs import configure_quietly
 from holdfast.upgrading import Upgrade, Written
 
 
@@ -47,8 +46,7 @@ def finish_upgrade(
 
     Exit code 0: every partition is (or --dry-run); 1: refused, or not in time; asking again is harmless.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
+    settings = quiet_settings(config, overrides, secrets_dir, profile)
     upgrade = Upgrade(settings, names_of(settings, target, service, input_topic))
     found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)
     if as_json:

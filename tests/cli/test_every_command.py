@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import Commands
-from typer.main import get_command
 from typer.testing import CliRunner
 
+from holdfast.ops.cli import reference
 from holdfast.ops.cli.main import app
 
-
-def leaves() -> Iterator[tuple[str, ...]]:
-    """Every command that does something, as it is typed."""
-
-    def walk(command: object, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        inside = getattr(command, "commands", None)
-        if inside is None:
-            yield words
-            return
-        for name, each in sorted(inside.items()):
-            yield from walk(each, (*words, name))
-
-    return walk(get_command(app), ())
-
-
-COMMANDS = list(leaves())
+COMMANDS = [words for words, _ in reference.leaves()]
 
 
 def help_of(*command: str) -> str:
@@ -59,6 +43,12 @@ def test_the_page_names_it(command: tuple[str, ...], root: Path) -> None:
     rows = re.findall(r"^\| `holdfast ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
     told = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
     assert told, f"docs/cli.md has no row for holdfast {' '.join(command)}"
+
+
+def test_the_reference_is_what_the_commands_say(root: Path) -> None:
+    page = (root / "docs" / "cli-reference.md").read_text(encoding="utf-8")
+    assert page == reference.document(), "run python -m holdfast.ops.cli.reference > docs/cli-reference.md"
+    assert str(Path.home()) not in page
 
 
 def test_there_are_those_that_were_asked_for() -> None:

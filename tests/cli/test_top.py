@@ -107,7 +107,7 @@ def _await(screen: Screen, condition: object) -> None:
     assert callable(condition)
     deadline = time.monotonic() + WAIT_SECONDS
     while not (screen.rows() and condition(screen.rows())):
-        assert time.monotonic() < deadline, screen.frames[-2:]
+        assert time.monotonic() < deadline, f"{len(screen.frames)} frames, the last of them:\n{screen.frames[-2]}"
         assert screen.process.poll() is None, screen.text[-3000:]
         time.sleep(0.1)
 

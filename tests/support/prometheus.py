@@ -73,15 +73,15 @@ class Prometheus:
 
         self._await(none_left, lambda: f"no series for: {left}", seconds)
 
-    def await_alert(self, name: str, seconds: float = SECONDS, **labels: str) -> None:
+    def await_alert(self, alert: str, /, seconds: float = SECONDS, **labels: str) -> None:
         """Until it fires."""
-        chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": name, **labels}.items())
+        chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": alert, **labels}.items())
         wanted = f'ALERTS{{alertstate="firing",{chosen}}}'
         self._await(lambda: bool(self.query(wanted)), lambda: f"{wanted} does not fire", seconds)
 
-    def await_calm(self, name: str, seconds: float = SECONDS, **labels: str) -> None:
+    def await_calm(self, alert: str, /, seconds: float = SECONDS, **labels: str) -> None:
         """Until it does not fire."""
-        chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": name, **labels}.items())
+        chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": alert, **labels}.items())
         wanted = f'ALERTS{{alertstate="firing",{chosen}}}'
         self._await(lambda: not self.query(wanted), lambda: f"{wanted} goes on", seconds)
 
