@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 
-from holdfast import Service, metrics
+from holdfast import Record, Service, metrics
 from holdfast.dev import Cluster
 from holdfast.ops.http.server import OpsServer
 from holdfast.partitioner import murmur2
@@ -169,22 +169,33 @@ def told(url: str, partition: int) -> dict[str, Any]:
 
 def test_nothing_uncommitted_is_seen_and_it_answers_while_the_handler_is_stuck(desks: Desks, tmp_path: Path) -> None:
     class Jammed(Desk):
-        jam = tmp_path / "jam"
+        """Hangs when it has written, so that there is something uncommitted to be seen."""
+
+        stop = tmp_path / "jam"
+
+        def on_record(self, record: Record[Order]) -> None:
+            super().on_record(record)
+            await_true(lambda: not self.stop.exists(), "the jam is gone")
 
     url = desks.start("one", handler=Jammed)
     await_true(lambda: desks.held("one") == {0, 1}, "both partitions are live")
     feed(desks.names, [Order("ann", 5)])
     await_true(lambda: ask(url, "/state/accounts/ann", TOKEN).status == 200, "the first order committed")
-    Jammed.jam.touch()
+    Jammed.stop.touch()
     feed(desks.names, [Order("ann", 7)])
     key = murmur2(b"ann", 2)
     before = told(url, key)["position"]
     await_true(lambda: told(url, key).get("lag") == 1, "the second order waits in the handler")
+    overview = desks.services["one"].overview
+    assert overview is not None
+    table = overview.committed()[key].tables["accounts"]
+    await_true(lambda: table.written, "it has written to the table")
     assert get(url, "/state/accounts/ann")["value"] == {"total": 5, "orders": 1}
+    assert [row["value"] for row in get(url, "/state/accounts?prefix=ann")["rows"]] == [{"total": 5, "orders": 1}]
     assert told(url, key)["position"] == before
     assert ask(url, "/live").status == 200
     assert ask(url, "/metrics").status == 200
-    Jammed.jam.unlink()
+    Jammed.stop.unlink()
     await_true(lambda: get(url, "/state/accounts/ann")["value"] == {"total": 12, "orders": 2}, "and then commits")
 
 
