@@ -119,6 +119,7 @@ class _Server(ThreadingMixIn, HTTPServer):
 
     def __init__(self, address: tuple[str, int], routes: Routes, where: str) -> None:
         self.routes, self._room = routes, threading.BoundedSemaphore(_CONNECTIONS)
+        self._connections: set[socket.socket] = set()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         try:
@@ -140,10 +141,19 @@ class _Server(ThreadingMixIn, HTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._connections.discard(request)
             self._room.release()
+
+    def server_close(self) -> None:
+        """Clients keep their connections: without their end a closed server would go on answering them."""
+        super().server_close()
+        for connection in self._connections.copy():
+            with contextlib.suppress(OSError):  # it has just ended by itself
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is its own problem."""

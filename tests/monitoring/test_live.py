@@ -20,7 +20,7 @@ from holdfast.ops.monitoring.dashboard import rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 
-WINDOW = "10s"
+WINDOW = "30s"
 #: no series of a service in quiet work: a partition that restores, that is paused or has failed with an error's name
 ONLY_THEN = {"restore done ratio", "partition failures a second", "partition paused"}
 #: what a compaction leaves behind, not a service

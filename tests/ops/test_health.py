@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -210,3 +211,16 @@ def test_a_token_does_not_show() -> None:
     settings = OpsSettings(**with_token())
     assert TOKEN not in repr(settings)
     assert json.dumps(str(settings)).count(TOKEN) == 0
+
+
+def test_a_closed_server_answers_nobody_who_is_still_connected() -> None:
+    request = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with OpsServer(a_desk(NOWHERE)) as server:
+        place = urlsplit(server.url)
+        connection = socket.create_connection((place.hostname, place.port), timeout=30)
+        connection.sendall(request)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 ")
+    with connection, suppress(OSError):
+        connection.sendall(request)
+        rest = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert b"HTTP/1.1 " not in rest

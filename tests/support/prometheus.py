@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from holdfast.dev.ports import free_ports
 
 SECONDS: Final = 120.0
-_SCRAPE: Final = "1s"
+_SCRAPE: Final = "2s"
 
 
 def missing() -> str:
