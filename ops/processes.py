@@ -149,6 +149,12 @@ def _followed(tried: list[_Tried], wait: float) -> list[Outcome]:
         time.sleep(_GLANCE)
 
 
+def cause_of(row: dict[str, Any]) -> str | None:
+    """Why a partition has failed, with the error's name: the runbook has a section for each."""
+    cause, error = row.get("cause"), row.get("error")
+    return f"{error}: {cause}" if cause and error else cause
+
+
 def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return sockets.ask(path, request)

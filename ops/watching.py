@@ -93,7 +93,7 @@ class Watch:
             lag,
             self._speed(lag),
             _progress(local.get("restore")) if local is not None else None,
-            local.get("cause") if local is not None else None,
+            processes.cause_of(local) if local is not None else None,
         )
 
     def _speed(self, lag: Lag) -> float:

@@ -134,6 +134,8 @@ class PartitionWorker:
             "transaction": live.committer.mark.n if live else None,
             "mailbox": self.mailbox.depth,
             "cause": str(life.cause) if life.cause else None,
+            # its class, which has a section in docs/runbook/errors.md
+            "error": type(life.cause).__name__ if life.cause else None,
             # who has it stand still
             "paused": live.committer.mark.paused.issuer if live and live.committer.mark.paused else None,
             # how far the restore or the replay has come; None in every other phase

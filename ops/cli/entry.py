@@ -27,9 +27,18 @@ def main() -> None:
             _see_it_end(end.code)
         raise
     except HoldfastError as error:
-        sys.exit(f"holdfast: {error}")
+        sys.exit(f"holdfast: {error}{_name_of(error)}")
     except KeyboardInterrupt:
         sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
+
+
+def _name_of(error: BaseException) -> str:
+    """The error's section in docs/runbook/errors.md; wrong usage needs none."""
+    from holdfast import errors
+
+    kind = type(error)
+    known = kind.__module__ == errors.__name__ and not isinstance(error, (errors.UsageError, errors.ToolRefused))
+    return f" [{kind.__name__}]" if known else ""
 
 
 def _see_it_end(code: object) -> None:

@@ -129,7 +129,9 @@ def _show(found: Found) -> None:
             Text("paused" if phase == "live" and each.get("paused") else phase, _COLOURS.get(phase, "yellow")),
             _or_dash(each["position"]),
             _or_dash(each["transaction"]),
-            Text(_progress(each) or _paused(each) or _owing(each) or _or_dash(each["cause"]), overflow="fold"),
+            Text(
+                _progress(each) or _paused(each) or _owing(each) or _or_dash(processes.cause_of(each)), overflow="fold"
+            ),
         )
     Console(highlight=False).print(table)
 

@@ -25,7 +25,7 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
 
     refused = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"holdfast: the input {name}.in is missing; --partitions N creates it\n"
+    assert refused.stderr == f"holdfast: the input {name}.in is missing; --partitions N creates it [TopicMissing]\n"
 
     created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
     assert created.returncode == 0, created.stderr
