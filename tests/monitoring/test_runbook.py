@@ -54,12 +54,12 @@ def all_errors() -> list[type[errors.HoldfastError]]:
     return list(dict.fromkeys(each for each in below(errors.HoldfastError) if each.__module__.startswith("holdfast.")))
 
 
-def test_each_error_has_its_section_in_the_order_of_the_tree() -> None:
+def test_each_error_has_its_section() -> None:
     declared = [
         name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.HoldfastError)
     ]
     told = [name for name in sections("errors") if name != "Of tools"]
-    assert told == declared, "docs/runbook/errors.md has one section for each class of core/errors.py, in its order"
+    assert sorted(told) == sorted(declared), "docs/runbook/errors.md has a section for each class of core/errors.py"
 
 
 def test_each_section_of_an_error_says_what_one_needs_at_night() -> None:
