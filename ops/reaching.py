@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.config.settings import Settings
-from holdfast.kafka.survey import Member
+from holdfast.kafka.surveyed import Member
 
 _SECONDS: Final = 2.0
 _AT_ONCE: Final = 16
