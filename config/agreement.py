@@ -144,6 +144,7 @@ def _security(settings: Settings) -> Iterator[Problem]:
     ):
         cause = f"{security.sasl_mechanism} needs kafka.security.sasl_username and kafka.security.sasl_password"
         yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
+    yield from _oauth(settings)
     if production and security.protocol == "sasl_plaintext" and security.sasl_mechanism == "PLAIN":
         cause = "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = 'development'"
         yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
@@ -161,6 +162,34 @@ def _security(settings: Settings) -> Iterator[Problem]:
     for key in extra:
         if ALLOWED[key].development_only:
             yield Problem(key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'")
+
+
+def _oauth(settings: Settings) -> Iterator[Problem]:
+    security, extra = settings.kafka.security, settings.kafka.extra
+    sources = [name for name in ("oauth_token_url", "oauth_token_file") if getattr(security, name)]
+    if security.sasl_mechanism != "OAUTHBEARER":
+        for name in sources:
+            cause = f"belongs with kafka.security.sasl_mechanism OAUTHBEARER, which is {security.sasl_mechanism!r}"
+            yield Problem(key=f"kafka.security.{name}", cause=cause)
+        return
+    if not sources and extra.get("sasl.oauthbearer.method") != "oidc":
+        cause = "OAUTHBEARER needs kafka.security.oauth_token_url (and a client's id and secret) or oauth_token_file"
+        yield Problem(key="kafka.security.sasl_mechanism", value="'OAUTHBEARER'", cause=cause)
+    if len(sources) == 2:
+        cause = "a token comes from kafka.security.oauth_token_url or from a file, not from both"
+        yield Problem(key="kafka.security.oauth_token_file", value=repr(security.oauth_token_file), cause=cause)
+    credentials = security.oauth_client_id and security.oauth_client_secret
+    if security.oauth_token_url and not credentials and not extra.get("sasl.oauthbearer.grant.type"):
+        cause = "needs kafka.security.oauth_client_id and kafka.security.oauth_client_secret"
+        yield Problem(key="kafka.security.oauth_token_url", value=repr(security.oauth_token_url), cause=cause)
+    if settings.service.mode != "production":
+        return
+    if security.oauth_token_url.startswith("http:"):
+        cause = "sends the client's secret readable; use https, or service.mode = 'development'"
+        yield Problem(key="kafka.security.oauth_token_url", value=repr(security.oauth_token_url), cause=cause)
+    if security.protocol == "sasl_plaintext":
+        cause = "OAUTHBEARER sends the token readable; use sasl_ssl, or service.mode = 'development'"
+        yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
 
 
 def _must(key: str, value: float, bound: str, why: str) -> Problem:

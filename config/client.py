@@ -6,12 +6,14 @@ The Kafka adapter adds the callbacks (logger, stats_cb, error_cb, on_delivery of
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from holdfast.config.errors import Problem, SettingsError
 from holdfast.config.settings import Settings
+from holdfast.config.token import TokenFile
 
-ClientConfig = dict[str, str | int | float | bool]
+#: `oauth_cb` is the only value that is no text or number
+ClientConfig = dict[str, Any]
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 # What librdkafka adds to fetch.max.bytes before it compares it with receive.message.max.bytes.
@@ -153,6 +155,12 @@ def _common(settings: Settings) -> ClientConfig:
         "ssl.certificate.location": security.ssl_certificate_location,
         "ssl.key.location": security.ssl_key_location,
         "ssl.key.password": security.ssl_key_password.reveal(),
+        "sasl.oauthbearer.method": "oidc" if security.oauth_token_url else "",
+        "sasl.oauthbearer.token.endpoint.url": security.oauth_token_url,
+        "sasl.oauthbearer.client.id": security.oauth_client_id,
+        "sasl.oauthbearer.client.secret": security.oauth_client_secret.reveal(),
+        "sasl.oauthbearer.scope": security.oauth_scope,
+        "oauth_cb": TokenFile(security.oauth_token_file) if security.oauth_token_file else "",
     }
     config.update({key: value for key, value in optional.items() if value})
     return config | kafka.extra.for_clients("every")

@@ -48,6 +48,23 @@ class SecuritySettings:
     )
     sasl_username: str = text("", "User name for PLAIN and SCRAM.")
     sasl_password: Secret = secret("Password for PLAIN and SCRAM. Give it in the secrets directory.")  # noqa: RUF009
+    oauth_token_url: str = text(
+        "",
+        "OAUTHBEARER: the token endpoint of an OpenID provider, asked with client credentials. Its certificate is "
+        "checked against the system's CAs, or kafka.extra's https.ca.location.",
+        pattern=r"|https?://[^\s]+",
+        form="an http or https URL",
+    )
+    oauth_client_id: str = text("", "OAUTHBEARER: who asks the token endpoint.")
+    oauth_client_secret: Secret = secret(  # noqa: RUF009
+        "OAUTHBEARER: its secret there. Give it in the secrets directory."
+    )
+    oauth_scope: str = text("", "OAUTHBEARER: what the token is asked for, where the provider wants it.")
+    oauth_token_file: str = text(
+        "",
+        "OAUTHBEARER without an endpoint: a file with a token (JWT) that somebody else keeps fresh, as Kubernetes and "
+        "Vault agents do. It is read whenever a client needs a token.",
+    )
     ssl_ca_location: str = text("", "File or directory of CA certificates; empty uses the system's.")
     ssl_certificate_location: str = text("", "PEM file of this client's certificate, for mutual TLS.")
     ssl_key_location: str = text("", "PEM file of this client's private key, for mutual TLS.")

@@ -31,6 +31,7 @@ HoldfastError
 │   │   ├── NewerFormat        a newer holdfast wrote this: run that one
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
 │   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
+│   ├── AccessLost             a right or the login was taken away: it goes on by itself when it is back
 │   ├── HandlerStuck           the handler does not come back: mend it, restart the process
 │   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
 │   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
@@ -192,6 +193,10 @@ class UnknownSchema(StateRefused):
 
 class UpgradeUnfinished(StateRefused):
     """The code needs a format that the partition is not written in yet, for the sake of an older holdfast."""
+
+
+class AccessLost(PartitionError):
+    """The brokers refuse what the partition has to do; the text names the right and the line that grants it."""
 
 
 class HandlerStuck(PartitionError):

@@ -62,6 +62,8 @@ Event = Literal[
     "handler_slow",
     "handler_stuck",
     "kafka_retry",
+    "right_missing",
+    "login_refused",
     "offset_behind",
     "effect_failed",
     "command_refused",

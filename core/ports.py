@@ -212,6 +212,18 @@ class Noted(NamedTuple):
         return cls(lineage, int(number) if number.isdecimal() else -1)
 
 
+class Access:
+    """What the brokers let us do. Where nobody asks for a login, everything."""
+
+    def explain(self, error: BaseException) -> str:
+        """Who may not do what, and what mends it; '' where this error is no refusal. May block for seconds."""
+        return ""
+
+    def granted(self) -> bool:
+        """Whether all that can be asked for is allowed again. May block for seconds."""
+        return True
+
+
 class Offsets(Protocol):
     """Questions about the group and the topics, asked from worker threads."""
 

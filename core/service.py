@@ -15,10 +15,11 @@ from typing import Any, Self
 from holdfast import gauges, metrics
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
-from holdfast.errors import UsageError, of_thread
+from holdfast.errors import Misconfigured, UsageError, of_thread
 from holdfast.failures import letter_topics, require_deltas
 from holdfast.handler import Handler, check_schemas, declared
-from holdfast.kafka.admin import Admin
+from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.allowed import require_rights
 from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.leaving import Leaving
 from holdfast.meters import Sample, ServiceMetrics
@@ -27,6 +28,8 @@ from holdfast.observe import Log
 from holdfast.overview import Overview
 from holdfast.ports import Cancelled
 from holdfast.recent import Recent
+from holdfast.rights import Right
+from holdfast.rights import service as rights_of_service
 from holdfast.snapshot.garbage import collect_less_often
 from holdfast.table import Table
 from holdfast.topics import START_PATIENCE, reaching, require
@@ -130,14 +133,13 @@ class Service:
         leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
         contact = leaving.contact
         admin = Admin(self._settings, self.names.group, contact)
-        with reaching(self._settings):
-            facts = require(admin, self.names, self._outputs(), lambda: self._stop_asked, START_PATIENCE)
+        facts = self._require(admin, log)
         check_schemas(self.handler_class, self.names.input)
         self.overview = Overview(admin, self.names, facts[self.names.input].partitions)
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
             self.metrics.service.set(metrics.RESTORE_BUDGET, budget)
-        wiring = self._wiring = Wiring(self, admin, facts, log, contact, self.overview)
+        wiring = self._wiring = Wiring(self, admin, facts, log, contact, self.overview, self._rights())
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
@@ -237,6 +239,24 @@ class Service:
     def tables(self) -> dict[str, Table[Any, Any]]:
         """As the handler declares them."""
         return declared(self.handler_class)[0]
+
+    def _require(self, admin: Admin, log: Log) -> dict[str, TopicFacts]:
+        """:raises StartError: a topic is missing or does not fit, or we may not do what we must."""
+
+        def cancelled() -> bool:
+            return self._stop_asked
+
+        with reaching(self._settings):
+            try:
+                facts = require(admin, self.names, self._outputs(), cancelled, START_PATIENCE)
+            except Misconfigured:
+                require_rights(self._settings, admin, self._rights(), log, cancelled)
+                raise
+        require_rights(self._settings, admin, self._rights(), log, cancelled)
+        return facts
+
+    def _rights(self) -> list[Right]:
+        return rights_of_service(self.names, self._outputs())
 
     def _outputs(self) -> list[str]:
         outputs = [output.topic for output in declared(self.handler_class)[1].values()]

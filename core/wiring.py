@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from holdfast.contact import Contact
 from holdfast.errors import StartError
 from holdfast.handler import Handler, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
+from holdfast.kafka.allowed import RoleAccess
 from holdfast.kafka.control import control_feed
 from holdfast.kafka.group import group_view
 from holdfast.kafka.producer import KafkaTransactions
@@ -25,7 +26,8 @@ from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.overview import Overview
-from holdfast.ports import NoControl
+from holdfast.ports import Access, NoControl
+from holdfast.rights import Right
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
@@ -79,9 +81,11 @@ class Wiring:
         log: Log,
         contact: Contact,
         overview: Overview,
+        rights: Sequence[Right],
     ) -> None:
         self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
         self._overview = overview
+        self._access: Access = RoleAccess(service.settings, admin, rights)
         self._schemas = schemas(service.handler_class)
         self._tracing = tracing_of(service.settings, service.names)
         self._feed = control_feed(service.settings, service.names, admin, log)
@@ -130,6 +134,7 @@ class Wiring:
             speeds=_SPEEDS,
             tracing=self._tracing(partition),
             memory=_MEMORY,
+            access=self._access,
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast import metrics
 from holdfast.errors import (
+    AccessLost,
     Fenced,
     MemoryShort,
     OffsetDisagrees,
@@ -46,6 +47,7 @@ _AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
     RegistryUnreachable: 30.0,
     OffsetDisagrees: 60.0,
     MemoryShort: 60.0,  # others may have gone meanwhile
+    AccessLost: 30.0,
 }
 
 
@@ -191,7 +193,7 @@ class PartitionWorker:
         except Exception as error:  # noqa: BLE001  whatever it is, it is this partition's failure alone
             if self._live is not None and not isinstance(error, OwnershipError):
                 self._live.abandon()
-            self._go(Event.FAILED, error)
+            self._go(Event.FAILED, self._explained(error))
 
     def _go(self, event: Event, cause: BaseException | None = None) -> None:
         self._life = self._life.after(event, cause)
@@ -280,7 +282,7 @@ class PartitionWorker:
                 event = Event.RETRY
                 break
             woken = self._signals.any.wait(_patience(cause))
-            if not woken and type(cause) in _AGAIN_AFTER:
+            if not woken and type(cause) in _AGAIN_AFTER and self._let_in(cause):
                 event = Event.RETRY
                 break
         if event is Event.RETRY:
@@ -288,6 +290,23 @@ class PartitionWorker:
         self._go(event)
 
     # Small helpers
+
+    def _explained(self, error: Exception) -> Exception:
+        """Which right is missing, where the brokers refuse us."""
+        told = self._tools.access.explain(error)
+        if not told:
+            return error
+        place = self._tools.place
+        return AccessLost(
+            f"{told}. Nothing is lost; it goes on by itself when that is mended, and `holdfast retry "
+            f"{self.partition}` tries now",
+            topic=place.input,
+            partition=self.partition,
+        )
+
+    def _let_in(self, cause: BaseException | None) -> bool:
+        """A restore that is refused again would only load the brokers."""
+        return not isinstance(cause, AccessLost) or self._tools.access.granted()
 
     def _took(self, step: str, seconds: float) -> None:
         self._timings[step] = round(seconds, 3)

@@ -12,7 +12,7 @@ from holdfast.config.settings import Settings
 from holdfast.handler import Handler
 from holdfast.meters import PartitionMetrics
 from holdfast.observe import Event, Log
-from holdfast.ports import Clock, Control, FullSink, Membership, NoControl, Offsets, Reader, Transactions
+from holdfast.ports import Access, Clock, Control, FullSink, Membership, NoControl, Offsets, Reader, Transactions
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
@@ -62,6 +62,8 @@ class Tools:
     clock: Clock
     wall: Callable[[], float]
     output_partitions: Callable[[str], int]
+    #: what to tell when the brokers refuse us, and whether they still do
+    access: Access = field(default_factory=Access)
     effects: EffectsOf = EffectRunner
     #: made anew for each live phase
     control: Callable[[], Control] = NoControl

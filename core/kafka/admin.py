@@ -21,11 +21,12 @@ from confluent_kafka.admin import AdminClient
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
-from holdfast.errors import KafkaTrouble, RestoreTimeout
+from holdfast.errors import KafkaTrouble, Misconfigured, RestoreTimeout
 from holdfast.kafka.absent import require_there, tells_of_absence
+from holdfast.kafka.answers import LOGIN
 from holdfast.kafka.asking import AskingClient
 from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import kafka_error, translate
+from holdfast.kafka.errors import about, kafka_error, translate
 from holdfast.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
 from holdfast.kafka.patience import OncePerMinute, patiently
 from holdfast.kafka.positions import PEEK, RENEW_EVERY, GroupOffsets
@@ -46,12 +47,27 @@ class TopicFacts(NamedTuple):
     replication: int
 
 
+class _Login:
+    """What a client's thread says of its login, when it is polled: its calls only run out of time then.
+
+    Apart from `Admin`, so that neither keeps the other.
+    """
+
+    def __init__(self) -> None:
+        self.refused: KafkaError | None = None
+
+    def heard(self, error: KafkaError) -> None:
+        if error.code() in LOGIN:
+            self.refused = error
+
+
 class Admin(GroupOffsets):
     """`ports.Offsets` and what the wiring asks at start; may be used by any thread."""
 
     def __init__(self, settings: Settings, group: str, contact: NoContact | None = None) -> None:
         super().__init__(settings, group, contact or NoContact())
         self._log = Log(service=group)
+        self._login = _Login()
         self.client = self.new_client("admin")
         #: the one before it: its futures end only while it is referenced (pitfall P27)
         self._former: AdminClient | None = None
@@ -73,8 +89,14 @@ class Admin(GroupOffsets):
             asker, seconds = self._describer or self.client, ATTEMPT if self._describer else ATTEMPT / 2
         futures = asker.describe_topics(TopicCollection(topics), request_timeout=NO_TIMEOUT)
         try:
-            return {name: self._facts(name, future, cancelled, seconds) for name, future in futures.items()}
-        except KafkaTrouble:
+            found = {name: self._facts(name, future, cancelled, seconds) for name, future in futures.items()}
+            self._login.refused = None
+            return found
+        except KafkaTrouble as error:
+            asker.poll(0)
+            if self._login.refused is not None and not isinstance(error, Misconfigured):
+                refused = KafkaException(self._login.refused)
+                raise translate(refused) from refused
             # Its controller may be a broker that is cut off: it would go on waiting for that one. A new client is told
             # of another.
             with self._making:
@@ -146,7 +168,11 @@ class Admin(GroupOffsets):
         """One of its own; keep it referenced while it is asked."""
         config: dict[str, Any] = dict(client.admin(self._settings))
         config["logger"] = quiet_logger(name)
-        return AskingClient(config)
+        config["error_cb"] = self._login.heard
+        try:
+            return AskingClient(config)
+        except KafkaException as error:  # no token within 10 s, for one
+            raise translate(error) from error
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
@@ -233,7 +259,10 @@ class Admin(GroupOffsets):
             self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause=str(error))
 
     def _offset(self, topic: str, partition: int, spec: Any, cancelled: Callable[[], bool]) -> int:
-        return told(result(self._ask(topic, partition, spec), cancelled).offset)
+        try:
+            return told(result(self._ask(topic, partition, spec), cancelled).offset)
+        except Misconfigured as error:
+            raise about(topic, error) from error.__cause__
 
     def _ask(self, topic: str, partition: int, spec: Any) -> Future[Any]:
         place = TopicPartition(topic, partition)
@@ -252,6 +281,8 @@ class Admin(GroupOffsets):
             inner = kafka_error(error.__cause__) if error.__cause__ else None
             if inner is not None and inner.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
+            if isinstance(error, Misconfigured):
+                raise about(name, error) from error.__cause__
             raise
         replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
         return TopicFacts(name, str(found.topic_id), len(found.partitions), replicas)

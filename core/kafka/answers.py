@@ -64,9 +64,18 @@ ADVICE: Final[dict[int, str]] = {
         "the brokers have forgotten the producer: keep commit.renew_after well below their "
         "transactional.id.expiration.ms and producer.id.expiration.ms"
     ),
+    **dict.fromkeys(
+        (_E.TOPIC_AUTHORIZATION_FAILED, _E.GROUP_AUTHORIZATION_FAILED, _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        "a right is missing; `holdfast topics acl` prints what each role needs",
+    ),
+    _E._AUTHENTICATION: "the brokers refuse the login: see kafka.security, the password, the certificate's dates",
+    _E._SSL: "TLS fails: see kafka.security, the CA, and both sides' certificates and their dates",
+    _E.SASL_AUTHENTICATION_FAILED: "the brokers refuse the login: see kafka.security and the password",
     _E.INVALID_TRANSACTION_TIMEOUT: "commit.transaction_timeout is above the brokers' transaction.max.timeout.ms",
 }
 
+#: the login, or the handshake before it, is refused
+LOGIN: Final = frozenset({_E._AUTHENTICATION, _E.SASL_AUTHENTICATION_FAILED, _E._SSL})
 #: answers to a join that no repetition mends: the member would stay out of the group for ever, without a word
 REFUSES_MEMBER: Final = frozenset({_E.INVALID_SESSION_TIMEOUT, _E.INCONSISTENT_GROUP_PROTOCOL})
 

@@ -14,10 +14,11 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import GROUP, NoContact
 from holdfast.errors import KafkaTrouble, Misconfigured
-from holdfast.kafka.answers import REFUSES_MEMBER
+from holdfast.kafka.answers import LOGIN, REFUSES_MEMBER
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
 from holdfast.kafka.forgotten import Memory, known
+from holdfast.kafka.patience import OncePerMinute
 from holdfast.kafka.probe import told_anew
 from holdfast.kafka.static_member import NameTaken, give_back, means, unsubscribe
 from holdfast.kafka.taint import client_logger
@@ -55,6 +56,7 @@ class KafkaGroupConsumer:
         self._dead = False
         self._tell_at = 0.0
         self._memory = Memory(lambda: told_anew(settings))
+        self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         config: dict[str, Any] = dict(client.consumer(settings, names.group))
@@ -243,7 +245,9 @@ class KafkaGroupConsumer:
             self._contact.broken(GROUP, f"no connection to the group's coordinator ({state})")
 
     def _error(self, error: KafkaError) -> None:
-        """Information only: brokers come and go (P30)."""
+        """Information only: brokers come and go (P30). A login that is refused somebody has to mend."""
+        if error.code() in LOGIN and self._refused_minute():
+            self._log.warning("login_refused", cause=describe(error))
         self._log.debug("kafka_log", client="consumer", level="error", message=describe(error))
 
     def _logged(self, level: str, message: str) -> None:

@@ -64,6 +64,7 @@ ACTIONS: Final[dict[int, Action]] = {
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.MISCONFIGURED,
     _E.CLUSTER_AUTHORIZATION_FAILED: Action.MISCONFIGURED,
     _E._AUTHENTICATION: Action.MISCONFIGURED,
+    _E._SSL: Action.MISCONFIGURED,
     _E.SASL_AUTHENTICATION_FAILED: Action.MISCONFIGURED,
     _E.INVALID_TRANSACTION_TIMEOUT: Action.MISCONFIGURED,
     _E._TIMED_OUT: Action.RESUME,
@@ -92,6 +93,13 @@ def action(error: KafkaError) -> Action:
 def describe(error: KafkaError) -> str:
     """The answer by its name, the client's words, and the setting to change where one would help."""
     return f"{error.name()}({error.code()}): {error.str()}{advice(error.code())}"
+
+
+def about(thing: str, error: KafkaTrouble) -> KafkaTrouble:
+    """The same error, with what it is about: many answers of the brokers do not name it."""
+    named = type(error)(f"{thing}: {error}")
+    named.__cause__ = error.__cause__
+    return named
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:

@@ -14,7 +14,7 @@ from holdfast.errors import HangingTransaction, RestoreTimeout
 from holdfast.kafka.absent import tells_of_absence
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import describe
+from holdfast.kafka.errors import about, describe, translate
 from holdfast.kafka.taint import quiet_logger
 from holdfast.ports import Cancelled, Clock, OutOfRange
 
@@ -106,6 +106,8 @@ class KafkaReader:
                 reached = message.offset() or 0
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise about(message.topic() or "", translate(KafkaException(error))) from KafkaException(error)
             elif tells_of_absence(error):
                 self._admin.require_there(message.topic() or "", message.partition() or 0)
         return reached

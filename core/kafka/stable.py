@@ -8,7 +8,9 @@ from typing import Any
 from confluent_kafka import IsolationLevel, TopicPartition
 
 from holdfast.config.settings import Settings
+from holdfast.errors import Misconfigured
 from holdfast.kafka.admin import Admin
+from holdfast.kafka.errors import about
 from holdfast.kafka.futures import EARLIEST, LATEST, result, told
 from holdfast.kafka.patience import patiently
 from holdfast.kafka.reader import KafkaReader
@@ -48,4 +50,7 @@ class StableReader(KafkaReader):
         asked = self._admin.client.list_offsets(
             {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
         )
-        return told(result(asked[place]).offset)
+        try:
+            return told(result(asked[place]).offset)
+        except Misconfigured as error:
+            raise about(topic, error) from error.__cause__

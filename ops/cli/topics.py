@@ -15,6 +15,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
 from holdfast.names import Names
 from holdfast.ops.cli import show
+from holdfast.ops.cli.acl import acl
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.target import (
     Config,
@@ -27,7 +28,7 @@ from holdfast.ops.cli.target import (
 )
 from holdfast.topics import Finding, Topics
 
-app = typer.Typer(help="Create and check the topics of a service.", no_args_is_help=True)
+app = typer.Typer(help="Create and check the topics of a service; the rights that it needs.", no_args_is_help=True)
 
 Target = Annotated[
     str | None,
@@ -129,6 +130,8 @@ def _subject(
     names = Names(name, input_topic, settings.service.namespace)
     return names, Topics(settings, names, list(outputs or ()))
 
+
+app.command()(acl)
 
 _COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar, Final
 
-from holdfast.kafka import wire
+from holdfast.kafka import wire, x509
 from holdfast.kafka.wire import Spoken
 from holdfast.ops.doctor.case import Case, NotAsked
 from holdfast.ops.doctor.report import Finding, Seen
 
 #: the first release whose transactions carry group metadata and whose brokers check partitions of transactions
 OLDEST: Final = (3, 6)
+_SOON_DAYS: Final = 30
 #: what each broker has of its own, or what only tells where it runs
 _OWN: Final = (
     "advertised.listeners",
@@ -44,6 +46,31 @@ class Reachable:
                     f"start that broker, open the way to it, or mend its advertised.listeners; try: nc -vz "
                     f"{broker.rpartition(' at ')[2].replace(':', ' ')}",
                 )
+
+
+class Certificates:
+    name: ClassVar = "certificates"
+    looks_at: ClassVar = "until when the brokers' certificates count, and the one of this client"
+    fails: ClassVar = "one has ended"
+    warns: ClassVar = f"one ends within {_SOON_DAYS} days"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        own = case.settings.kafka.security.ssl_certificate_location
+        ends = {name: each.certificate_ends for name, each in spoken(case).items() if not isinstance(each, str)}
+        renew = dict.fromkeys(ends, "renew it, and give it to the broker (ssl.keystore.location)")
+        if own:
+            try:
+                ends[own], renew[own] = x509.ends_of_file(Path(own)), "renew it; clients read it when they are made"
+            except (OSError, ValueError) as error:
+                yield Seen(self).failed(own, f"cannot be read: {error}", "see kafka.security.ssl_certificate_location")
+        for name, moment in ends.items():
+            days = (moment - case.wall()) / 86_400 if moment is not None else _SOON_DAYS
+            text = (
+                f"the certificate {'ends in' if days >= 0 else 'has ended'} {abs(days):.0f} days{' ago' * (days < 0)}"
+            )
+            if days < _SOON_DAYS:
+                tell = Seen(self).failed if days < 0 else Seen(self).warned
+                yield tell(name, text, renew[name])
 
 
 class Versions:
@@ -190,4 +217,4 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.split("."))
 
 
-CHECKS = (Reachable, Versions, SettingsDiffer, UncleanElection, Clocks, LogDirectory)
+CHECKS = (Reachable, Certificates, Versions, SettingsDiffer, UncleanElection, Clocks, LogDirectory)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
+from holdfast.kafka.allowed import UNTOLD, allowed, lacks
 from holdfast.ops.doctor.case import Case, NotAsked
 from holdfast.ops.doctor.report import Finding, Seen
+from holdfast.rights import GROUP, IDS, Right, principal_of, service
 
 #: whoever may do all of this to the cluster may do everything
 _SUPER: Final = frozenset({"ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"})
@@ -16,33 +18,25 @@ class Rights:
     name: ClassVar = "rights"
     looks_at: ClassVar = "operations that the cluster allows this principal on topics, group and transactional ids"
     fails: ClassVar = "one that the service needs is missing"
-    warns: ClassVar = "-"
+    warns: ClassVar = "one that it can do without is missing"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, names = Seen(self), case.names
-        needed = {names.input: {"READ"}, **{topic: {"WRITE"} for topic in case.outputs}}
-        needed |= {names.increment: {"READ", "WRITE", "DELETE"}, names.full: {"READ", "WRITE", "DELETE"}}
-        for topic, wanted in needed.items():
-            found = case.topics[topic]
-            if found is None:
-                continue
-            if not found.allowed:
-                yield seen.unknown(topic, "the brokers do not tell what is allowed")
-            for operation in sorted(wanted - found.allowed if found.allowed else ()):
-                yield seen.failed(topic, f"{operation} is not allowed", self._grant(case, "topic", topic, operation))
-        allowed = case.group.allowed
-        for operation in sorted({"READ", "DESCRIBE"} - allowed if allowed else ()):
-            yield seen.failed(
-                names.group,
-                f"{operation} of the group is not allowed",
-                self._grant(case, "group", names.group, operation),
-            )
-        yield from self._ids(case, seen)
+        seen, rights = Seen(self), service(case.names, case.outputs)
+        told = allowed(case.admin, rights)
+        for right in rights:
+            here = told.get((right.kind, right.name))
+            if right.kind == IDS:
+                yield from self._ids(case, seen, right)
+            elif here == UNTOLD:
+                yield seen.unknown(right.name, "the brokers do not tell what is allowed")
+            elif lacks(right, here):
+                tell = seen.warned if right.optional else seen.failed
+                of_what = " of the group" if right.kind == GROUP else ""
+                yield tell(right.name, f"{right.operation}{of_what} is not allowed", self._grant(case, right))
 
-    def _ids(self, case: Case, seen: Seen) -> Iterator[Finding]:
+    def _ids(self, case: Case, seen: Seen, right: Right) -> Iterator[Finding]:
         """No call tells what is allowed on a transactional id: it is worked out from the ACLs, where they are shown."""
-        prefix = case.names.transactional_id(0)[:-1]
-        mend = self._grant(case, "transactional-id", prefix, "WRITE")
+        prefix, mend = right.name, self._grant(case, right)
         allowed = case.cluster.allowed()
         if "DESCRIBE" not in allowed:
             # The client shows no ACLs and no error then.
@@ -51,7 +45,7 @@ class Rights:
         ours = [acl for acl in case.cluster.acls() if acl.kind == "TRANSACTIONAL_ID" and acl.covers(prefix)]
         if allowed >= _SUPER or (not ours and self._open(case)):
             return
-        principal = self._principal(case)
+        principal = principal_of(case.settings)
         granted = any(
             acl.permission == "ALLOW" and acl.operation in ("WRITE", "ALL") and acl.principal in (principal, "User:*")
             for acl in ours
@@ -70,19 +64,9 @@ class Rights:
         everyone = case.broker_settings(case.brokers[0].id).get("allow.everyone.if.no.acl.found")
         return not guarded or everyone == "true"
 
-    def _principal(self, case: Case) -> str:
-        security = case.settings.kafka.security
-        if security.sasl_username:
-            return f"User:{security.sasl_username}"
-        return "User:ANONYMOUS" if security.protocol == "plaintext" else ""
-
-    def _grant(self, case: Case, kind: str, name: str, operation: str) -> str:
-        user = case.settings.kafka.security.sasl_username or "NAME"
-        pattern = " --resource-pattern-type prefixed" if kind == "transactional-id" else ""
-        return case.kafka(
-            "kafka-acls",
-            f"--add --allow-principal User:{user} --operation {operation.title()} --{kind} {name}{pattern}",
-        )
+    def _grant(self, case: Case, right: Right) -> str:
+        user = case.settings.kafka.security.sasl_username or "NAME"  # nobody should grant to ANONYMOUS
+        return case.kafka("kafka-acls", right.rule(f"User:{user}"))
 
 
 CHECKS = (Rights,)

@@ -45,6 +45,9 @@ class Replication:
     def look(self, case: Case) -> Iterator[Finding]:
         seen = Seen(self)
         for topic in [*(case.data if case.given is not None else ()), OFFSETS, TRANSACTIONS]:
+            if topic not in case.topics:
+                yield seen.unknown(topic, "is not shown to this principal (DESCRIBE)")
+                continue
             found = case.topics[topic]
             if found is None:
                 continue  # an internal topic that nobody has needed yet
@@ -186,6 +189,9 @@ class PartitionsNow:
     def look(self, case: Case) -> Iterator[Finding]:
         seen = Seen(self)
         for topic in [*(case.data if case.given is not None else ()), OFFSETS, TRANSACTIONS]:
+            if topic not in case.topics:
+                yield seen.unknown(topic, "is not shown to this principal (DESCRIBE)")
+                continue
             found = case.topics[topic]
             for each in found.partitions if found is not None else ():
                 where = f"{topic}[{each.partition}]"

@@ -6,8 +6,10 @@ It answers while the manager, the workers or a host application's event loop are
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
@@ -23,8 +25,10 @@ from holdfast.service import Service
 
 _FIRST_PORT: Final = 8470
 _PORTS: Final = 100
-#: seconds that a connection may say nothing, or take to read its answer
+#: seconds for a whole request to arrive, the silence before it included, and for its answer to be read
 _PATIENCE: Final = 10.0
+#: seconds that a newcomer waits for the place of one that was cut off
+_CUT: Final = 1.0
 _CONNECTIONS: Final = 32
 _PATH_BYTES: Final = 4096
 _SAMPLE_SECONDS: Final = 2.0
@@ -119,7 +123,9 @@ class _Server(ThreadingMixIn, HTTPServer):
 
     def __init__(self, address: tuple[str, int], routes: Routes, where: str) -> None:
         self.routes, self._room = routes, threading.BoundedSemaphore(_CONNECTIONS)
-        self._connections: set[socket.socket] = set()
+        #: each open connection, oldest first, and whether we wait for it (True) or it for us
+        self._open: dict[socket.socket, bool] = {}
+        self._lock = threading.Lock()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         try:
@@ -134,29 +140,68 @@ class _Server(ThreadingMixIn, HTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A connection beyond the limit is closed at once: those that are there must be answered."""
+        """Beyond the limit the oldest that still owes its request is cut off: slow ones must not keep a probe out."""
         if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._cut_off_one()
+            if not self._room.acquire(timeout=_CUT):
+                self.shutdown_request(request)
+                return
+        self.waits_for(request, waiting=True)
         super().process_request(request, client_address)
 
+    def waits_for(self, connection: socket.socket, *, waiting: bool) -> None:
+        with self._lock:
+            self._open[connection] = waiting
+
+    def _cut_off_one(self) -> None:
+        with self._lock:
+            oldest = next((each for each, waiting in self._open.items() if waiting), None)
+            if oldest is not None:
+                self._open[oldest] = False  # not twice
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and ends
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.discard(request)
+            with self._lock:
+                self._open.pop(request, None)
             self._room.release()
 
     def server_close(self) -> None:
         """Clients keep their connections: without their end a closed server would go on answering them."""
         super().server_close()
-        for connection in self._connections.copy():
+        with self._lock:
+            connections = list(self._open)
+        for connection in connections:
             with contextlib.suppress(OSError):  # it has just ended by itself
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is its own problem."""
+
+
+class _Arriving(io.RawIOBase):
+    """Reads a connection until a moment, however little comes at a time: a time-out for each byte is none."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self.until = connection, time.monotonic() + _PATIENCE
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """:raises TimeoutError: the moment has come."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(_PATIENCE)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -166,7 +211,18 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _PATIENCE
     server: _Server
 
+    def setup(self) -> None:
+        super().setup()
+        self._arriving = _Arriving(self.connection)
+        self.rfile = io.BufferedReader(self._arriving)
+
+    def handle_one_request(self) -> None:
+        self._arriving.until = time.monotonic() + _PATIENCE
+        self.server.waits_for(self.connection, waiting=True)
+        super().handle_one_request()
+
     def do_GET(self) -> None:
+        self.server.waits_for(self.connection, waiting=False)
         self._send(self._answer())
 
     do_HEAD = do_GET  # noqa: N815  the base looks for this name

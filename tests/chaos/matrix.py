@@ -107,6 +107,7 @@ MATRIX: dict[str, Scenario] = {
     "F32": Scenario("wall clocks of workers stepped by days", ["F32"]),
     "F33": Scenario("compaction dies midway", tests=["tests/spark/test_killed.py"]),
     "F34": Scenario("older code after newer", tests=[f"{SYSTEM}/test_rolling_upgrade.py"]),
+    "F35": Scenario("rights, password, certificate", tests=["tests/security/test_lost_access.py"]),
     "F36": Scenario("stop while all brokers are frozen", ["F36"]),
 }
 

@@ -157,7 +157,7 @@ def test_a_transactional_producer_waits_shortly_and_ends_before_its_transaction(
     assert (config["acks"], config["enable.idempotence"]) == ("all", True)
     assert config["partitioner"] == "murmur2_random"
     assert config["retry.backoff.ms"] == 2
-    assert config["message.timeout.ms"] < config["transaction.timeout.ms"]  # type: ignore[operator]
+    assert config["message.timeout.ms"] < config["transaction.timeout.ms"]
     assert config["queue.buffering.max.messages"] == 200_000
     with pytest.raises(SettingsError, match="would not be transactional"):
         client.producer(Settings(), "")

@@ -177,12 +177,14 @@ def test_a_login_needs_its_protocol_and_its_name() -> None:
 
 
 def test_no_secret_shows_itself() -> None:
-    extra = Extra({"sasl.oauthbearer.client.secret": "hunter3", "ssl.key.pem": "hunter4"})
-    security = _login("sasl_ssl", "SCRAM-SHA-512", ssl_key_password=Secret("hunter5"))
+    extra = Extra({"sasl.oauthbearer.config": "hunter3", "ssl.key.pem": "hunter4"})
+    security = _login(
+        "sasl_ssl", "SCRAM-SHA-512", ssl_key_password=Secret("hunter5"), oauth_client_secret=Secret("hunter6")
+    )
     settings = Settings(kafka=KafkaSettings(security=security, extra=extra))
     shown = f"{settings!r} {settings} {security.sasl_password} {extra} {dataclasses.asdict(security)}"
     assert "hunter" not in shown
-    assert shown.count("<redacted>") >= 5
+    assert shown.count("<redacted>") >= 6
     assert settings.kafka.security.sasl_password.reveal() == "hunter2"
 
 

@@ -46,6 +46,7 @@ LAYERS = {
     "holdfast.command": 0,
     "holdfast.pinned": 0,
     "holdfast.config": 1,
+    "holdfast.rights": 2,
     "holdfast.snapshot": 2,
     "holdfast.worker": 3,
     "holdfast.balancer": 3,

@@ -48,6 +48,7 @@ UNTIMED = {
     "ops/http/server.py join": "answers within seconds; it is told to end",
     "ops/http/server.py acquire": "does not block",
     "ops/reload.py wait": "after SIGKILL",
+    "ops/supervision.py join": "says one line; it is told to end",
     "snapshot/store/fetch.py wait": "it has ended, and raises what it raised",
     "worker/transacting.py wait": "the commit's thread, whose own calls have times",
 }

@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.support.pki import DAY, Authority, Identity
+from tests.system.processes import await_true
 
 from holdfast.dev import Cluster
 from holdfast.dev.ports import HOST, free_ports
@@ -56,7 +57,8 @@ class Right(NamedTuple):
     @property
     def binding(self) -> AclBinding:
         return AclBinding(
-            ResourceType[self.kind.upper().replace("-", "_")],
+            # The client's library calls the cluster a broker.
+            ResourceType["BROKER" if self.kind == "cluster" else self.kind.upper().replace("-", "_")],
             self.name,
             ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL,
             f"User:{self.user}",
@@ -173,10 +175,21 @@ class Secured:
     def grant(self, *rights: Right) -> None:
         for future in self.admin.create_acls([right.binding for right in rights]).values():
             future.result(30)
+        for right in rights:
+            await_true(partial(self._rules, right), f"the broker knows of {right}")
 
     def revoke(self, *rights: Right) -> None:
         for future in self.admin.delete_acls([_filter(right.binding) for right in rights]).values():
             assert future.result(30), "there was no such rule"
+        for right in rights:
+            await_true(partial(self._unruled, right), f"the broker has forgotten {right}")
+
+    def _rules(self, right: Right) -> Any:
+        """What the broker's own authorizer holds of it now: a change takes a moment to get there."""
+        return self.admin.describe_acls(_filter(right.binding)).result(30)
+
+    def _unruled(self, right: Right) -> bool:
+        return not self._rules(right)
 
     @contextmanager
     def without(self, right: Right) -> Iterator[None]:

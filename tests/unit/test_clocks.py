@@ -13,6 +13,7 @@ FOLDERS = ("config", "balancer", "worker", "snapshot", "core/kafka")
 
 #: where the wall clock is asked, and for what: nothing waits, times out or is deleted by it
 WALL = {
+    "config/token.py": "until when a token counts, as the brokers' clocks see it",
     "core/kafka/commands.py": "the timestamp of a command record",
     "core/kafka/survey.py": "ages that the doctor shows",
     "snapshot/spark/export.py": "when an export was made",

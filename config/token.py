@@ -1,0 +1,53 @@
+"""A bearer token that somebody else keeps fresh in a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+#: how long a token counts that tells no time of its own
+_UNTOLD: Final = 300.0
+
+
+class TokenFile:
+    """librdkafka's `oauth_cb`: called on threads of its own, before the first login and when a token ends soon.
+
+    What it raises librdkafka reports as a failed login and asks again ten seconds later. No error quotes the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def __call__(self, _: object = None) -> tuple[str, float]:
+        """The token, and until when it counts, in seconds since 1970.
+
+        :raises ValueError: the file cannot be read, or holds no token.
+        """
+        try:
+            token = self._path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", "") or "it is no text"
+            raise ValueError(f"kafka.security.oauth_token_file {self._path}: {why}") from None
+        if token.count(".") != 2:
+            raise ValueError(f"kafka.security.oauth_token_file {self._path} holds no token (three parts with dots)")
+        return token, _ends(token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TokenFile) and other._path == self._path
+
+    def __hash__(self) -> int:
+        return hash((TokenFile, self._path))
+
+
+def _ends(token: str) -> float:
+    """As its own claim `exp` says; it is not ours to check the signature."""
+    part = token.split(".")[1]
+    try:
+        claims: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        return float(claims["exp"])
+    except (ValueError, KeyError, TypeError, binascii.Error):
+        return time.time() + _UNTOLD

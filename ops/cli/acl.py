@@ -1,0 +1,85 @@
+"""`holdfast topics acl`: what each role needs to be allowed, as lines for Kafka's own tool."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.config.settings import Settings
+from holdfast.names import Names
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import (
+    Config,
+    InputName,
+    Overrides,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    find_service,
+    load_settings,
+    names_of,
+    outputs_of,
+)
+from holdfast.rights import ROLES, principal_of, rights_of
+
+
+def acl(
+    target: Target = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    outputs: Annotated[
+        list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
+    ] = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", metavar="ROLE", help=f"{', '.join(ROLES)}. [default: all of them]")
+    ] = None,
+    principal: Annotated[
+        str | None,
+        typer.Option("--principal", help="Such as User:clearing. [default: of the settings; of others User:ROLE]"),
+    ] = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the `kafka-acls` lines of each role: what it needs, and no more. Asks and changes nothing.
+
+    holdfast topics acl examples.clearing.app:service --role service
+
+    The lines take a file admin.properties with the login of whoever administers the cluster.
+    """
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    names = names_of(settings, target, name, input_topic)
+    topics = list(outputs or ()) + (outputs_of(find_service(target)) if target else [])
+    chosen = {each: rights_of(each, names, topics) for each in role or ROLES}
+    who = {each: principal or _principal(settings, names, each) for each in chosen}
+    servers = settings.kafka.bootstrap_servers
+    if as_json:
+        show.print_json(
+            [
+                {
+                    "role": each,
+                    "principal": who[each],
+                    **right._asdict(),
+                    "command": right.grant(who[each], servers),
+                }
+                for each, rights in chosen.items()
+                for right in rights
+            ]
+        )
+        return
+    for each, rights in chosen.items():
+        show.tell(f"# {each}: {(ROLES[each].__doc__ or '').splitlines()[0]}")
+        for right in rights:
+            show.tell(f"# {right.why}{' (optional)' if right.optional else ''}")
+            show.tell(right.grant(who[each], servers))
+
+
+def _principal(settings: Settings, names: Names, role: str) -> str:
+    """Several roles with one principal are no separation, so only the service's own is taken from the settings."""
+    own = principal_of(settings)
+    return own if role == "service" and own not in ("", "User:ANONYMOUS") else f"User:{names.group}-{role}"

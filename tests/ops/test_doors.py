@@ -1,0 +1,161 @@
+"""Whoever reaches the ops server and means ill: slow, greedy, malformed, guessing. Probes are answered all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import Handler, Record, Service, Table
+from holdfast.config import Secret, Settings
+from holdfast.config.ops import OpsSettings
+from holdfast.ops.http.answers import Request
+from holdfast.ops.http.guard import Guard
+from holdfast.ops.http.server import OpsServer
+
+TOKEN = "a-token-that-nobody-guesses"  # noqa: S105
+HEADERS = {
+    "content-security-policy": "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-",
+}
+LISTENING = (
+    "/",
+    "/console.js",
+    "/live",
+    "/ready",
+    "/metrics",
+    "/status",
+    "/state/balances/a",
+    "/nothing",
+    "//",
+    "/%00",
+)
+
+
+class Nothing(Handler[bytes]):
+    balances = Table(key=str, value=int)
+
+    def on_record(self, record: Record[bytes]) -> None:
+        self.balances["a"] = 1
+
+
+@pytest.fixture
+def door() -> Iterator[tuple[str, int]]:
+    """A service that is not started, behind its server."""
+    ops = OpsSettings(listen="127.0.0.1:0", token=Secret(TOKEN), state="on")
+    service = Service("doors", input="in", handler=Nothing, settings=Settings(ops=ops))
+    with OpsServer(service) as server:
+        parts = urlsplit(server.url)
+        yield str(parts.hostname), int(parts.port or 0)
+
+
+def ask(door: tuple[str, int], path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection(*door, timeout=30)
+    try:
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def await_answer(door: tuple[str, int], seconds: float = 60.0) -> int:
+    """The status of /live as soon as somebody answers; what is in the way may be cut off first."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return ask(door, "/live")[0]
+        assert time.monotonic() < deadline, "nobody answers"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("path", LISTENING)
+def test_every_answer_has_the_headers(door: tuple[str, int], path: str) -> None:
+    _, headers, _ = ask(door, path)
+    for name, part in HEADERS.items():
+        assert part in headers.get(name, ""), name
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert "python" not in headers.get("server", "").lower()
+
+
+def test_slow_clients_keep_nobody_out(door: tuple[str, int]) -> None:
+    """Slowloris: more connections than there is room for, each of which says a byte now and then, for ever."""
+    slow = [socket.create_connection(door, timeout=30) for _ in range(80)]
+    try:
+        for connection in slow:
+            with contextlib.suppress(OSError):
+                connection.sendall(b"GET /live HTTP/1.1\r\nX-a: b")
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            for connection in slow:
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"b")
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                assert ask(door, "/live")[0] in (200, 503)
+                return
+            time.sleep(0.5)
+        raise AssertionError("slow clients have shut the door")
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_is_refused_and_leaves_nothing_behind(door: tuple[str, int], seed: int) -> None:
+    chance = random.Random(seed)
+    begins = (
+        b"GET /",
+        b"POST /live",
+        b"\x16\x03\x01",
+        b"GET http://x/ HTTP/9.9\r\n",
+        b"HEAD /metrics HTTP/1.1\r\n",
+        b"",
+    )
+    for _ in range(60):
+        noise = chance.choice(begins) + chance.randbytes(chance.choice((0, 3, 200, 70_000))) + b"\r\n\r\n"
+        with socket.create_connection(door, timeout=30) as connection, contextlib.suppress(OSError):
+            connection.sendall(noise)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(200)
+            assert not answer.startswith(b"HTTP/1.1 200") or noise.startswith((b"GET / ", b"HEAD /metrics"))
+            assert not answer.startswith(b"HTTP/1.1 500"), (noise[:60], answer)
+    assert await_answer(door) in (200, 503)
+
+
+def test_large_requests_are_cut_short(door: tuple[str, int]) -> None:
+    assert ask(door, "/" + "a" * 5000)[0] == 414
+    with contextlib.suppress(OSError, http.client.HTTPException):  # cut off while it still sends, or told
+        assert ask(door, "/live", **{f"X-{number}": "b" * 60_000 for number in range(200)})[0] == 431
+    assert await_answer(door) in (200, 503)
+
+
+@given(st.text(max_size=40), st.sampled_from(["bearer", "Bearer", "basic", "", "BEARER "]))
+@settings(max_examples=200)
+def test_no_other_token_opens(text: str, scheme: str) -> None:
+    guard = Guard(OpsSettings(token=Secret(TOKEN), state="on"), exposed=True)
+    request = Request("GET", "/state", {}, {"authorization": f"{scheme} {text}", "host": "127.0.0.1"})
+    opened = text.strip() == TOKEN and scheme.strip().lower() == "bearer"
+    try:
+        guard.check_token(request, needed=True)
+    except Exception:  # noqa: BLE001  whichever it is, it is closed
+        assert not opened
+    else:
+        assert opened
+
+
+def test_the_state_is_closed_without_a_token(door: tuple[str, int]) -> None:
+    for path in ("/state", "/state/balances", "/state/balances/a", "/status", "/console/data"):
+        assert ask(door, path)[0] == 401, path
+        assert ask(door, path, Authorization=f"Bearer {TOKEN[:-1]}")[0] == 401
+        assert ask(door, path, Authorization=f"Bearer {TOKEN}")[0] != 401

@@ -1,0 +1,157 @@
+"""F35: rights revoked, a wrong password, an expired certificate: told clearly, waited for, nothing lost, no storm."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.secured import Right, Secured, secured
+from tests.system.processes import Process, await_true
+from tests.system.stage import Stage
+
+from holdfast.exits import Exit
+from holdfast.rights import rights_of
+
+pytestmark = pytest.mark.kafka
+#: log lines that a process may write while it waits: it tells of things once a minute, or at each try of 30 s
+LINES_PER_MINUTE = 40
+#: logins that a process of two partitions may try: each of its dozen connections once a second
+LOGINS_PER_SECOND = 15
+
+
+@pytest.fixture
+def stage(guarded: Secured, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(guarded.servers, tmp_path, 2).create_topics()
+    yield made
+    made.tell()
+    made.close()
+
+
+def grant_all(broker: Secured, stage: Stage, user: str) -> list[Right]:
+    wanted = rights_of("service", stage.names, [stage.output])
+    granted = [Right(user, right.operation, right.kind, right.name, right.prefixed) for right in wanted]
+    broker.grant(*granted)
+    return granted
+
+
+def lines(process: Process) -> int:
+    return len(process.log.read_bytes().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"), [("WRITE", "output"), ("WRITE", "transactional-id")], ids=["output", "transactional-id"]
+)
+def test_a_right_that_is_revoked_is_waited_for(guarded: Secured, stage: Stage, operation: str, kind: str) -> None:
+    user = f"{stage.names.service}-live"
+    login = guarded.scram(user)
+    granted = grant_all(guarded, stage, user)
+    process = stage.process("live", **login).await_live(0, 1)
+    stage.feed(200)
+    stage.await_all()
+    lost = next(r for r in granted if r.operation == operation and (r.name == stage.output or r.kind == kind))
+    began = lines(process), time.monotonic()
+    with guarded.without(lost):
+        stage.feed(200, keys=100)
+        failed = process.await_event("failed", 2)
+        assert failed["error"] == "AccessLost"
+        assert lost.name in failed["cause"]
+        assert f"User:{user} may not: {operation} on" in failed["cause"]
+        assert process.running
+        minutes = max(1.0, (time.monotonic() - began[1]) / 60)
+        assert lines(process) - began[0] < LINES_PER_MINUTE * minutes + 20
+    stage.feed(100)
+    stage.await_all(180)
+    assert process.stop() == 0
+    stage.verify()
+
+
+def test_a_wrong_password_ends_the_start(guarded: Secured, stage: Stage) -> None:
+    user = f"{stage.names.service}-wrong"
+    guarded.scram(user)
+    login = guarded.login(user, "not-the-password-at-all", "SCRAM-SHA-512")
+    process = stage.process("wrong", **login, PROBE_CLI="1")
+    await_true(lambda: process.exit_code is not None, "it ends", 120)
+    text = process.log.read_text()
+    assert process.exit_code == Exit.CONFIGURATION, text
+    assert "AccessRefused" in text
+    assert "uthentication" in text
+    assert "not-the-password-at-all" not in text
+
+
+# On a broker of their own, which is started anew: connections that are up stay up.
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[tuple[Secured, Stage]]:
+    with secured(tmp_path) as broker:
+        stage = Stage(broker.servers, tmp_path, 2).create_topics()
+        yield broker, stage
+        stage.tell()
+        stage.close()
+
+
+def failures(broker: Secured) -> int:
+    """Logins and handshakes that the broker has refused."""
+    log = (broker.cluster.directory / "broker-1" / "broker.log").read_text(errors="replace")
+    return len(re.findall(r"Failed authentication with", log))
+
+
+def waits_without_a_storm(broker: Secured, process: Process) -> None:
+    told = process.await_event("login_refused", seconds=120)
+    assert "kafka.security" in told["cause"]
+    began, before, written = time.monotonic(), failures(broker), lines(process)
+    await_true(lambda: time.monotonic() - began > 20, "twenty seconds have passed")
+    seconds = time.monotonic() - began
+    attempts = (failures(broker) - before) / seconds
+    print(f"{attempts:.1f} refused logins a second, {lines(process) - written} log lines in {seconds:.0f} s")
+    assert 0 < attempts < LOGINS_PER_SECOND
+    assert lines(process) - written < LINES_PER_MINUTE
+    assert process.running
+
+
+@pytest.mark.long
+def test_a_password_that_was_changed_is_waited_for(own: tuple[Secured, Stage]) -> None:
+    broker, stage = own
+    login = broker.scram("sam")
+    password = login["HOLDFAST_KAFKA__SECURITY__SASL_PASSWORD"]
+    grant_all(broker, stage, "sam")
+    process = stage.process("sam", **login).await_live(0, 1)
+    stage.feed(300)
+    stage.await_all()
+    broker.set_password("sam", "another")
+    broker.cluster.stop(1)
+    broker.cluster.start(1)
+    stage.feed(300)
+    waits_without_a_storm(broker, process)
+    broker.set_password("sam", password)
+    stage.await_all(240)
+    assert process.stop() == 0
+    stage.verify()
+
+
+@pytest.mark.long
+def test_a_certificate_that_expires_is_told(own: tuple[Secured, Stage]) -> None:
+    broker, stage = own
+    lifetime = 40.0
+    ends = time.time() + lifetime
+    login = broker.certificate("cora", seconds=lifetime + 3600)
+    grant_all(broker, stage, "cora")
+    process = stage.process("cora", **login).await_live(0, 1)
+    stage.feed(300)
+    stage.await_all()
+    await_true(lambda: time.time() > ends + 1, "the certificate has expired", 2 * lifetime)
+    stage.feed(100)
+    stage.await_all()  # what is connected stays
+    broker.cluster.stop(1)
+    broker.cluster.start(1)
+    stage.feed(300)
+    waits_without_a_storm(broker, process)
+    assert process.stop(120) in (0, Exit.STUCK)
+    broker.authority.issue("cora", "CN=cora,OU=holdfast,O=tests")
+    process.start().await_live(0, 1)
+    stage.await_all(240)
+    assert process.stop() == 0
+    stage.verify()

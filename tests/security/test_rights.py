@@ -1,0 +1,134 @@
+"""Each role has exactly the rights that `holdfast topics acl` prints: all are enough, each one is missed by name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.support.secured import Right as Rule
+from tests.support.secured import Secured
+from tests.system.local import Local
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+
+from holdfast.errors import AccessLost, AccessRefused
+from holdfast.names import Names
+from holdfast.rights import IDS, ROLES, Right, rights_of
+from holdfast.topics import Topics
+
+pytestmark = pytest.mark.kafka
+
+#: names stand for the real ones, so that a test's name is stable
+SHAPE = Names("service", "input")
+#: what each role does with its rights: arguments, and whether the service's names follow
+Calls = list[tuple[list[str], bool]]
+
+
+def _reading(stage: Stage) -> Calls:
+    cat = [(["cat", topic, "--limit", "1"], False) for topic in (stage.names.input, stage.output)]
+    looks = [(["snapshot", "list"], True), (["snapshot", "verify"], True), (["lag"], True)]
+    return [*cat, *looks, (["topics", "check"], True)]
+
+
+def _commanding(stage: Stage) -> Calls:
+    return [(["snapshot", "take", "--timeout", "20", *way], True) for way in ((), ("--via-control-topic",))]
+
+
+CALLS: dict[str, Callable[[Stage], Calls]] = {"reader": _reading, "commander": _commanding}
+FULLS = {"HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1s", "HOLDFAST_SNAPSHOT__KEEP": "1"}
+
+
+def shapes(role: str) -> list[str]:
+    """Every right of a role, in words without a run's own names."""
+    return [str(right) for right in rights_of(role, SHAPE, ["output"])]
+
+
+@pytest.fixture(scope="module")
+def stage(guarded: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A service whose every role has its rights, each with a user of its own, and some fulls and marks."""
+    made = Stage(guarded.servers, tmp_path_factory.mktemp("rights"), 2).create_topics()
+    Topics(made.settings(), made.names, [made.output]).create("beginning", control=True)
+    for role in ROLES:
+        guarded.scram(user_of(made, role))
+        guarded.grant(*(rule(made, role, right) for right in rights_of(role, made.names, [made.output])))
+    with Local(made, **guarded.scram(user_of(made, "service")), **FULLS) as local:
+        local.await_live(0, 1)
+        made.feed(300)
+        made.await_all()
+    yield made
+    made.close()
+
+
+def user_of(stage: Stage, role: str) -> str:
+    return f"{stage.names.service}-{role}"
+
+
+def rule(stage: Stage, role: str, right: Right) -> Rule:
+    return Rule(user_of(stage, role), right.operation, right.kind, right.name, right.prefixed)
+
+
+def real(stage: Stage, role: str, shape: str) -> Right:
+    """The right of this stage that has such a shape."""
+    return rights_of(role, stage.names, [stage.output])[shapes(role).index(shape)]
+
+
+def test_a_service_with_its_rights_alone_works_and_lacks_nothing(guarded: Secured, stage: Stage) -> None:
+    with Local(stage, **guarded.scram(user_of(stage, "service")), **FULLS) as local:
+        local.await_live(0, 1)
+        stage.feed(300)
+        stage.await_all()
+    stage.verify()
+    assert not local.events("right_missing", "failed", "truncation_failed")
+
+
+@pytest.mark.parametrize("shape", shapes("service"))
+def test_a_start_names_the_right_that_is_missing(guarded: Secured, stage: Stage, shape: str) -> None:
+    """The thing, the operation, the principal, and the line that mends it."""
+    right, user = real(stage, "service", shape), user_of(stage, "service")
+    with guarded.without(rule(stage, "service", right)):
+        told = told_at_start(stage, guarded.scram(user), right)
+    assert f"{right.operation} on {right.kind} {right.name}" in told
+    assert right.rule(f"User:{user}") in told
+
+
+def told_at_start(stage: Stage, login: dict[str, str], right: Right) -> str:
+    if right.kind != IDS and not right.optional:
+        with pytest.raises(AccessRefused) as refused:
+            stage.service(**login).start()
+        assert f"User:{login['HOLDFAST_KAFKA__SECURITY__SASL_USERNAME']} may not" in str(refused.value)
+        return str(refused.value)
+    with Local(stage, **login) as local:
+        if right.kind == IDS:
+            return local.await_failed(0, AccessLost)
+        await_true(lambda: local.events("right_missing"), "the warning")
+        local.await_live(0, 1)  # it works on
+        return " ".join(map(str, local.events("right_missing")[0].values()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("role", "shape"), [(r, s) for r in CALLS for s in shapes(r)])
+def test_a_command_names_what_it_may_not_do(guarded: Secured, stage: Stage, role: str, shape: str) -> None:
+    right = real(stage, role, shape)
+    with Local(stage, **guarded.scram(user_of(stage, "service"))) as local:
+        local.await_live(0, 1)
+        assert not refusals(guarded, stage, role), "with all of its rights"
+        with guarded.without(rule(stage, role, right)):
+            told = refusals(guarded, stage, role)
+    assert told
+    assert any(right.name in each for each in told), told
+
+
+def refusals(guarded: Secured, stage: Stage, role: str) -> list[str]:
+    """What each command of the role said that was refused something."""
+    environment = {**os.environ, **stage.environment(**guarded.scram(user_of(stage, role)))}
+    named = ["--name", stage.names.service, "--input", stage.names.input]
+    told = []
+    for call in CALLS[role](stage):
+        command = [sys.executable, "-m", "holdfast.ops.cli.entry", *call[0], *(named if call[1] else ())]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode != 0:
+            told.append(done.stdout + done.stderr)
+    return told

@@ -1,0 +1,116 @@
+"""OAUTHBEARER by settings: from a real token endpoint, and from a file that somebody else keeps fresh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.security.test_logins import shown, topic
+from tests.support.secured import Secured
+from tests.support.tokens import TokenEndpoint, unsigned
+from tests.system.local import Local
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+
+from holdfast.config import SettingsError
+from holdfast.config.load import load
+from holdfast.config.token import TokenFile
+from holdfast.rights import rights_of
+
+__all__ = ["topic"]
+SECURITY = "HOLDFAST_KAFKA__SECURITY__"
+
+
+def by_token(broker: Secured, **more: str) -> dict[str, str]:
+    given = {f"{SECURITY}{key.upper()}": value for key, value in more.items()}
+    own = {f"{SECURITY}PROTOCOL": "sasl_ssl", f"{SECURITY}SASL_MECHANISM": "OAUTHBEARER"}
+    return broker.tls(broker.secure) | own | given
+
+
+def by_endpoint(broker: Secured, endpoint: TokenEndpoint, secret: str) -> dict[str, str]:
+    login = by_token(broker, oauth_token_url=endpoint.url, oauth_client_id="us", oauth_client_secret=secret)
+    return login | {"HOLDFAST_KAFKA__EXTRA__HTTPS_CA_LOCATION": str(broker.authority.ca)}
+
+
+@pytest.mark.kafka
+def test_a_service_logs_in_with_tokens_of_an_endpoint(guarded: Secured, tmp_path: Path) -> None:
+    stage = Stage(guarded.servers, tmp_path, 2).create_topics()
+    for right in rights_of("service", stage.names, [stage.output]):
+        guarded.allow("tina", right.operation, right.kind, right.name, prefixed=right.prefixed)
+    # so short-lived that every client needs another one while the test runs
+    with TokenEndpoint(guarded.identity, "us", "hush", "tina", seconds=15) as endpoint:
+        with Local(stage, **by_endpoint(guarded, endpoint, "hush")) as local:
+            local.await_live(0, 1)
+            began = endpoint.given
+            stage.feed(200)
+            stage.await_all()
+            await_true(lambda: endpoint.given >= began + 3, "tokens are renewed")
+            stage.feed(200)
+            stage.await_all()
+            assert not local.events("failed")
+        assert not endpoint.refused
+    stage.verify()
+    stage.close()
+
+
+@pytest.mark.kafka
+def test_a_wrong_secret_does_not_come_in_and_is_not_told(
+    guarded: Secured, topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    guarded.allow("tina", "READ", "topic", topic)
+    with TokenEndpoint(guarded.identity, "us", "hush", "tina") as endpoint:
+        assert not shown(by_endpoint(guarded, endpoint, "wrong-and-long"), topic)
+        assert endpoint.refused
+        await_true(lambda: shown(by_endpoint(guarded, endpoint, "hush"), topic), "the right one")
+    out = capfd.readouterr()
+    assert "wrong-and-long" not in out.out + out.err
+
+
+@pytest.mark.kafka
+def test_a_token_from_a_file(guarded: Secured, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(unsigned("fred") + "\n")
+    login = by_token(guarded, oauth_token_file=str(file))
+    assert not shown(login, topic)
+    guarded.allow("fred", "READ", "topic", topic)
+    await_true(lambda: shown(login, topic) == {"READ", "DESCRIBE"}, "fred may read")
+    file.write_text("no token at all")
+    assert not shown(login, topic)
+
+
+def test_what_the_file_holds_is_never_told(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    token, until = None, 0.0
+    file.write_text(unsigned("fred", 60.0))
+    token, until = TokenFile(str(file))()
+    assert token == file.read_text()
+    assert until > 0
+    for content in (b"hush", b"\xffhush", b""):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="oauth_token_file") as told:
+            TokenFile(str(file))()
+        assert "hush" not in str(told.value)
+    file.unlink()
+    with pytest.raises(ValueError, match="No such file"):
+        TokenFile(str(file))()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "needs kafka.security.oauth_token_url"),
+        ({"oauth_token_url": "https://id.example/token"}, "needs kafka.security.oauth_client_id"),
+        ({"oauth_token_url": "https://id.example/token", "oauth_token_file": "/token"}, "not from both"),
+        (
+            {"oauth_token_url": "http://id.example/token", "oauth_client_id": "a", "oauth_client_secret": "b"},
+            "sends the client's secret readable",
+        ),
+        ({"oauth_token_file": "/token", "protocol": "sasl_plaintext"}, "sends the token readable"),
+        ({"oauth_token_file": "/token", "sasl_mechanism": "SCRAM-SHA-512"}, "belongs with"),
+    ],
+    ids=["nothing", "no-client", "both", "readable-secret", "readable-token", "other-mechanism"],
+)
+def test_settings_that_cannot_be_meant(given: dict[str, str], told: str) -> None:
+    wanted = {"protocol": "sasl_ssl", "sasl_mechanism": "OAUTHBEARER"} | given
+    with pytest.raises(SettingsError, match=told):
+        load(env={f"{SECURITY}{key.upper()}": value for key, value in wanted.items()})
