@@ -30,6 +30,10 @@ def main() -> None:
         sys.exit(f"holdfast: {error}{_name_of(error)}")
     except KeyboardInterrupt:
         sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
+    except SystemError as error:  # a call of confluent-kafka that Ctrl-C met returns as if it had not
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            sys.exit(Answer.INTERRUPTED)
+        raise
 
 
 def _name_of(error: BaseException) -> str:

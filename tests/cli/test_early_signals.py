@@ -86,3 +86,16 @@ def test_while_it_looks_for_its_brokers(holdfast: Commands) -> None:
         assert line, "it ended before it had started"
     process.send_signal(signal.SIGTERM)
     assert_stopped(process, holdfast)
+
+
+def test_ctrl_c_within_a_call_of_the_client_library_is_an_interrupt() -> None:
+    """Such a call returns as if nothing had been, and the interpreter reports the pair as a SystemError."""
+    program = (
+        "from holdfast.ops.cli import entry, main\n"
+        "def app():\n"
+        "    raise SystemError('list_offsets returned a result with an exception set') from KeyboardInterrupt()\n"
+        "main.app = app\n"
+        "entry.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

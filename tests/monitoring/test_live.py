@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from tests.ops.desk import Names, Order, a_desk, await_true, create_topics, feed
+from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
+from holdfast import Record
 from holdfast.command import TAKE
 from holdfast.commanding import Commander
 from holdfast.config.processing import SnapshotSettings
 from holdfast.dev import Cluster
+from holdfast.failures import dead_letter
 from holdfast.ops.http.server import OpsServer
 from holdfast.ops.job_metrics import registry_of
 from holdfast.ops.monitoring.alerts import ALERTS, rules
@@ -27,9 +30,20 @@ ONLY_THEN = {"restore done ratio", "partition failures a second", "partition pau
 OF_A_JOB = {"HoldfastCompactionFailed", "HoldfastCompactionOld"}
 
 
+class Careful(Desk):
+    """Puts an order of nothing aside."""
+
+    on_failure: ClassVar = {ValueError: dead_letter()}
+
+    def on_record(self, record: Record[Order]) -> None:
+        super().on_record(record)
+        if not record.value.amount:
+            raise ValueError("an order of nothing")
+
+
 def test_every_panel_and_alert_has_series(kafka: Cluster, tmp_path: Path) -> None:
     names = Names.new(kafka.bootstrap_servers)
-    service = a_desk(names, snapshot=SnapshotSettings(restore_budget=60.0))
+    service = a_desk(names, handler=Careful, snapshot=SnapshotSettings(restore_budget=60.0))
     create_topics(service)
     with ExitStack() as stack:
         url = stack.enter_context(OpsServer(service)).url
@@ -37,7 +51,7 @@ def test_every_panel_and_alert_has_series(kafka: Cluster, tmp_path: Path) -> Non
         prometheus = stack.enter_context(Prometheus(tmp_path / "prometheus", rules()))
         prometheus.scrape(desk=url)
         await_true(lambda: [each["phase"] for each in service.status()["partitions"]] == ["live"] * 2, "it is live")
-        feed(names, [Order("ann", 1), Order("bob", 2), Order("cy", 3)])
+        feed(names, [Order("ann", 1), Order("bob", 2), Order("cy", 3), Order("dee", 0)])
         Commander(service.settings, service.names).send(TAKE, [])
         panels = [each for row in rows().values() for each in row if each.title not in ONLY_THEN]
         chosen = [(line, panel.title) for panel in panels for line, _ in panel.lines]
