@@ -83,6 +83,15 @@ class Manager:
         """Fail every live partition; `cause` is asked with its number and its next offset."""
         self._failures.put(cause)
 
+    def look_again(self) -> None:
+        """Fetch the group metadata anew, with the next turn."""
+        self._stale = True
+
+    @property
+    def assigned(self) -> frozenset[int]:
+        """The partitions that the group has given to this process."""
+        return frozenset(self._assignment.tracks.copy())
+
     @property
     def waiting(self) -> str | None:
         """Why there is no partition here, as far as the group has told."""

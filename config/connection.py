@@ -11,6 +11,7 @@ from holdfast.config.options import (
     NAME_PATTERN,
     check_section,
     choice,
+    count,
     flag,
     seconds,
     secret,
@@ -196,6 +197,13 @@ class GroupSettings:
         "every few milliseconds, restores included; this catches a process that hangs.",
         low=10.0,
         high=86_400.0,
+    )
+    standbys: int = count(
+        0,
+        "How many other instances keep a copy of each partition's state up to date, so that a takeover reads only what "
+        "came last (docs/standby.md). A copy takes as much memory as the state, and needs deltas. 0: none; one less "
+        "than there are instances: whoever gets a partition has its copy.",
+        high=100,
     )
     drain_budget: float | Literal["auto"] = seconds(
         "auto",

@@ -199,6 +199,18 @@ RESTORE_DONE: Final = _gauge(
 )
 RESTORE_PREDICTED: Final = _gauge("restore_predicted_seconds", "How long a restore of the partition would take now.")
 
+# Copies of others' states
+
+STANDBY: Final = _gauge(
+    "standby_ready", "1 for a partition of another instance whose copy is kept here, 0 while it is loaded."
+)
+STANDBY_AGE: Final = _gauge(
+    "standby_age_seconds", "Since the copy held all that had committed: the state is at most so old."
+)
+STANDBYS_DROPPED: Final = _counter(
+    "standbys_dropped", "Copies that were given up and are made anew.", of_partition=False
+)
+
 # State and snapshots
 
 KEYS: Final = _gauge("state_keys", "Keys in the partition's tables.")

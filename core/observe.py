@@ -18,6 +18,8 @@ Event = Literal[
     "subscribed",
     "waiting",
     "standby",
+    "standby_ready",
+    "standby_dropped",
     "member",
     "assigned",
     "revoked",

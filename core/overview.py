@@ -9,6 +9,7 @@ from holdfast.kafka.ends import Ends
 from holdfast.kafka.members import Members
 from holdfast.names import Names
 from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.standby import Standbys
 from holdfast.worker.view import Committed
 
 
@@ -21,6 +22,7 @@ class Overview:
         self.members = Members(admin.new_client, names.group, names.input)
         self._ends = Ends(admin, names.input)
         self._workers: dict[int, PartitionWorker] = {}
+        self.standbys: Standbys | None = None
 
     def note(self, worker: PartitionWorker) -> PartitionWorker:
         """The newest worker of its partition."""

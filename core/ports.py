@@ -65,6 +65,14 @@ class Reader(Protocol):
     def close(self) -> None: ...
 
 
+class FollowingReader(Reader, Protocol):
+    """A reader whose `bounds` end where committed records do: it never waits for an open transaction."""
+
+    def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        """The last stable offset of each, by one question. Blocks; raises KafkaTrouble."""
+        ...
+
+
 class Transactions(Protocol):
     """A transactional producer of one partition, used by that partition's thread, or by a commit beside it: one call at
     a time.

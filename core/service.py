@@ -147,6 +147,8 @@ class Service:
         self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
         leaving.start(self._thread)
         self._thread.start()
+        if wiring.standbys is not None:
+            wiring.standbys.start()
         self._topology = Topology(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
         )
@@ -207,6 +209,8 @@ class Service:
             "turned": round(time.monotonic() - turned, 3) if (turned := self._turned()) is not None else None,
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
+            # copies of others' states, and how old each is; see docs/standby.md
+            "standbys": self._wiring.standbys.status() if self._wiring is not None and self._wiring.standbys else [],
             # why there is none; None while there are some
             "waiting": self._manager.waiting if self._manager is not None and running else None,
             # there is none because the others have them all, and are alive

@@ -6,15 +6,17 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
 
 from holdfast.balancer.joining import Joining
 from holdfast.balancer.manager import Manager
+from holdfast.balancer.standing_by import chosen
 from holdfast.config.settings import Settings
 from holdfast.contact import Contact
-from holdfast.errors import StartError
-from holdfast.handler import Handler, schemas
+from holdfast.errors import KafkaTrouble, StartError
+from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.allowed import RoleAccess
 from holdfast.kafka.control import control_feed
@@ -22,6 +24,7 @@ from holdfast.kafka.group import group_view
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.sink import KafkaFullSink
+from holdfast.kafka.stable import StableReader
 from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -32,11 +35,14 @@ from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Writer
+from holdfast.snapshot.store.base import elsewhere_of
 from holdfast.topics import require
 from holdfast.version import __version__
+from holdfast.worker.engine import bound_state
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.room import Memory
-from holdfast.worker.tools import Report, Tools
+from holdfast.worker.standby import PATIENCE, Standbys, Surroundings
+from holdfast.worker.tools import NoStandby, Report, Tools
 from holdfast.worker.tracing import NoTracing, Tracing
 
 #: how fast this process restores: its services share what was measured
@@ -89,9 +95,14 @@ class Wiring:
         self._schemas = schemas(service.handler_class)
         self._tracing = tracing_of(service.settings, service.names)
         self._feed = control_feed(service.settings, service.names, admin, log)
+        #: None where no copies are kept
+        self.standbys = self._standbys() if service.settings.group.standbys else None
+        overview.standbys = self.standbys
         self.manager: Manager
 
     def close(self) -> None:
+        if self.standbys is not None:
+            self.standbys.close()
         if self._feed is not None:
             self._feed.close()
 
@@ -101,6 +112,45 @@ class Wiring:
         look = partial(group_view, self._admin, names.group, names.input)
         session = group.session_seconds if group.protocol == "classic" else None
         return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+
+    def _standbys(self) -> Standbys:
+        service, admin, names = self._service, self._admin, self._service.names
+        settings = service.settings
+        patient = replace(settings, restore=replace(settings.restore, deadline=PATIENCE))
+        tables = declared(service.handler_class)[0]
+        return Standbys(
+            Surroundings(
+                locate=lambda partition: self._place(partition, require(admin, names, ())),
+                new_state=lambda: bound_state(
+                    tables,
+                    traced=settings.service.mode == "development",
+                    track_delta=settings.snapshot.delta_interval != "off",
+                ),
+                reader=lambda cancelled: StableReader(patient, names.group, admin, cancelled),
+                chosen=self._chosen,
+                assigned=lambda: self.manager.assigned,
+                memory_limit=settings.restore.memory_limit,
+                memory=_MEMORY,
+                increment=names.increment,
+                store=elsewhere_of(settings),
+                metrics=service.metrics.service,
+                log=self._log,
+                clock=time.monotonic,
+            )
+        )
+
+    def _chosen(self) -> frozenset[int] | None:
+        """The partitions to keep copies of; None while nobody can tell."""
+        names, member = self._service.names, self.manager.membership.member_id
+        try:
+            view = group_view(self._admin, names.group, names.input)
+        except KafkaTrouble as error:
+            self._log.debug("kafka_retry", doing="look at the group", cause=str(error))
+            return None
+        found = chosen(view, member, self._facts[names.input].partitions, self._service.settings.group.standbys)
+        if found is None:
+            self.manager.look_again()  # a member without partitions hears nothing of its name
+        return found
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
         self._contact.joins(partition)
@@ -135,6 +185,7 @@ class Wiring:
             tracing=self._tracing(partition),
             memory=_MEMORY,
             access=self._access,
+            standby=self.standbys or NoStandby(),
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 

@@ -62,6 +62,8 @@ class Restored(msgspec.Struct, frozen=True):
     full_time: float = 0.0
     #: commands that stand between the records of the gap
     pinned: tuple[Placed, ...] = ()
+    #: a copy has followed the owner's increments (`snapshot.standby`): `deltas` is all that was still to be read
+    from_standby: bool = False
 
 
 def restore(

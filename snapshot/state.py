@@ -92,6 +92,17 @@ class State:
         """Set committed values while restoring; the digest waits for `loaded`."""
         self.tables[changes.table].load(changes.keys, changes.values)
 
+    def follow(self, changes: Changes) -> None:
+        """What another owner has committed, absolute values and tombstones; the digest goes along."""
+        added, _ = self._effect(changes)
+        Table.apply(self.tables[changes.table], changes.keys, changes.values)  # what sorts or falls due waits
+        self.digest = (self.digest + added) % MODULUS
+
+    def taken_over(self) -> None:
+        """There is nothing more to follow: what depends on whole tables is built; the digest stays."""
+        for table in self.tables.values():
+            table.loaded()
+
     def loaded(self) -> None:
         """The restore is complete: compute the digest of what is here, once and from nothing else."""
         self.digest = 0

@@ -29,6 +29,7 @@ from holdfast.output import Sent
 from holdfast.record import Message, Record
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
+from holdfast.table import Table
 from holdfast.worker.burying import Letters, letters_of
 from holdfast.worker.effects import note, weight
 from holdfast.worker.handling import Handling
@@ -64,7 +65,9 @@ class Engine:
         tracing: Tracing | None = None,
         settings: Settings | None = None,
         names: Names | None = None,
+        state: State | None = None,
     ) -> None:
+        """`state`: one that is there already, of tables that were bound as these would be."""
         #: which record is being handled, and who may cut a batch short
         self._handling = Handling() if handling is None else handling
         self.handler = factory()
@@ -77,7 +80,8 @@ class Engine:
             name: output.bind(self.outputs, output_partitions(output.topic) if output.partitioner else 0)
             for name, output in outputs.items()
         }
-        bound = {name: table.bind(traced=traced) for name, table in tables.items()}
+        self.state = bound_state(tables, traced=traced, track_delta=track_delta) if state is None else state
+        bound = dict(self.state.tables)
         for attribute, value in (*bound.items(), *self._bound_outputs.items()):
             setattr(self.handler, attribute, value)
         self.handler.partition = partition
@@ -85,7 +89,6 @@ class Engine:
         self.letters = letters_of(bound, names, partition, self.outputs)
         # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
         self.handler._note_effect = partial(_note_effect, ref(self))
-        self.state = State(bound.values(), track_delta=track_delta)
         self._traced = traced
         self._decode = serde.for_messages(input_type(type(self.handler))).decode
         self._batched = overrides(self.handler, "on_batch")
@@ -342,6 +345,11 @@ class Engine:
         self._handling.record, self._effect_at = None, (-1, 0)
         if self.moments is not None:
             self.moments.forget()
+
+
+def bound_state(tables: dict[str, Table[Any, Any]], *, traced: bool, track_delta: bool) -> State:
+    """An empty state of these declarations, for one partition."""
+    return State([table.bind(traced=traced) for table in tables.values()], track_delta=track_delta)
 
 
 def effect_room(settings: Settings) -> int:

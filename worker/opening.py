@@ -12,6 +12,7 @@ import tenacity
 from holdfast.errors import (
     HoldfastError,
     KafkaTrouble,
+    MemoryShort,
     Misconfigured,
     NonDeterministicReplay,
     OffsetDisagrees,
@@ -19,7 +20,7 @@ from holdfast.errors import (
     RetentionGap,
 )
 from holdfast.pinned import Pinned, PinnedMessage, in_order
-from holdfast.ports import Cancelled, OutOfRange, Transactions
+from holdfast.ports import Cancelled, OutOfRange, Reader, Transactions
 from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.snapshot.last import last_mark
@@ -27,6 +28,7 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
+from holdfast.snapshot.standby import Copy, go_on
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.failing import Tries
@@ -60,6 +62,7 @@ class Opening:
         self._tools, self._signals = tools, signals
         self._names, self._partition = tools.place.names, tools.place.partition
         #: of the restore and the replay that go on, or were the last ones
+        self._copy: Copy | None = None
         self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
         self.progress = Progress(tools.clock, partial(tell_progress, tools), self._room)
 
@@ -87,7 +90,13 @@ class Opening:
 
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
+        self._copy = self._tools.standby.take(self._partition)
         with self._room:
+            try:
+                return surely(self._restore_once, self._tools, self._signals)
+            except MemoryShort:
+                if not self._tools.standby.give_way():
+                    raise
             return surely(self._restore_once, self._tools, self._signals)
 
     def _restore_once(self) -> Opened:
@@ -99,7 +108,7 @@ class Opening:
 
         reader = self._tools.reader(self._leaving)
         try:
-            restored = restore(
+            restored = self._go_on(reader) or restore(
                 reader,
                 self._tools.place,
                 new_state,
@@ -115,7 +124,18 @@ class Opening:
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
         finally:
             reader.close()
-        return Opened(engines[0], restored, behind)
+        self._copy = None
+        return Opened(self._new_engine(restored.state) if restored.from_standby else engines[0], restored, behind)
+
+    def _go_on(self, reader: Reader) -> Restored | None:
+        """From the copy that this process has kept, after the fence as any restore; None: there is none of use."""
+        if (copy := self._copy) is None:
+            return None
+        self._copy = None
+        restored = go_on(reader, self._tools.place, copy, self._note, self._tools.clock, self.progress)
+        if restored is not None:
+            self._copy = copy  # what follows may have to look again
+        return restored
 
     def last_mark(self) -> Mark | None:
         """After a fence: how the transaction before it ended (rule T4).
@@ -218,7 +238,7 @@ class Opening:
             raise
         return producer
 
-    def _new_engine(self) -> Engine:
+    def _new_engine(self, state: State | None = None) -> Engine:
         settings = self._tools.settings
         return Engine(
             self._tools.handler,
@@ -230,6 +250,7 @@ class Opening:
             tracing=self._tools.tracing,
             settings=settings,
             names=self._names,
+            state=state,
         )
 
     def _offset_behind(self, mark: Mark) -> bool:

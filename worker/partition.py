@@ -240,7 +240,8 @@ class PartitionWorker:
             self._took("replay", seconds)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             mark, restored = self._opened.restored.mark, self._opened.restored
-            self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
+            if not restored.from_standby:
+                self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
             self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
             self._live.inherit(self._opened.restored)
             if self._opened.offset_behind or mark.writer.reads < frame.NEWEST:

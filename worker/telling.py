@@ -19,6 +19,7 @@ def tell_restored(tools: Tools, restored: Restored) -> None:
         "restored",
         full=restored.full.offset if restored.full else None,
         from_disk=restored.from_disk or None,
+        from_standby=restored.from_standby or None,
         deltas=restored.deltas,
         keys=restored.state.keys,
         bytes=sum(sum(map(len, table.stored.values())) for table in restored.state.tables.values()),

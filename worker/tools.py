@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from holdfast.beside import Background, BesideOf
 from holdfast.config.settings import Settings
@@ -16,6 +16,7 @@ from holdfast.ports import Access, Clock, Control, FullSink, Membership, NoContr
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
+from holdfast.snapshot.standby import Copy
 from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
 from holdfast.snapshot.store.sink import StoreSink
 from holdfast.worker.effects import EffectRunner, Effects, Surroundings
@@ -25,6 +26,28 @@ from holdfast.worker.tracing import NoTracing, Tracing
 
 #: what runs the effects of a handler
 EffectsOf = Callable[[Handler[Any], Surroundings], Effects]
+
+
+class Standby(Protocol):
+    """The copies of other owners' states that this process keeps. Any thread."""
+
+    def take(self, partition: int) -> Copy | None:
+        """The copy, which is the caller's from now on; None where there is none that is complete."""
+        ...
+
+    def give_way(self) -> bool:
+        """Let go of all: a partition that is ours needs the memory. False: there was none."""
+        ...
+
+
+class NoStandby:
+    """Nothing is kept."""
+
+    def take(self, partition: int) -> Copy | None:
+        return None
+
+    def give_way(self) -> bool:
+        return False
 
 
 class Report(NamedTuple):
@@ -74,6 +97,7 @@ class Tools:
     #: what the handler is doing; see `holdfast.worker.attendant`
     handling: Handling = field(default_factory=Handling)
     tracing: Tracing = field(default_factory=NoTracing)
+    standby: Standby = field(default_factory=NoStandby)
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background

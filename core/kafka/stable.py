@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
 
 from holdfast.config.settings import Settings
-from holdfast.errors import Misconfigured
+from holdfast.errors import KafkaTrouble, Misconfigured
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.errors import about
 from holdfast.kafka.futures import EARLIEST, LATEST, result, told
@@ -20,10 +21,12 @@ _DEADLINE = 20.0
 
 
 class StableReader(KafkaReader):
-    """`ports.Reader` whose `bounds` end at the last stable offset. It joins no group and commits nothing."""
+    """`ports.FollowingReader`: its `bounds` end at the last stable offset. It joins no group and commits nothing."""
 
-    def __init__(self, settings: Settings, group: str, admin: Admin) -> None:
-        super().__init__(settings, group, admin, lambda: False, time.monotonic)
+    def __init__(
+        self, settings: Settings, group: str, admin: Admin, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__(settings, group, admin, cancelled, time.monotonic)
         self._topics = TopicAdmin(admin)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -31,10 +34,22 @@ class StableReader(KafkaReader):
 
         :raises KafkaTrouble: no answer within 20 s.
         """
-        return patiently(lambda: self._bounds(topic, partition), _DEADLINE)  # a leader may be moving
+        # a leader may be moving
+        return patiently(lambda: self._bounds(topic, partition), _DEADLINE, cancelled=self._cancelled)
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
+
+    def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        wanted = {TopicPartition(topic, partition): LATEST for partition in partitions}
+        futures = self._admin.client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
+        )
+        try:
+            return {place.partition: told(result(future, self._cancelled).offset) for place, future in futures.items()}
+        except KafkaTrouble:
+            self._admin.look_again(topic)
+            raise
 
     def end(self, topic: str, partition: int) -> int:
         """Where the log ends, open transactions included."""

@@ -120,6 +120,17 @@ class MemoryReader:
         pass
 
 
+class StableMemoryReader(MemoryReader):
+    """`ports.FollowingReader`."""
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        log = self._broker.log(topic, partition)
+        return log.start, log.stable
+
+    def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        return {partition: self._broker.log(topic, partition).stable for partition in partitions}
+
+
 class MemoryFullSink:
     """`ports.FullSink`."""
 

@@ -247,6 +247,16 @@ class Driver(Wiring):
         for lane in self._lanes.values():
             lane.start()
 
+    def stand_by(self) -> dict[int, int]:
+        """Another instance's copies follow what has committed; the transaction that each has reached, by partition.
+
+        As `group.standbys` has it. The next `restore` takes them over: it reads what came after them, and no full.
+        """
+        self._settle()
+        for _ in range(self._partitions + 1):
+            self.standbys.turn()
+        return {partition: copy.mark.n for partition, copy in self.standbys.copies().items()}
+
     def stop(self) -> None:
         """A clean stop (SIGTERM): commit, take a full, let go. `restore` starts again."""
         self._settle()

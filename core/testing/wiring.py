@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from holdfast.config.settings import Settings
-from holdfast.handler import Handler, schemas
+from holdfast.handler import Handler, declared, schemas
 from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -16,10 +17,20 @@ from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.clients import MemoryControl, MemoryFullSink, MemoryOffsets, MemoryReader, MemoryTransactions
+from holdfast.testing.clients import (
+    MemoryControl,
+    MemoryFullSink,
+    MemoryOffsets,
+    MemoryReader,
+    MemoryTransactions,
+    StableMemoryReader,
+)
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.lane import Lane
 from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later
+from holdfast.worker.engine import bound_state
+from holdfast.worker.room import Memory
+from holdfast.worker.standby import Standbys, Surroundings
 from holdfast.worker.tools import Report, Tools
 
 
@@ -46,6 +57,8 @@ class Wiring:
         self._membership = Membership(1, self.broker.generation, "driver")
         self._lanes: dict[int, Lane] = {}
         self._inline: dict[int, InlineEffects] = {}
+        #: the copies of another instance, followed when a test says so
+        self.standbys = Standbys(self._around_standbys())
 
     def _write_genesis(self, partition: int) -> None:
         """The first start is an act (rule D5): here the driver's."""
@@ -81,6 +94,27 @@ class Wiring:
             names, partition, self._partitions, ids, Writer(instance="driver", reads=frame.NEWEST), schemas(kind)
         )
 
+    def _around_standbys(self) -> Surroundings:
+        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
+        return Surroundings(
+            locate=self._place,
+            new_state=lambda: bound_state(
+                declared(kind)[0],
+                traced=self.settings.service.mode == "development",
+                track_delta=self.settings.snapshot.delta_interval != "off",
+            ),
+            reader=lambda cancelled: StableMemoryReader(self.broker, cancelled),
+            chosen=lambda: range(self._partitions),
+            assigned=tuple,
+            memory_limit="off",
+            memory=Memory(),
+            increment=self.names.increment,
+            store="",
+            metrics=self.metrics.service,
+            log=Log(self._log),
+            clock=count(step=1000.0).__next__,  # whatever is due by time is due
+        )
+
     def _tools(self, partition: int) -> Tools:
         return Tools(
             place=self._place(partition),
@@ -100,6 +134,7 @@ class Wiring:
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
+            standby=self.standbys,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             beside=Later,
             aside=lambda call, name: Later(call, name, patience=1),

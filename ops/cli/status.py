@@ -118,7 +118,13 @@ def _show(found: Found) -> None:
         show.tell(f"retention leaves the next record at least {least:.1f} h")
     if not partitions:
         show.tell("no partition: starting, or other members of the group have them all")
-        return
+    else:
+        _show_partitions(partitions)
+    for copy in told.get("standbys", ()):
+        show.tell(_copy(copy))
+
+
+def _show_partitions(partitions: Sequence[dict[str, Any]]) -> None:
     table = Table(
         "partition", "phase", "position", "transaction", "progress or cause", box=box.SIMPLE_HEAD, pad_edge=False
     )
@@ -134,6 +140,16 @@ def _show(found: Found) -> None:
             ),
         )
     Console(highlight=False).print(table)
+
+
+def _copy(copy: dict[str, Any]) -> str:
+    """One that is kept of a partition of another instance."""
+    if (view := copy["loading"]) is not None:
+        return f"copy of partition {copy['partition']}: {figures(view) if view else 'begins'}"
+    return (
+        f"copy of partition {copy['partition']}: transaction {copy['transaction']}, {copy['keys']} keys, at most "
+        f"{copy['age']:.1f} s old"
+    )
 
 
 def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:

@@ -135,6 +135,9 @@ export function totals(data, rate) {
     ["Keys of state", brief(sum((each) => each.live?.mark.keys ?? each.restore?.keys)), bytes(sum((each) => each.live?.bytes))],
   ];
   if (sum((each) => each.hidden) > 0) rows.push(["Behind open transactions", brief(sum((each) => each.hidden)), "records"]);
+  const copies = data.status.standbys ?? [];
+  const oldest = Math.max(0, ...copies.map((each) => each.age ?? 0));
+  if (copies.length) rows.push(["Copies of others' partitions", `${copies.filter((each) => !each.loading).length}`, `of ${copies.length}, ${seconds(oldest)} old at most`]);
   const list = by("totals");
   if (list.children.length !== rows.length) {
     list.replaceChildren(...rows.map(() => element("div", {}, element("dt"), element("dd", {}, element("span"), " ", element("small")))));

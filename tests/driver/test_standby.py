@@ -1,0 +1,269 @@
+"""Hot standby: a copy follows the increments, is checked at each mark, and is as good as a restore at a takeover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, with_interval
+from tests.driver.test_adopt import Tool, double
+
+from holdfast import Handler, Record, Table
+from holdfast.command import Command
+from holdfast.errors import StateRefused
+from holdfast.snapshot import digest, records
+from holdfast.snapshot.digest import MODULUS, table_digest
+from holdfast.snapshot.records import Mark, Part
+from holdfast.snapshot.standby import Copy
+from holdfast.testing import Driver
+from holdfast.testing.lane import Lane
+
+NAMES = ("ann", "bob", "cyd", "dee", "eve")
+
+OPS = st.builds(Op, account=st.sampled_from(NAMES), amount=st.integers(1, 9), close=st.booleans())
+STEPS = st.lists(
+    st.one_of(OPS, st.sampled_from(["follow", "full", "crash", "stop", "command", "wait", "abort"])), max_size=40
+)
+
+
+class Commanded(Accounts):
+    """A command of the control topic changes the state, too."""
+
+    def on_command(self, command: Command, record: Record[bytes]) -> None:
+        before = self.balances.get("fees", Balance())
+        self.balances["fees"] = Balance(before.total + 1, 0)
+
+
+def owners_state(driver: Driver) -> dict[str, Any]:
+    return driver.table("balances")
+
+
+def copies_state(copy: Copy) -> dict[str, Any]:
+    table = copy.state.tables["balances"]
+    return {key: table.decode(data) for key, data in table.stored.items()}
+
+
+def digest_of(copy: Copy) -> bytes:
+    """Computed anew from every key, as no copy does."""
+    tables = copy.state.tables.items()
+    return digest.to_bytes(sum(table_digest(n, list(t.stored), t.stored.values()) for n, t in tables) % MODULUS)
+
+
+def taken_over(driver: Driver) -> int | None:
+    """How many increments the last takeover read, if it was one from a copy."""
+    fields = [fields for event, fields in driver.events if event == "restored"][-1]
+    return fields["deltas"] if fields["from_standby"] else None
+
+
+@given(steps=STEPS, interval=st.sampled_from(["commit", 0.5]))
+@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_copy_is_what_its_owner_says_at_each_mark_and_a_takeover_goes_on_from_it(
+    steps: list[Op | str], interval: Interval
+) -> None:
+    driver, done = Driver(Commanded, delta_interval=interval), [Op("ann", 1)]
+    driver.feed(done[0], key="ann")
+    for step in steps:
+        match step:
+            case Op():
+                driver.feed(step, key=step.account)
+                done.append(step)
+            case "follow":
+                driver.stand_by()
+                copy = driver.standbys.copies()[0]
+                assert digest_of(copy) == digest.to_bytes(copy.state.digest)
+                assert copy.mark.n == driver.mark().n
+                if copy.shown.n == copy.mark.n:
+                    assert (digest_of(copy), copies_state(copy)) == (driver.mark().digest, owners_state(driver))
+            case "full":
+                driver.take_full()
+            case "crash" | "stop":
+                (driver.crash if step == "crash" else driver.stop)()
+                had = 0 in driver.standbys.copies()
+                driver.restore()
+                assert (taken_over(driver) is not None) == had
+            case "command":
+                driver.command("fee", via_control_topic=True)
+            case "wait":
+                driver.advance(1.0)
+            case "abort":
+                driver.rebalance()
+    driver.crash()
+    driver.restore()
+    without_fees = {key: value for key, value in owners_state(driver).items() if key != "fees"}
+    assert (without_fees, driver.outputs("totals")) == fold(done)
+
+
+def test_a_takeover_reads_the_tail_and_no_full() -> None:
+    driver = Driver(Accounts)
+    ops = [Op(name, 5) for name in NAMES]
+    for op in ops:
+        driver.feed(op, key=op.account)
+        driver.commit()
+    driver.take_full()
+    driver.stand_by()
+    tail = [Op("ann", 1), Op("bob", 2), Op("cyd", close=True)]
+    for op in tail:
+        driver.feed(op, key=op.account)
+        driver.commit()
+    driver.crash()
+    read: list[str] = []
+    driver.broker.on_read = lambda topic, partition: read.append(topic)
+    driver.restore()
+    driver.broker.on_read = None
+    assert taken_over(driver) == len(tail)
+    assert driver.names.full not in read
+    assert agrees(driver, ops + tail)
+    assert driver.standbys.copies() == {}, "it is the owner's state now"
+
+
+def test_the_fence_comes_before_the_last_mark_is_read() -> None:
+    """A zombie that commits after the copy has looked, and before the fence, is not lost."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    driver.stand_by()
+    driver.feed(Op("ann", 2), key="ann")
+    committed = []
+    zombie = driver._lane(0)
+
+    def before(call: str) -> None:
+        if call == "fence" and not committed:
+            committed.append(True)
+            zombie.commit()
+
+    driver._lanes[0] = Lane(driver._tools, driver.clock, zombie.input, 1)
+    driver.broker.on_call = before
+    driver.restore()
+    assert committed
+    assert (taken_over(driver), driver.table("balances")["ann"].total) == (1, 3)
+
+
+def damage_part(driver: Driver) -> None:
+    """A delta loses a key: only the digest can tell."""
+    log = driver.broker.log(driver.names.increment, 0)
+    for message in log.committed():
+        record = records.unpack(message.value())
+        if isinstance(record, Part) and record.n == driver.mark().n:
+            log.replace(message.offset(), records.pack(Part(record.n, record.attempt, record.k, [])))
+
+
+def lose_header(driver: Driver) -> None:
+    log = driver.broker.log(driver.names.increment, 0)
+    log.abort_record(next(log.committed(log.end - 4)).offset())
+
+
+@pytest.mark.parametrize("damage", [damage_part, lose_header], ids=["delta", "header"])
+def test_what_does_not_fit_ends_the_copy_and_a_restore_finds_out(damage: Callable[[Driver], None]) -> None:
+    driver = Driver(Accounts, autocommit=False)
+    for op in (Op("ann", 1), Op("bob", 1)):
+        driver.feed(op, key=op.account)
+        driver.commit()
+    driver.stand_by()
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    damage(driver)
+    driver.standbys.follow()
+    assert driver.standbys.copies() == {}
+    (dropped,) = [fields for event, fields in driver.events if event == "standby_dropped"]
+    assert dropped["partition"] == 0
+    driver.crash()
+    with pytest.raises(StateRefused):
+        driver.restore()
+
+
+def test_a_tail_that_does_not_fit_is_no_takeover() -> None:
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    driver.stand_by()
+    copy = driver.standbys.copies()[0]
+    copy.state.digest ^= 1  # as if a bit of the memory had gone bad
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert taken_over(driver) is None, "a restore from the topic took its place"
+    assert driver.table("balances")["ann"].total == 2
+
+
+def test_another_lineage_ends_the_copy() -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1), key="ann")
+    driver.stand_by()
+    driver.crash()
+    Tool(driver).adopt(double)
+    driver.restore()
+    assert taken_over(driver) is None
+    assert driver.table("balances") == {"ann": Balance(2, 1)}
+
+
+def test_deltas_that_begin_again_do_not_lead_on() -> None:
+    """With snapshot.delta_interval off in between, what changed is in no delta."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    driver.stand_by()
+    driver.stop()
+    with_interval(driver, "off")
+    kept = driver.standbys.take(0)
+    driver.restore()
+    assert kept is not None
+    driver.standbys._copies[0] = kept
+    driver.feed(Op("bob", 5), key="bob")
+    driver.commit()
+    driver.take_full()
+    driver.stop()
+    with_interval(driver, "commit")
+    kept = driver.standbys.take(0)
+    driver.restore()
+    assert kept is not None
+    driver.standbys._copies[0] = kept
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    driver.standbys.follow()
+    assert 0 not in driver.standbys.copies()
+    assert "lead on from" in [fields for event, fields in driver.events if event == "standby_dropped"][-1]["cause"]
+    driver.crash()
+    driver.restore()
+    assert {name: value.total for name, value in driver.table("balances").items()} == {"ann": 2, "bob": 5}
+
+
+class Timed(Handler[str]):
+    seen = Table(key=str, value=int, ttl=60)
+    sorted_ = Table(key=str, value=int, sorted=True)
+
+    def on_record(self, record: Record[str]) -> None:
+        self.seen[record.value] = record.offset
+        self.sorted_[record.value] = record.offset
+        if record.value == "x":
+            self.schedule(record.timestamp + 5_000, "later", id="t")
+
+    def on_timer(self, timer: Any) -> None:
+        self.sorted_["timer"] = 1
+
+
+def test_tables_that_sort_expire_or_fall_due_work_after_a_takeover() -> None:
+    driver = Driver(Timed, autocommit=False)
+    driver.feed("m", timestamp=1_000)
+    driver.commit()
+    driver.stand_by()
+    for value in ("x", "a", "q"):
+        driver.feed(value, timestamp=2_000)
+        driver.commit()
+    driver.stand_by()
+    driver.crash()
+    driver.restore()
+    assert taken_over(driver) == 0
+    handler: Any = driver.handler()
+    assert [key for key, _ in handler.sorted_.range()] == ["a", "m", "q", "x"]
+    driver.feed("z", timestamp=9_000)
+    driver.commit()
+    assert driver.table("sorted_")["timer"] == 1
+    driver.feed("late", timestamp=100_000)
+    driver.commit()
+    assert set(driver.table("seen")) == {"late"}
+    assert isinstance(driver.mark(), Mark)
