@@ -13,7 +13,6 @@ from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, wit
 from tests.driver.test_adopt import Tool, double
 
 from holdfast import Handler, Record, Table
-from holdfast.command import Command
 from holdfast.errors import StateRefused
 from holdfast.snapshot import digest, records
 from holdfast.snapshot.digest import MODULUS, table_digest
@@ -33,7 +32,7 @@ STEPS = st.lists(
 class Commanded(Accounts):
     """A command of the control topic changes the state, too."""
 
-    def on_command(self, command: Command, record: Record[bytes]) -> None:
+    def on_command(self, command: str, record: Record[bytes]) -> None:
         before = self.balances.get("fees", Balance())
         self.balances["fees"] = Balance(before.total + 1, 0)
 
@@ -127,7 +126,7 @@ def test_the_fence_comes_before_the_last_mark_is_read() -> None:
     driver.commit()
     driver.stand_by()
     driver.feed(Op("ann", 2), key="ann")
-    committed = []
+    committed: list[bool] = []
     zombie = driver._lane(0)
 
     def before(call: str) -> None:
