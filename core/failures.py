@@ -127,16 +127,18 @@ def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
 def policies(kind: type[Handler[Any]]) -> list[Policy]:
     """Every policy that a handler class declares.
 
-    :raises UsageError: it tries later although it has tables and does not say that any order will do.
+    :raises UsageError: it tries later although it has tables or timers and does not say that any order will do.
     """
+    from holdfast.handler import Handler
     from holdfast.table import Table
 
     found = list(_declared(kind).values())
-    tables = [name for cls in kind.__mro__ for name, value in vars(cls).items() if isinstance(value, Table)]
+    timers = ["on_timer"] if kind.on_timer is not Handler.on_timer else []
+    tables = timers + [name for cls in kind.__mro__ for name, value in vars(cls).items() if isinstance(value, Table)]
     if tables and any(policy.delays and not policy.any_order for policy in found):
         raise UsageError(
-            f"{kind.__name__} has tables ({', '.join(tables)}), and retry_later handles a record after those that came "
-            f"later, of its key, too: use retry(...) or dead_letter(), or say retry_later(..., any_order=True)"
+            f"{kind.__name__} keeps state ({', '.join(tables)}), and retry_later handles a record after later ones, "
+            f"of its key, too: use retry(...) or dead_letter(), or say retry_later(..., any_order=True)"
         )
     return found
 
@@ -155,7 +157,12 @@ def letter_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
     """The topics that its policies need beside its outputs; raises as `policies`."""
     if not sends_letters(kind):
         return []
-    return [names.dead, *(names.retry(delay) for delay in delays(kind))]
+    return [names.dead, *retry_topics(kind, names)]
+
+
+def retry_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
+    """Those of the delays, shortest first; raises as `policies`."""
+    return [names.retry(delay) for delay in delays(kind)] if kind.on_failure else []
 
 
 def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> None:
@@ -163,7 +170,7 @@ def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> Non
 
     :raises UsageError: there are none, and records may be buried. Raises as `policies`.
     """
-    if delta_interval == "off" and sends_letters(kind):
+    if sends_letters(kind) and delta_interval == "off":  # the policies are looked at in any case
         raise UsageError(
             f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a delta keeps which "
             f"record was buried, so that a replay need not decide again. Set it to a time, such as 10s"

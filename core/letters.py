@@ -8,7 +8,7 @@ it in on_command and never in on_record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -124,6 +124,34 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     text: str = ""
     at: int
+
+
+class Retried(NamedTuple):
+    """A record of a retry topic: the record that it was, and what was tried."""
+
+    #: where it stands on the retry topic
+    at: int
+    message: LetterMessage
+    #: the newest one
+    failure: Failure
+    #: which of its policy's delays this was, from 0
+    level: int
+    #: milliseconds since 1970
+    due: int
+
+    @classmethod
+    def by(cls, message: Message, input: str) -> Retried | None:
+        """None for a record that is not ours."""
+        headers = message.headers() or ()
+        told = _told(RETRY_PREFIX, headers)
+        if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= told.keys():
+            return None
+        offset, time = int(told["offset"]), int(told["timestamp"])
+        kept = received(RETRY_PREFIX, headers)
+        request = Request(offset, time, message.key(), message.value(), kept, False, -1)
+        was = LetterMessage(input, message.partition() or 0, request)
+        failure = Failure(told["error"], told["text"], int(told["attempts"]))
+        return cls(message.offset() or 0, was, failure, int(told["level"]), int(told["due"]))
 
 
 class LetterMessage:

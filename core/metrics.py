@@ -159,11 +159,15 @@ EFFECT_AGE: Final = _gauge(
 )
 FAILED_RECORDS: Final = _counter(
     "failed_records",
-    "Failures of records by what was done: retry (in place), retried_later, raised (a dead letter), followed (a dead "
-    "letter because its key waits), park, stop; those of letters that came back: replayed, discarded, failed_again.",
+    "Failures of records by what was done: retry (in place), retried_later, retried, raised (a dead letter), followed "
+    "(a dead letter because its key waits), park, stop; of letters that came back: replayed, discarded, failed_again.",
     "what",
 )
 PARKED_KEYS: Final = _gauge("parked_keys", "Keys whose records wait as dead letters; absent without such a policy.")
+RETRIES_WAITING: Final = _gauge(
+    "retries_waiting",
+    "Records that wait on retry topics, of each topic 2,000 at most; absent without such a policy.",
+)
 EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")
 
 # Transactions

@@ -53,9 +53,13 @@ class Names:
         """Records to be tried again after so many seconds."""
         return f"{self.group}.{self.input}.retry.{delay:g}"
 
+    def is_for_retries(self, topic: str) -> bool:
+        """Whether a topic is ours, for records to be tried again."""
+        return topic.startswith(f"{self.group}.{self.input}.retry.")
+
     def is_for_letters(self, topic: str) -> bool:
         """Whether a topic is ours, for dead letters or for records to be tried again."""
-        return topic == self.dead or topic.startswith(f"{self.group}.{self.input}.retry.")
+        return topic == self.dead or self.is_for_retries(topic)
 
     def transactional_id(self, partition: int) -> str:
         """Static per partition, so that a new owner fences the old one (requirement B2)."""

@@ -71,6 +71,8 @@ Event = Literal[
     "command_refused",
     "timers_wait",
     "commands_gone",
+    "retry_refused",
+    "retries_gone",
     "producer_identity",
     "partition_closed",
     "paused",

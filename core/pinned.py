@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,11 +38,16 @@ class Pinned(msgspec.Struct, frozen=True, array_like=True):
         return _FRAME + len(self.key or b"") + len(self.value or b"") + texts
 
 
-class Placed(NamedTuple):
-    """A pinned command and its place: after every record below `position`, before the one at it."""
+T = TypeVar("T")
+
+
+class Placed(NamedTuple, Generic[T]):
+    """What came beside the input, such as a pinned command, and its place: after every record below `position`, before
+    the one at it.
+    """
 
     position: int
-    command: Pinned
+    command: T
 
 
 class PinnedMessage:
@@ -81,8 +86,8 @@ def pin(message: Message) -> Pinned:
     )
 
 
-def in_order(batches: Iterable[Sequence[Message]], placed: Sequence[Placed]) -> Iterator[Sequence[Message] | Pinned]:
-    """Records and pinned commands as they were handled: batches are cut where a command stood between two records."""
+def in_order(batches: Iterable[Sequence[Message]], placed: Sequence[Placed[T]]) -> Iterator[Sequence[Message] | T]:
+    """Records and what came beside them as they were handled: batches are cut where it stood between two records."""
     left = deque(placed)
     for batch in batches:
         rest = batch

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.command import OWN, TICK, Command, command_of
+from holdfast.letters import Retried
 from holdfast.output import Sent
 from holdfast.pinned import Pinned, pin
 from holdfast.record import Message
@@ -190,6 +191,24 @@ class Control(Protocol):
 
         Does not block; the first call begins to read.
         """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Delayed(Protocol):
+    """Records of one retry topic; for one partition, used by its thread."""
+
+    def due(self, position: int, now: int) -> tuple[list[Retried], int]:
+        """Those at or after `position` that are due by `now` (milliseconds since 1970), and the position after them.
+
+        Does not block; the first call begins to read.
+        """
+        ...
+
+    @property
+    def held(self) -> int:
+        """Records that were read and whose time has not come, or that no mark has passed. Any thread."""
         ...
 
     def close(self) -> None: ...

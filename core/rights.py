@@ -52,6 +52,7 @@ def service(names: Names, outputs: Sequence[str]) -> Rights:
         Right("READ", TOPIC, names.input, "the records, and their offsets in the transaction"),
         Right("DESCRIBE_CONFIGS", TOPIC, names.input, "how long retention leaves", optional=True),
         *(Right("WRITE", TOPIC, topic, "what the handler sends") for topic in dict.fromkeys(outputs)),
+        *(Right("READ", TOPIC, topic, "what is tried later") for topic in filter(names.is_for_retries, outputs)),
         *_state(names),
         Right("READ", TOPIC, names.control, "commands by the control topic, where there is one", optional=True),
         Right("READ", GROUP, names.group, "membership, and the group's offset in the transaction"),
@@ -76,13 +77,14 @@ def reader(names: Names, outputs: Sequence[str]) -> Rights:
     ]
 
 
-def commander(names: Names, _: Sequence[str]) -> Rights:
-    """`holdfast command` and `snapshot take`: sends commands, and waits for the marks that acknowledge them."""
+def commander(names: Names, outputs: Sequence[str]) -> Rights:
+    """`holdfast command`, `snapshot take`, `dlq`: sends commands, and waits for the marks that acknowledge them."""
     return [
         Right("WRITE", TOPIC, names.input, "a command is a record of the input"),
         Right("WRITE", TOPIC, names.control, "or of the control topic (--via-control-topic)"),
         Right("READ", TOPIC, names.increment, "the marks that acknowledge it"),
         Right("READ", TOPIC, names.full, "the full that was asked for"),
+        *(Right("READ", TOPIC, names.dead, "dlq reads the letters") for topic in outputs if topic == names.dead),
     ]
 
 
@@ -106,7 +108,7 @@ def compactor(names: Names, _: Sequence[str]) -> Rights:
 
 def operator(names: Names, outputs: Sequence[str]) -> Rights:
     """`topics create`, repairs and surgery (state ..., repair ...) of a stopped service, and all that a reader does."""
-    ours = (names.increment, names.full, names.control)
+    ours = (names.increment, names.full, names.control, *filter(names.is_for_letters, outputs))
     return [
         *(right for right in reader(names, outputs) if (right.operation, right.kind) != ("DESCRIBE", GROUP)),
         *(Right("CREATE", TOPIC, topic, "topics create") for topic in ours),

@@ -16,10 +16,12 @@ from holdfast.balancer.standing_by import chosen
 from holdfast.config.settings import Settings
 from holdfast.contact import Contact
 from holdfast.errors import KafkaTrouble, StartError
+from holdfast.failures import retry_topics
 from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.allowed import RoleAccess
 from holdfast.kafka.control import control_feed
+from holdfast.kafka.delayed import DelayedFeed
 from holdfast.kafka.group import group_view
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
@@ -98,6 +100,10 @@ class Wiring:
         #: None where no copies are kept
         self.standbys = self._standbys() if service.settings.group.standbys else None
         overview.standbys = self.standbys
+        self._delayed = {
+            topic: DelayedFeed(service.settings, service.names, log, topic)
+            for topic in retry_topics(service.handler_class, service.names)
+        }
         self.manager: Manager
 
     def close(self) -> None:
@@ -105,6 +111,8 @@ class Wiring:
             self.standbys.close()
         if self._feed is not None:
             self._feed.close()
+        for feed in self._delayed.values():
+            feed.close()
 
     def joining(self) -> Joining:
         """Says why this process has no partition."""
@@ -186,6 +194,7 @@ class Wiring:
             memory=_MEMORY,
             access=self._access,
             standby=self.standbys or NoStandby(),
+            delayed=lambda topic: self._delayed[topic].lane(partition),
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 

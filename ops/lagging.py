@@ -15,6 +15,7 @@ from holdfast.kafka.stable import StableReader
 from holdfast.kafka.survey import ClusterSurvey
 from holdfast.names import Names
 from holdfast.ports import OutOfRange
+from holdfast.snapshot.last import last_mark
 from holdfast.topics import reaching, require
 
 _PATIENCE: Final = 10.0
@@ -33,6 +34,8 @@ class Lag(msgspec.Struct, frozen=True):
     seconds: float
     #: offsets that an open transaction hides
     hidden: int
+    #: records on retry topics that no mark has passed, due or not
+    later: int = 0
 
 
 class Lags:
@@ -49,6 +52,8 @@ class Lags:
         # Whoever watches waits for no broker as long as a restore would.
         patience = replace(settings.restore, deadline=min(settings.restore.deadline, _PATIENCE))
         self._reader = StableReader(replace(settings, restore=patience), names.group, self.admin)
+        #: mostly none
+        self._retry_topics = list(filter(names.is_for_retries, self.cluster.topic_names()))
 
     def now(self, wanted: Sequence[int] = ()) -> list[Lag]:
         """Blocks for one question and, where a partition is behind, one record."""
@@ -60,7 +65,18 @@ class Lags:
         begin = start if position is None else position
         behind = max(0, end - begin)
         seconds = self._age(partition, max(begin, start), end) if behind else 0.0
-        return Lag(partition, position, end, behind, round(seconds, 3), high - end)
+        return Lag(partition, position, end, behind, round(seconds, 3), high - end, self._later(partition))
+
+    def _later(self, partition: int) -> int:
+        """Each of them has a marker beside it, so they are read and counted."""
+        if not self._retry_topics:
+            return 0
+        mark, count = last_mark(self._reader, self._names.increment, partition), 0
+        for topic in self._retry_topics:
+            start, end, _ = self.cluster.ends(topic, partition)
+            begin = max(start, mark.positions.get(topic, start) if mark is not None else start)
+            count += sum(map(len, self._reader.read(topic, partition, begin, end)))
+        return count
 
     def _age(self, partition: int, begin: int, end: int) -> float:
         try:

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import RetentionGap, UsageError
 from holdfast.failures import letter_topics
 from holdfast.handler import declared
-from holdfast.letters import Letter, Trace, read
+from holdfast.letters import read
 from holdfast.ops.deviations import Deviation, Replayed
 from holdfast.ops.looking import Looking, point_of
 from holdfast.ops.written import Answer, Records, Written
@@ -34,8 +34,9 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import last_mark
 from holdfast.table import Changes
-from holdfast.worker.burying import verdicts_of
+from holdfast.worker.delayed import handle
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.verdicts import Tried
 
 #: so many of each kind are told of the first transaction that differs
 _SHOWN = 5
@@ -79,6 +80,7 @@ class _Replay:
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
         self.topics = view.facts_of([output.topic for output in outputs.values()] + letter_topics(kind, place.names))
+        self.tried, self.positions = Tried(kind, place.names), old.positions
         self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
         self.told = Replayed(place.partition, old.position, new.position)
         #: where the handler wrote each key, since the last delta
@@ -107,7 +109,10 @@ class _Replay:
 
     def _replay(self) -> None:
         if self.engine.letters is not None:
-            self.engine.letters.verdicts = verdicts_of(self._letters(), self.place.names.control)
+            for topic in self.tried.topics:
+                self.tried.add(topic, self._all(topic))
+            letters = map(read, self._all(self.place.names.dead))
+            self.engine.letters.verdicts = self.tried.verdicts(letters, self.place.names.control)
         given = Records(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
         for increment in self._increments():
             self._transaction(increment, given)
@@ -115,11 +120,11 @@ class _Replay:
                 return
         self._compare_end()
 
-    def _letters(self) -> Iterator[Letter | Trace | None]:
-        """Which records became dead letters was decided once, and is told by the letters."""
-        at, topic = self.place.partition, self.place.names.dead
+    def _all(self, topic: str) -> Iterator[Message]:
+        """What failed was decided once, and is told by the letters and the retry topics."""
+        at = self.place.partition
         for batch in self.reader.read(topic, at, *self.reader.bounds(topic, at)):
-            yield from map(read, batch)
+            yield from batch
 
     def _partitions(self, topic: str) -> int:
         fact = self.topics[topic]
@@ -153,6 +158,10 @@ class _Replay:
             message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
             position = mark.positions[self.place.input]
             ordinal = self._record(partial(self.engine.obey, message), position, mark.n, ordinal, wrote)
+        for topic, retried in self.tried.between(self.positions, mark.positions):
+            again = partial(handle, self.engine, topic, retried)
+            ordinal = self._record(again, retried.message.offset() or 0, mark.n, ordinal, wrote)
+        self.positions = mark.positions
         self._compare_count(mark, ordinal)
         for at, offsets in wrote.items():
             self.wrote.setdefault(at, []).extend(offsets)

@@ -190,11 +190,11 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
 
 
 def _positions(adoption: Adoption) -> dict[str, int]:
-    """The commands of the control topic that were obeyed already stay so."""
-    names = adoption.place.names
-    kept = adoption.old.positions.get(names.control, 0) if adoption.old else 0
-    before = kept if adoption.control is None else adoption.control
-    return {names.input: adoption.position} | ({names.control: before} if before > 0 else {})
+    """The commands of the control topic that were obeyed already stay so, and so do records that were tried later."""
+    names, old = adoption.place.names, adoption.old.positions if adoption.old else {}
+    before = old.get(names.control, 0) if adoption.control is None else adoption.control
+    tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
+    return {names.input: adoption.position, **tried} | ({names.control: before} if before > 0 else {})
 
 
 def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import DamagedIncrement, DigestMismatch
-from holdfast.pinned import Placed
+from holdfast.pinned import Pinned, Placed
 from holdfast.ports import Reader
 from holdfast.snapshot import digest, records
 from holdfast.snapshot.budget import Workload
@@ -27,7 +27,7 @@ class Following:
         #: bytes of the increments that hold anything, keys in deltas, transactions
         self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
         #: users' commands of the control topic that no delta holds: a replay handles them where they were
-        self.pinned: list[Placed] = []
+        self.pinned: list[Placed[Pinned]] = []
 
     def apply(self, mark: Mark, manifest: Manifest | None, *, replayed: bool) -> tuple[int, int]:
         """Apply what came after the base; the position of the newest state, and how many deltas it took.

@@ -16,7 +16,7 @@ from holdfast.errors import (
     NoUsableFull,
     UnknownSchema,
 )
-from holdfast.pinned import Placed
+from holdfast.pinned import Pinned, Placed
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Spent, Workload
@@ -61,7 +61,7 @@ class Restored(msgspec.Struct, frozen=True):
     #: when the full was complete, in seconds since 1970; 0: there is none
     full_time: float = 0.0
     #: commands that stand between the records of the gap
-    pinned: tuple[Placed, ...] = ()
+    pinned: tuple[Placed[Pinned], ...] = ()
     #: a copy has followed the owner's increments (`snapshot.standby`): `deltas` is all that was still to be read
     from_standby: bool = False
 

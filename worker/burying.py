@@ -7,7 +7,7 @@ key follow is decided by the state, so a replay decides alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,11 +21,9 @@ from holdfast.letters import (
     REPLAYED,
     SETTLED,
     Failure,
-    Letter,
     LetterMessage,
     Parked,
     Request,
-    Trace,
     letter,
     retried,
     trace,
@@ -89,12 +87,16 @@ class Letters:
         verdict = self.verdicts.get((message.topic() or "", message.offset() or 0))
         if verdict is None:
             self._follow(message)
-        elif verdict.delay:
-            self.decided = True
+        else:
+            self.carry_out(verdict, message)
+
+    def carry_out(self, verdict: Verdict, message: Message) -> None:
+        """Bury it, or send it on its way to be tried later."""
+        self.decided = True
+        if verdict.delay:
             topic = self._names.retry(verdict.delay)
             self._send("retried_later", retried(topic, message, verdict.failure, verdict.level, verdict.due))
         else:
-            self.decided = True
             self._bury(message, verdict.failure)
 
     def _follow(self, message: Message) -> None:
@@ -117,6 +119,11 @@ class Letters:
                 self._parked[key] = Parked(offset, offset, error=failure.error)
         noted = msgspec.structs.replace(failure, ordered=ordered)
         self._send("raised", letter(self._names.dead, message, "raised", noted, previous))
+
+    def handled(self) -> None:
+        """The handler was given a record of a retry topic: no replay finds it in the input's order again."""
+        self.decided = True
+        self.counts["retried"] = self.counts.get("retried", 0) + 1
 
     # The way back: commands of the control topic
 
@@ -182,18 +189,6 @@ class Letters:
         self.counts[why] = self.counts.get(why, 0) + 1
         if not self.muted:
             self._outputs.append(sent)
-
-
-def verdicts_of(records: Iterable[Letter | Trace | None], control: str) -> dict[tuple[str, int], Verdict]:
-    """What was decided of the records that became these letters, for whoever handles the input once more."""
-    found = {}
-    for each in records:
-        if isinstance(each, Letter) and each.why == "raised":
-            failure = Failure(each.error, each.text, each.attempts, each.ordered)
-            found[each.topic, each.offset] = Verdict(failure)
-        elif isinstance(each, Trace) and each.what == FAILED_AGAIN:
-            found[control, each.command] = Verdict(Failure(each.error, each.text, 1))
-    return found
 
 
 def letters_of(

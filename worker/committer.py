@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -47,6 +48,8 @@ class Closing(NamedTuple):
     switch: Command | None = None
     #: see `Mark.pace`
     pace: int = 0
+    #: next offset of each retry topic
+    retries: Mapping[str, int] = MappingProxyType({})
 
 
 class Committer:
@@ -161,7 +164,7 @@ class Committer:
         )
 
     def _positions(self, closing: Closing) -> dict[str, int]:
-        own = {self._place.input: closing.position}
+        own = {self._place.input: closing.position, **closing.retries}
         return own | {self._place.names.control: closing.control} if closing.control > 0 else own
 
     def _increment(self, record: records.Record) -> None:

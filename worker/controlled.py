@@ -6,6 +6,8 @@ pinned and passed by the mark of this very transaction: what does not commit is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from holdfast.command import FINISH_UPGRADE, SWITCHES, Command
@@ -32,6 +34,8 @@ class Obeyed(NamedTuple):
     next: int
     #: the last of them that has the partition stand still, or go on
     switch: Command | None = None
+    #: next offset of each retry topic
+    retries: Mapping[str, int] = MappingProxyType({})
 
 
 class Controlled:

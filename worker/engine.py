@@ -299,8 +299,13 @@ class Engine:
         effect = note(self.handler, function, key, args, record.key, record.timestamp)
         self.effects.append(effect)
         self._effect_weight += weight((effect,))
-        if self._effect_weight >= self._effect_room or len(self.effects) >= self._effects_most:
+        if self.crowded:
             self._handling.cut()  # the mark has to fit a message: the rest of the batch comes with the next one
+
+    @property
+    def crowded(self) -> bool:
+        """The open transaction asks for as many side effects as a mark should name."""
+        return self._effect_weight >= self._effect_room or len(self.effects) >= self._effects_most
 
     # One transaction
 

@@ -6,15 +6,16 @@ Nothing here touches the state. A decision is a verdict that the record meets wh
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from holdfast import metrics
 from holdfast.errors import HandlerFailed, HoldfastError, RecordError, TooManyFailures
 from holdfast.failures import Policy, policy_of
 from holdfast.handler import Handler
-from holdfast.letters import Failure, failure_of
+from holdfast.letters import Failure, Retried, failure_of
 from holdfast.ports import Cancelled
-from holdfast.worker.burying import Letters, Verdict
+from holdfast.worker.burying import Verdict
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Report, Tools
@@ -46,14 +47,31 @@ class Failing:
         place = self._tools.place.input, poison.offset
         if policy is None or (self._letters is not None and place in self._letters.verdicts):
             return False  # with a verdict: the letter itself is refused
+        if getattr(poison.error, "position", poison.offset) != poison.offset:
+            return False  # what came back from a retry topic: it was judged
         if self._attempts <= policy.retries:
             return self._retry(poison, policy)
         verdict = self._verdict(poison, policy, self._attempts)
         if verdict is None or self._letters is None:
             self._end(policy, poison.error)
             return False
+        self._limits.require(poison)
         self._letters.verdicts[place] = verdict
-        self._tell(poison, verdict, policy)
+        self._tell(poison, verdict)
+        return True
+
+    def judge_retried(self, place: tuple[str, int], retried: Retried, poison: Poisoned) -> bool:
+        """A record of a retry topic has failed again: on to the next delay, or to its end, where no record follows.
+
+        False: the partition fails, or the service stops. The limits counted it when it failed first.
+        """
+        policy = replace(self._policy(poison.error) or Policy(), ordered=False)
+        verdict = self._verdict(poison, policy, retried.failure.attempts + 1, retried.level + 1)
+        if verdict is None or self._letters is None:
+            self._end(policy, poison.error)
+            return False
+        self._letters.verdicts[place] = verdict
+        self._tell(poison, verdict)
         return True
 
     def judge(self, place: tuple[str, int], poison: Poisoned) -> None:
@@ -86,20 +104,15 @@ class Failing:
         failure = failure_of(_raised(poison.error), attempts, ordered=policy.ordered)
         if level < len(policy.delays):
             delay = policy.delays[level]
-            verdict = Verdict(failure, delay, level, int((self._tools.wall() + delay) * 1000))
-        elif policy.end == "dead_letter":
-            verdict = Verdict(failure)
-        else:
-            return None
-        self._limits.require(poison)
-        return verdict
+            return Verdict(failure, delay, level, int((self._tools.wall() + delay) * 1000))
+        return Verdict(failure) if policy.end == "dead_letter" else None
 
     def _end(self, policy: Policy, error: HoldfastError) -> None:
         self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, policy.end)
         if policy.end == "stop":
             self._tools.report(Report(self._tools.place.partition, "stop", cause=error))
 
-    def _tell(self, poison: Poisoned, verdict: Verdict, policy: Policy) -> None:
+    def _tell(self, poison: Poisoned, verdict: Verdict) -> None:
         failure: Failure = verdict.failure
         self._tools.log.warning(
             "retry_later" if verdict.delay else "dead_letter",
@@ -170,11 +183,6 @@ class Tries:
         if self._signals.pause(policy.backoff(self._attempts)) and self._signals.leaving():
             raise Cancelled
         return True
-
-
-def lettered(letters: Letters | None) -> int:
-    """Parked keys of a partition."""
-    return letters.keys if letters is not None else 0
 
 
 def _raised(error: HoldfastError) -> BaseException:

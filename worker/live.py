@@ -70,6 +70,16 @@ class Live:
         return self._transacting.records
 
     @property
+    def parked(self) -> int | None:
+        """Keys whose records wait as dead letters, as committed; None where no record can become one."""
+        return self._engine.letters.keys if self._engine.letters is not None else None
+
+    @property
+    def later(self) -> int | None:
+        """Records that wait to be tried again, as far as they were read; None where nothing is tried later."""
+        return self._riders.retries.held
+
+    @property
     def position(self) -> int:
         """The next offset to handle."""
         return self._transacting.position

@@ -13,6 +13,7 @@ from holdfast.snapshot.restore import Restored
 from holdfast.snapshot.state import Frozen
 from holdfast.worker.committer import Closing
 from holdfast.worker.controlled import Controlled, Obeyed
+from holdfast.worker.delayed import Retries
 from holdfast.worker.effects import Pending, Surroundings, weight
 from holdfast.worker.engine import Engine, effect_room
 from holdfast.worker.fulls import Fulls
@@ -51,6 +52,7 @@ class Riders:
         self._snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
         self.fulls = Fulls(tools, engine.state, self._snapshots, mark, signals.leaving)
         self.controlled = Controlled(tools, engine, mark)
+        self.retries = Retries(tools, engine, mark)
         self._pace = mark.pace
         name, settings = f"effects-{tools.place.partition}", tools.settings.effects
         about = Surroundings(name, partial(_effect_failed, tools), settings, signals.lost)
@@ -95,7 +97,10 @@ class Riders:
     def mark_due(self, mark: Mark, now: float) -> bool:
         """A mark without records has something to say: a command, a tick, a full, or that effects are done."""
         return (
-            self.controlled.waiting(mark) or self.fulls.mark_due(now) or len(mark.effects) > 2 * self._pending().number
+            self.controlled.waiting(mark)
+            or self.retries.waiting
+            or self.fulls.mark_due(now)
+            or len(mark.effects) > 2 * self._pending().number
         )
 
     def handled(self, records: int, seconds: float) -> None:
@@ -130,11 +135,13 @@ class Riders:
             obeyed.pinned,
             obeyed.switch,
             self._pace,
+            obeyed.retries,
         )
 
     def committed(self, mark: Mark, flight: Flight, increment_bytes: int) -> None:
         """The transaction is the truth: start what had to wait for it."""
         self.controlled.committed(flight.closing.control)
+        self.retries.committed(flight.closing.retries)
         self._tools.speeds.expect(mark.pace)
         if flight.letters is not None:
             self._tell_letters(mark, flight.letters)
@@ -174,6 +181,7 @@ class Riders:
         self.fulls.close()
         self._effects.close(0.0)
         self.controlled.close()
+        self.retries.close()
 
 
 def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:

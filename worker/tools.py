@@ -12,7 +12,18 @@ from holdfast.config.settings import Settings
 from holdfast.handler import Handler
 from holdfast.meters import PartitionMetrics
 from holdfast.observe import Event, Log
-from holdfast.ports import Access, Clock, Control, FullSink, Membership, NoControl, Offsets, Reader, Transactions
+from holdfast.ports import (
+    Access,
+    Clock,
+    Control,
+    Delayed,
+    FullSink,
+    Membership,
+    NoControl,
+    Offsets,
+    Reader,
+    Transactions,
+)
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
@@ -64,6 +75,10 @@ class Report(NamedTuple):
     cause: BaseException | None = None
 
 
+def _no_delayed(topic: str) -> Delayed:
+    raise NotImplementedError(f"nobody reads {topic} here")
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """One partition's surroundings. Everything here may be called from the partition's thread."""
@@ -90,6 +105,8 @@ class Tools:
     effects: EffectsOf = EffectRunner
     #: made anew for each live phase
     control: Callable[[], Control] = NoControl
+    #: a retry topic, by name; made anew for each live phase
+    delayed: Callable[[str], Delayed] = _no_delayed
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
     #: whether this process has room for a state

@@ -136,13 +136,15 @@ class Transacting:
 
     def begin_commit(self) -> bool:
         """Close the transaction and let it commit beside, once the one before it is settled. False: it was undone."""
-        try:
-            return self.settle() and (not self._outgoing.waiting or self._try(self._tell)) and self._try(self._launch)
-        except Poisoned as poison:  # a command of the control topic: what was handled before it is committed first
-            if not poison.decided:
-                self.work.fail_at(poison)
-            self._undo()
-        return False
+        while True:
+            try:
+                told = self.settle() and (not self._outgoing.waiting or self._try(self._tell))
+                return told and self._try(self._launch)
+            except Poisoned as poison:  # what came beside the input: what was handled before it is committed first
+                if not poison.decided:
+                    self.work.fail_at(poison)
+                if self._undo() or not poison.decided or self._signals.leaving():
+                    return False
 
     def settle(self) -> bool:
         """Wait for the commit that is under way, if any, and send what is ahead of it. False: all was undone."""
@@ -183,10 +185,12 @@ class Transacting:
         :raises Poisoned: one cannot be handled; it fails once what comes before this position is committed.
         """
         controlled = self._riders.controlled
+        retries = self._riders.retries
         if self.work.poisoned:
-            return controlled.hold()
+            return controlled.hold()._replace(retries=retries.hold())
         try:
             obeyed = controlled.obey(self.committer.mark, self.failing, idle=self.policy.since is None)
+            obeyed = obeyed._replace(retries=retries.take(self.failing))
         except Poisoned as poison:
             if poison.decided:
                 raise

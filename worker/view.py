@@ -58,6 +58,10 @@ def shown(live: Live) -> dict[str, Any]:
         "records": live.records,
         "bytes": cost.state_bytes,
         "since_full": live.fulls.unsaved,
+        # keys whose records wait as dead letters; None where there is no policy for them
+        "parked": live.parked,
+        # records that were read from retry topics and wait for their time, 2,000 of each at most; None: none has
+        "later": live.later,
         # owed and not done; the time of the record that asked for the oldest one, in seconds since 1970
         "effects": live.effects.number,
         "effects_since": live.effects.oldest / 1000 or None,

@@ -43,8 +43,9 @@ def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> Co
 class ControlFeed:
     """One consumer and one thread for all partitions of this process; both begin with the first partition."""
 
-    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+    def __init__(self, settings: Settings, names: Names, log: Log, topic: str = "") -> None:
         self._settings, self._names, self._log = settings, names, log
+        self.topic = topic or names.control
         self._lock = threading.Lock()
         self._lanes: dict[int, ControlLane] = {}
         self._changed: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -68,7 +69,7 @@ class ControlFeed:
                 del self._lanes[lane.partition]
             self._changed.put(lane.partition)
             if self._thread is None and not leave:
-                self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=f"read-{self.topic}", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
@@ -84,7 +85,7 @@ class ControlFeed:
             try:
                 self._read(consumer, memory)
             except KafkaException as error:  # a service does not fail because nobody can talk to it
-                self._log.warning("kafka_retry", doing="read the control topic", cause=str(error))
+                self._log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
             finally:
                 consumer.close()
             self._changed.put(-1)  # the next consumer is given all lanes
@@ -104,7 +105,7 @@ class ControlFeed:
             self._changed.get()
         with self._lock:
             lanes = list(self._lanes.values())
-        consumer.assign([TopicPartition(self._names.control, lane.partition, lane.next) for lane in lanes])
+        consumer.assign([TopicPartition(self.topic, lane.partition, lane.next) for lane in lanes if not lane.full])
 
     def _hand_over(self, message: Message) -> None:
         error = message.error()
@@ -115,8 +116,7 @@ class ControlFeed:
         if error is None:
             lane.put(message, self._log)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            # What was not read in time is deleted: it was a request, not a record, and nothing has come of it.
-            self._log.warning("commands_gone", partition=lane.partition, offset=lane.next)
+            lane.gone(self._log)
             lane.next = OFFSET_BEGINNING
             self._changed.put(lane.partition)
 
@@ -137,6 +137,8 @@ class ControlLane:
         self._following = False
         #: next offset of the control topic to take
         self.next = 0
+        #: it holds so much that nothing is read for it now
+        self.full = False
 
     def waiting(self, position: int) -> tuple[list[Asked], int]:
         if not self._following:
@@ -151,6 +153,10 @@ class ControlLane:
     def close(self) -> None:
         if self._following:
             self._feed.change(self, leave=True)
+
+    def gone(self, log: Log) -> None:
+        """What was not read in time is deleted: it was a request, not a record, and nothing has come of it."""
+        log.warning("commands_gone", partition=self.partition, offset=self.next)
 
     def put(self, message: Message, log: Log) -> None:
         """The feed's thread. A new assignment makes the consumer begin anew: what has come before is passed over."""

@@ -63,6 +63,13 @@ class ClusterSurvey:
             raise translate(error) from error
         return [Broker(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
 
+    def topic_names(self) -> list[str]:
+        """Those that we may know of."""
+        try:
+            return sorted(self._admin.client.list_topics(timeout=_DEADLINE).topics)
+        except KafkaException as error:
+            raise translate(error) from error
+
     def broker_settings(self, broker: int) -> dict[str, str | None]:
         return self._settings_of(ResourceType.BROKER, str(broker))
 

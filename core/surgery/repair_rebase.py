@@ -135,7 +135,7 @@ class Rebase:
         return max(marked, at, committed if committed is not None and last is None else 0)
 
     def _replayed(
-        self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int, commands: Sequence[Placed]
+        self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int, commands: Sequence[Placed[Pinned]]
     ) -> State:
         """:raises ToolRefused: a record is gone, or the handler refuses it."""
         engine, where = bench.engine(place.partition), f"{place.input}[{place.partition}]"
@@ -187,7 +187,7 @@ class Rebase:
 
 def _commands(
     bench: Bench, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
-) -> list[Placed] | None:
+) -> list[Placed[Pinned]] | None:
     """The users' commands that were handled after the salvaged state; None where that cannot be told."""
     if salvaged is None:
         return []

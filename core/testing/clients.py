@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import OutcomeUnknown
+from holdfast.letters import Retried
 from holdfast.names import Names
 from holdfast.output import Headers, Sent
 from holdfast.ports import Asked, Bounds, Cancelled, Noted
@@ -171,6 +172,34 @@ class MemoryControl:
         messages = list(self._log.committed(position))
         end = (messages[-1].offset() or 0) + 1 if messages else position
         return [asked for asked in map(Asked.by, messages) if asked is not None], end
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class MemoryDelayed:
+    """`ports.Delayed`."""
+
+    def __init__(self, broker: MemoryBroker, topic: str, input: str, partition: int) -> None:
+        self._log, self._input, self._partition = broker.log(topic, 0), input, partition
+        self._passed = 0
+
+    def due(self, position: int, now: int) -> tuple[list[Retried], int]:
+        self._passed, found = position, []
+        for retried in self._waiting():
+            if retried.due > now:
+                break
+            found.append(retried)
+        return found, found[-1].at + 1 if found else position
+
+    @property
+    def held(self) -> int:
+        return len(list(self._waiting()))
+
+    def _waiting(self) -> Iterator[Retried]:
+        """One log has those of all partitions."""
+        mine = (each for each in self._log.committed(self._passed) if each.partition() == self._partition)
+        return (retried for message in mine if (retried := Retried.by(message, self._input)) is not None)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,7 @@ from holdfast.handler import Handler, declared, input_type
 from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_command, waiting
 from holdfast.names import Names
 from holdfast.output import Headers, Output
-from holdfast.pinned import Placed
+from holdfast.pinned import Pinned, Placed
 from holdfast.snapshot import records
 from holdfast.snapshot.records import FullRef, Mark
 from holdfast.testing.lane import Lane
@@ -24,6 +24,7 @@ from holdfast.testing.stepped import EffectCall
 from holdfast.testing.wiring import Wiring
 from holdfast.worker.committer import ORIGIN_HEADER
 from holdfast.worker.engine import Engine
+from holdfast.worker.verdicts import Late, Tried
 
 _TICKS = 50
 _TRANSACTION = 100
@@ -322,25 +323,38 @@ class Driver(Wiring):
         engine = partial(
             Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions, names=self.names
         )
-        pinned = self._pinned(partition)
+        tried = self._tried(partition)
+        pinned = self._pinned(partition, tried)
         replay = Replay(engine, partition, messages, pinned, self.names.control, self.mark(partition).digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
-        replay.bury(self._read_letters(partition))
+        replay.bury(tried.verdicts(self._read_letters(partition), self.names.control))
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
-        tried = several if batches is None else [batches]
-        for sizes in tried:
+        chosen = several if batches is None else [batches]
+        for sizes in chosen:
             replay.run([sizes] if isinstance(sizes, int) else list(sizes))
 
     # Inside
 
-    def _pinned(self, partition: int) -> list[Placed]:
+    def _pinned(self, partition: int, tried: Tried) -> list[Placed[Pinned | Late]]:
         increments = self.broker.log(self.names.increment, partition)
         if increments.start > 0 and self.broker.log(self.names.control, partition).end > 0:
             raise UsageError("the marks that pin commands of the control topic are truncated: replay before the fulls")
         written = (records.unpack(message.value()) for message in increments.committed())
-        marks = (record for record in written if isinstance(record, Mark))
-        return [Placed(mark.positions[self.names.input], each) for mark in marks for each in mark.pinned]
+        found: list[Placed[Pinned | Late]] = []
+        before: Mapping[str, int] = {}
+        for mark in (record for record in written if isinstance(record, Mark)):
+            beside: list[Pinned | Late] = [*mark.pinned, *tried.between(before, mark.positions)]
+            found += [Placed(mark.positions[self.names.input], each) for each in beside]
+            before = mark.positions
+        return found
+
+    def _tried(self, partition: int) -> Tried:
+        tried = Tried(self._kind, self.names)
+        for topic in tried.topics:
+            log = self.broker.log(topic, 0)
+            tried.add(topic, (message for message in log.committed() if message.partition() == partition))
+        return tried
 
     def _read_letters(self, partition: int) -> list[Letter | Trace | None]:
         log = self.broker.log(self.names.dead, 0)

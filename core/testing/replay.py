@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
 
 from holdfast.errors import UsageError
-from holdfast.letters import Letter, Trace
 from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
-from holdfast.worker.burying import Verdict, verdicts_of
+from holdfast.worker.burying import Verdict
 from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER
+from holdfast.worker.delayed import handle
 from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.verdicts import At, Late
 
 #: value, key, headers, partition
 _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
@@ -32,7 +33,7 @@ class Replay:
         engine: Callable[[], Engine],
         partition: int,
         messages: Sequence[MemoryMessage],
-        pinned: Sequence[Placed],
+        pinned: Sequence[Placed[Pinned | Late]],
         control: str,
         expected: bytes,
     ) -> None:
@@ -41,16 +42,16 @@ class Replay:
         self._control = control
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
-        self._verdicts: dict[tuple[str, int], Verdict] = {}
+        self._verdicts: dict[At, Verdict] = {}
 
     def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
         """What this partition has sent, by topic, and the effects it has noted."""
         self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
         self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._partition))
 
-    def bury(self, letters: Sequence[Letter | Trace | None]) -> None:
-        """Which records became dead letters is decided once, and told by the letters."""
-        self._verdicts = verdicts_of(letters, self._control)
+    def bury(self, verdicts: dict[At, Verdict]) -> None:
+        """What became of records that failed is decided once."""
+        self._verdicts = verdicts
 
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
@@ -74,11 +75,14 @@ class Replay:
         while at < len(self._messages):
             yield self._messages[at : (at := at + max(1, next(size)))]
 
-    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned) -> None:
+    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | Late) -> None:
         """As the worker does: a batch that on_batch refuses is handled record by record."""
         try:
             if isinstance(batch, Pinned):
                 engine.obey(PinnedMessage(self._control, self._partition, batch))
+                return
+            if isinstance(batch, Late):
+                handle(engine, *batch)
                 return
             try:
                 engine.run(batch)

@@ -19,6 +19,7 @@ from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.clients import (
     MemoryControl,
+    MemoryDelayed,
     MemoryFullSink,
     MemoryOffsets,
     MemoryReader,
@@ -126,6 +127,7 @@ class Wiring:
             full_sink=lambda: MemoryFullSink(self.broker, self.names.full, partition),
             offsets=self.offsets,
             control=lambda: MemoryControl(self.broker, self.names, partition),
+            delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.input, partition),
             membership=lambda: self._membership,
             report=self._report,
             log=Log(self._log),

@@ -30,6 +30,7 @@ from holdfast.ops.cli.target import (
 from holdfast.ops.lagging import Lag, Lags
 
 _COLUMNS: Final = ("partition", "position", "end", "records behind", "seconds behind", "hidden by a transaction")
+_LATER: Final = "tried later"
 
 
 def lag(
@@ -81,11 +82,12 @@ def _exceeds(each: Lag, records: int | None, seconds: float | None) -> bool:
 
 
 def _print(told: list[Lag]) -> None:
-    table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
+    later = any(each.later for each in told)
+    table = Table(*_COLUMNS, *([_LATER] if later else []), box=box.SIMPLE_HEAD, pad_edge=False)
     for each in told:
         position = "-" if each.position is None else str(each.position)
         cells = (each.partition, position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
-        table.add_row(*(Text(str(cell)) for cell in cells))
+        table.add_row(*(Text(str(cell)) for cell in (*cells, *([each.later or "-"] if later else []))))
     Console(highlight=False).print(table)
     show.tell(
         f"{sum(each.records for each in told)} records behind, {max(each.seconds for each in told):.1f} s at most"

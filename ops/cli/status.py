@@ -136,7 +136,12 @@ def _show_partitions(partitions: Sequence[dict[str, Any]]) -> None:
             _or_dash(each["position"]),
             _or_dash(each["transaction"]),
             Text(
-                _progress(each) or _paused(each) or _owing(each) or _or_dash(processes.cause_of(each)), overflow="fold"
+                _progress(each)
+                or _paused(each)
+                or _owing(each)
+                or _waiting(each)
+                or _or_dash(processes.cause_of(each)),
+                overflow="fold",
             ),
         )
     Console(highlight=False).print(table)
@@ -155,6 +160,14 @@ def _copy(copy: dict[str, Any]) -> str:
 def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
     """The least that any partition has; None without a limit."""
     return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
+
+
+def _waiting(partition: dict[str, Any]) -> str:
+    """What failed and is not settled."""
+    live = partition.get("live") or {}
+    keys, later = live.get("parked"), live.get("later")
+    said = [f"{keys} key(s) wait for dead letters (`holdfast dlq list`)"] if keys else []
+    return "; ".join([*said, *([f"{later} record(s) are tried later"] if later else [])])
 
 
 def _paused(partition: dict[str, Any]) -> str:

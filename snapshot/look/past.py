@@ -5,7 +5,7 @@ Point in time needs no code of the service: fulls and deltas hold absolute value
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -43,6 +43,8 @@ class At(msgspec.Struct, frozen=True):
     contents: Contents
     n: int
     position: int
+    #: of all topics that it had read
+    positions: Mapping[str, int]
     digest: bytes
     #: milliseconds since 1970, by the clock of who wrote the mark or the full
     time: int
@@ -205,11 +207,13 @@ def _beyond(mark: Mark, place: Place, point: Point) -> bool:
 
 
 def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> At:
-    return At(contents, made.first, made.positions[place.input], made.digest, made.time, made.lineage, full, 0)
+    position = made.positions[place.input]
+    return At(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
 
 
 def _at_mark(place: Place, mark: Mark, contents: Contents, full: Full | None, deltas: int) -> At:
-    return At(contents, mark.n, mark.positions[place.input], mark.digest, mark.time, mark.lineage, full, deltas)
+    position = mark.positions[place.input]
+    return At(contents, mark.n, position, mark.positions, mark.digest, mark.time, mark.lineage, full, deltas)
 
 
 def _checked(found: At, place: Place) -> At:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.errors import DamagedIncrement, TornTransaction
-from holdfast.pinned import Placed
+from holdfast.pinned import Pinned, Placed
 from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.chain import Chain, Increment
@@ -48,12 +48,12 @@ def last_readable(reader: Reader, place: Place) -> Mark | None:
     return last
 
 
-def pinned_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Placed] | None:
+def pinned_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Placed[Pinned]] | None:
     """The commands of the control topic that the transactions after `n`, up to `last`, have handled; each at its place.
 
     None: not every mark of them can be read, so there may be others.
     """
-    topic, found = place.names.increment, dict[int, list[Placed]]()
+    topic, found = place.names.increment, dict[int, list[Placed[Pinned]]]()
     low, end = reader.bounds(topic, place.partition)
     for batch in reader.read(topic, place.partition, low, end):
         for message in batch:

@@ -9,8 +9,8 @@ import pytest
 from tests.driver.apps import Interval
 
 from holdfast import Handler, Output, Record, Table
-from holdfast.errors import TooManyFailures, UndecodableRecord
-from holdfast.failures import dead_letter, retry
+from holdfast.errors import HandlerFailed, TooManyFailures, UndecodableRecord, UsageError
+from holdfast.failures import dead_letter, park, retry, retry_later
 from holdfast.letters import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
 from holdfast.testing import Driver
 
@@ -225,3 +225,157 @@ def test_an_abort_takes_the_letter_and_what_it_left_in_the_state_along() -> None
     post(driver, "ann", 3)
     assert driver.table("balances") == {"ann": 1}
     assert [(each.offset, each.why) for each in letters(driver)] == [(1, "raised"), (2, "followed"), (3, "followed")]
+
+
+class Hooks(Handler[Posting]):
+    """No tables: the order does not matter."""
+
+    on_failure: ClassVar = {ValueError: retry_later(60, 600)}
+    lines = Output("lines", value=str)
+    refused: ClassVar[set[int]] = set()
+
+    def on_record(self, record: Record[Posting]) -> None:
+        self.lines.send(f"{record.offset} {record.value.amount} {dict(record.headers)} {record.timestamp}")
+        if record.value.amount in Hooks.refused:
+            raise ValueError("not now")
+
+
+@pytest.mark.parametrize("interval", DELTAS)
+def test_what_is_tried_later_is_handled_once_and_holds_up_nobody(interval: Interval) -> None:
+    Hooks.refused = {13, 14, 15}
+    driver = Driver(Hooks, delta_interval=interval)
+    for amount in (1, 13, 14, 15, 2):
+        driver.feed(Posting("ann", amount), key="ann", headers=[("h", b"v")], timestamp=amount)
+    assert [line.split()[0] for line in driver.outputs("lines")] == ["0", "4"]
+    driver.advance(50)
+    driver.crash()
+    driver.restore()
+    Hooks.refused = {14, 15}
+    driver.advance(15)
+    assert driver.outputs("lines")[2:] == ["1 13 {'h': b'v'} 13"]
+    driver.advance(500)
+    assert len(driver.outputs("lines")) == 3
+    Hooks.refused = {15}
+    driver.crash()
+    driver.restore()
+    driver.advance(200)
+    assert driver.outputs("lines")[3:] == ["2 14 {'h': b'v'} 14"]
+    assert [(each.offset, each.attempts, each.ordered, each.headers) for each in driver.letters()] == [
+        (3, 3, False, (("h", b"v"),))
+    ]
+    driver.crash()
+    driver.restore()
+    driver.advance(2000)
+    assert len(driver.outputs("lines")) == 4
+    Hooks.refused = set()
+    driver.release()
+    driver.advance(1)
+    assert driver.outputs("lines")[4:] == ["3 15 {'h': b'v'} 15"]
+    Hooks.refused = {1, 2}  # what was decided stays decided, and comes back where it came back
+    with pytest.raises(HandlerFailed):
+        driver.replay()
+    Hooks.refused = set()
+    driver.replay()
+
+
+class Log(Handler[Posting]):
+    """The order in which an account's postings were handled."""
+
+    on_failure: ClassVar = {ValueError: retry_later(60, 600, any_order=True)}
+    lines = Table(key=str, value=list[int])
+    calls = 0
+
+    def on_record(self, record: Record[Posting]) -> None:
+        type(self).calls += 1
+        posting = record.value
+        self.lines[posting.account] = [*self.lines.get(posting.account, []), posting.amount]
+        if posting.amount in Book.refused:
+            raise ValueError(f"{posting.amount} is refused")
+
+
+class Waits(Log):
+    on_failure: ClassVar = {ValueError: retry_later(60, any_order=True).then(park())}
+
+
+def test_a_handler_with_tables_tries_nothing_later_unless_it_says_so() -> None:
+    class Stateful(Book):
+        on_failure: ClassVar = {ValueError: retry_later(60)}
+
+    class Declared(Book):
+        on_failure: ClassVar = {ValueError: retry_later(60, any_order=True)}
+
+    with pytest.raises(UsageError, match=r"keeps state \(balances\)"):
+        Driver(Stateful)
+    Book.refused = {13}
+    driver = Driver(Declared, delta_interval=30.0)
+    post(driver, "ann", 13)
+    post(driver, "ann", 1)
+    Book.refused = set()
+    driver.advance(61)
+    assert driver.outputs("lines") == ["ann 1", "ann 13"]
+    post(driver, "ann", 2)
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    assert driver.table("balances") == {"ann": 16}
+    driver.replay()
+
+
+def test_what_is_tried_later_is_handled_where_it_came_back_in_a_replay() -> None:
+    """A table that shows the order: the replay must not take it from the input."""
+    driver = Driver(Log, delta_interval=30.0)
+    Book.refused = {13, 14}
+    for amount in (1, 13, 2, 14, 3):
+        post(driver, "ann", amount)
+    driver.advance(61)  # 13 and 14 fail again
+    Book.refused = {14}
+    post(driver, "ann", 4)
+    driver.advance(601)
+    post(driver, "ann", 5)
+    assert driver.table("lines") == {"ann": [1, 2, 3, 4, 13, 5]}
+    assert [(each.offset, each.attempts) for each in driver.letters()] == [(3, 3)]
+    for batches in (1, 4, [1, 3]):
+        driver.replay(batches)
+    driver.crash()
+    driver.restore()
+    assert driver.table("lines") == {"ann": [1, 2, 3, 4, 13, 5]}
+    driver.crash()
+    driver.restore()
+    driver.advance(700)
+    assert driver.table("lines") == {"ann": [1, 2, 3, 4, 13, 5]}
+
+
+def test_a_delay_may_end_in_a_partition_that_waits() -> None:
+    driver = Driver(Waits)
+    Book.refused = {13}
+    post(driver, "ann", 13)
+    post(driver, "ann", 1)
+    with pytest.raises(HandlerFailed, match="13 is refused") as caught:
+        driver.advance(61)
+    assert caught.value.position == 0
+    driver.restore()
+    with pytest.raises(HandlerFailed):
+        driver.advance(1)
+    Book.refused = set()
+    driver.restore()
+    driver.advance(1)
+    post(driver, "ann", 2)
+    assert driver.table("lines") == {"ann": [1, 13, 2]}
+
+
+def test_many_that_fail_again_are_each_handled_a_few_times_only() -> None:
+    driver = Driver(Log)
+    Book.refused = {13}
+    for number in range(900):
+        post(driver, "ann", 13 if number % 12 == 0 else 1)
+    before = Log.calls
+    driver.advance(65)
+    assert driver.letters() == []
+    assert Log.calls - before < 75 * 3
+    driver.advance(1200)
+    assert len(driver.letters()) == 75
+
+
+def test_without_deltas_nothing_is_buried() -> None:
+    with pytest.raises(UsageError, match="delta_interval is off"):
+        Driver(Book, delta_interval="off")

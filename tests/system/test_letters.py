@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from tests.system.apps.letters import letters
+from tests.system.apps.letters import later, letters
 from tests.system.apps.tally import POISON, Event, Line
 from tests.system.conftest import StageFactory
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
+from holdfast import Handler
 from holdfast.dead import DeadLetters
 from holdfast.failures import letter_topics
 from holdfast.letters import DISCARD, REPLAY, Letter
@@ -130,16 +131,15 @@ class Books:
             newest[key] = line
 
 
-def set_up(stage: Stage) -> None:
-    kind = letters(stage.output, Path("none"), 0)
+def set_up(stage: Stage, kind: type[Handler[Any]]) -> None:
     topics = Topics(stage.settings(), stage.names, [stage.output, *letter_topics(kind, stage.names)])
     findings = topics.create("beginning", partitions=stage.partitions)
     assert all(finding.good for finding in findings), findings
 
 
-def start(stage: Stage, name: str) -> Process:
+def start(stage: Stage, name: str, **more: str) -> Process:
     if name not in stage.processes:
-        stage.processes[name] = LettersProcess(name, stage.directory, stage.environment(**ENVIRONMENT))
+        stage.processes[name] = LettersProcess(name, stage.directory, stage.environment(**ENVIRONMENT | more))
     return stage.processes[name].start()
 
 
@@ -170,7 +170,7 @@ def await_read(stage: Stage) -> None:
 
 def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory, seed: int) -> None:
     stage, moments = stages(2), random.Random(seed)
-    set_up(stage)
+    set_up(stage, letters(stage.output, Path("none"), 0))
     stage.poison.touch()
     pair = [start(stage, name) for name in ("a", "b")]
     pair[0].await_that(lambda: any(process.live() for process in pair), "a live partition")
@@ -216,3 +216,37 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
     again = sum(names.count("dlq-failed-again") for names in books.settled.values())
     print(f"{len(books.inputs)} records, {len(books.letters)} letters, {replayed} replayed, {again} failed again")
     assert [process.stop() for process in pair] == [0, 0]
+
+
+def test_what_is_tried_later_is_handled_once_across_kills(stages: StageFactory, seed: int) -> None:
+    stage, moments = stages(2), random.Random(seed)
+    set_up(stage, later(stage.output, 0))
+    pair = [start(stage, name, PROBE_LATER="1", PROBE_FLAKY="0.1") for name in ("a", "b")]
+    pair[0].await_that(lambda: any(process.live() for process in pair), "a live partition")
+    for number in range(4):
+        victim = moments.choice(pair)
+        victim.await_that(victim.live, "a live partition", 120)
+        stage.feed(500)
+        moment = moments.uniform(0, 4.0)
+        time.sleep(moment)  # the random moment itself; nothing is waited for
+        victim.kill()
+        print(f"seed {seed}, kill {number}: {victim.name} after {moment:.3f} s")
+        start(stage, victim.name)
+    await_read(stage)
+    await_true(lambda: settled_later(stage), "each record once, in the outputs or the letters", 60)
+    assert [process.stop() for process in pair] == [0, 0]
+    assert settled_later(stage)
+
+
+def settled_later(stage: Stage) -> bool:
+    """Nothing twice, ever; and whether nothing is missing by now."""
+    given = {(each.partition, each.offset) for each in read_all(stage.servers, stage.names.input)}
+    decode = msgspec.json.Decoder(Line).decode
+    lines = [decode(each.value or b"") for each in read_all(stage.servers, stage.output)]
+    dead = read_all(stage.servers, stage.names.dead)
+    found = [(line.partition, line.offset) for line in lines]
+    found += [(each.partition, int(each.headers["holdfast-dead-offset"])) for each in dead]
+    assert len(set(found)) == len(found), "a record is there twice"
+    if set(found) == given:
+        print(f"{len(given)} records, {len(dead)} letters")
+    return set(found) == given

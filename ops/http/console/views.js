@@ -236,6 +236,8 @@ export class Page {
       ["side effects owed", count(partition.live?.effects)], ["the oldest of them", ago(partition.live?.effects_since)],
       ["next timer", partition.live?.timer ? new Date(1000 * partition.live.timer).toISOString() : "–"]]);
     facts(last, [["transaction", count(mark?.n)], ["keys", count(mark?.keys)], ["state, about", bytes(partition.live?.bytes)],
+      ...(partition.live?.parked ? [["keys that wait for dead letters", count(partition.live.parked)]] : []),
+      ...(partition.live?.later ? [["records to be tried later", count(partition.live.later)]] : []),
       ["increments since the full", bytes(partition.live?.since_full)], ["written", ago(mark?.time)],
       ["lineage", mark?.lineage ?? "–"], ["digest", mark?.digest ?? "–"]]);
     facts(takeover, [["fence", seconds(partition.timings.fence)], ["restore", seconds(partition.timings.restore)],

@@ -14,7 +14,7 @@ from tests.system.apps.tally import Event, Line, Tally
 from holdfast import Output, Record, Service
 from holdfast.config.load import load
 from holdfast.errors import UndecodableRecord
-from holdfast.failures import dead_letter, retry
+from holdfast.failures import dead_letter, retry, retry_later
 from holdfast.handler import Handler
 
 
@@ -42,6 +42,21 @@ def letters(output: str, poison_file: Path, flaky: float) -> type[Handler[Event]
     return Bound
 
 
+def later(output: str, flaky: float) -> type[Handler[Event]]:
+    """No state: what fails is tried again after one second, then after two, then it is a dead letter."""
+
+    class Bound(Handler[Event]):
+        on_failure: ClassVar = {ConnectionError: retry_later(1, 2)}
+        lines = Output(output, value=Line)
+
+        def on_record(self, record: Record[Event]) -> None:
+            self.lines.send(Line(self.partition, record.offset, record.value.id, 0, 0), record.key)
+            if random.random() < flaky:
+                raise Flaky("no answer")
+
+    return Bound
+
+
 def _end_with_the_test() -> None:
     """Its end of the pipe is closed when it dies, however it dies."""
     os.read(0, 1)
@@ -59,8 +74,11 @@ def main() -> None:
         ],
         logger_factory=structlog.WriteLoggerFactory(),
     )
-    handler = letters(
-        os.environ["PROBE_OUTPUT"], Path(os.environ["PROBE_POISON"]), float(os.environ.get("PROBE_FLAKY", "0"))
+    output, flaky = os.environ["PROBE_OUTPUT"], float(os.environ.get("PROBE_FLAKY", "0"))
+    handler = (
+        later(output, flaky)
+        if "PROBE_LATER" in os.environ
+        else letters(output, Path(os.environ["PROBE_POISON"]), flaky)
     )
     Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load()).run()
 

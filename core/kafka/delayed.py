@@ -1,0 +1,80 @@
+"""Reads a retry topic ahead: what is due is handed over, the rest waits here or, when that is much, in Kafka."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from confluent_kafka import Message
+
+from holdfast.config.settings import Settings
+from holdfast.kafka.control import ControlFeed, ControlLane
+from holdfast.letters import Retried
+from holdfast.names import Names
+from holdfast.observe import Log
+
+#: records of one partition that are held here, and at how many left it reads on
+_HIGH: Final = 2000
+_LOW: Final = 500
+
+
+class DelayedFeed(ControlFeed):
+    """One consumer and one thread for all partitions of one retry topic; both begin with the first partition."""
+
+    def __init__(self, settings: Settings, names: Names, log: Log, topic: str) -> None:
+        super().__init__(settings, names, log, topic)
+        self._input = names.input
+
+    def lane(self, partition: int) -> DelayedLane:
+        return DelayedLane(self, partition, self._input)
+
+
+class DelayedLane(ControlLane):
+    """`ports.Delayed` of one partition for one assignment."""
+
+    def __init__(self, feed: ControlFeed, partition: int, input: str) -> None:
+        super().__init__(feed, partition)
+        self._input = input
+        self._held: deque[Retried] = deque()
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def due(self, position: int, now: int) -> tuple[list[Retried], int]:
+        if not self._following:
+            self._following, self.next = True, position
+            self._feed.change(self)
+        found = []
+        with self._lock:
+            while self._held and self._held[0].at < position:
+                self._held.popleft()
+            for each in self._held:
+                if each.due > now:
+                    break
+                found.append(each)
+            refill = self.full and len(self._held) < _LOW
+            self.full = self.full and not refill
+        if refill:
+            self._feed.change(self)
+        return found, found[-1].at + 1 if found else position
+
+    def gone(self, log: Log) -> None:
+        """Somebody has deleted records that were to be tried again: the rest goes on, and this is told."""
+        log.error("retries_gone", topic=self._feed.topic, partition=self.partition, offset=self.next)
+
+    def put(self, message: Message, log: Log) -> None:
+        """The feed's thread. What there is no room for is read again."""
+        offset = message.offset() or 0
+        if 0 <= self.next > offset or self.full:
+            return
+        retried = Retried.by(message, self._input)
+        if retried is None:
+            log.error("retry_refused", topic=self._feed.topic, partition=self.partition, offset=offset)
+        with self._lock:
+            self.full = len(self._held) >= _HIGH
+            if not self.full:
+                self.next = offset + 1
+                self._held.extend([retried] if retried is not None else ())
+        if self.full:
+            self._feed.change(self)
