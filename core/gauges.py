@@ -41,7 +41,7 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[Sample]:
         since = live["effects_since"]
         yield Sample(metrics.EFFECTS_OWED, (label,), live["effects"])
         if live["later"] is not None:
-            yield Sample(metrics.RETRIES_WAITING, (label,), live["later"])
+            yield Sample(metrics.RETRY_WAITING, (label,), live["later"])
         yield Sample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)
     restore = partition["restore"]
     if restore is not None:

@@ -164,8 +164,8 @@ FAILED_RECORDS: Final = _counter(
     "what",
 )
 PARKED_KEYS: Final = _gauge("parked_keys", "Keys whose records wait as dead letters; absent without such a policy.")
-RETRIES_WAITING: Final = _gauge(
-    "retries_waiting",
+RETRY_WAITING: Final = _gauge(
+    "retry_waiting_records",
     "Records that wait on retry topics, of each topic 2,000 at most; absent without such a policy.",
 )
 EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")
