@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 from tests.golden import bank_v1, bank_v2, bank_v3
+from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
 
 from holdfast.snapshot import adopt as adopting
@@ -30,6 +31,9 @@ from holdfast.worker.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "interval": 2.0, "off": "off"}
+
+#: those of `around`
+AROUND: dict[str, float | Literal["commit", "off"]] = {"around": "commit", "around-interval": 2.0}
 
 
 def moves(count: int, seed: int) -> Iterator[Move]:
@@ -90,7 +94,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
             line["timestamp"] = message.timestamp()[1]
             lines.append(json.dumps(line))
     mark = driver.mark()
-    tables = {name: sorted(driver.table(name).items()) for name in ("accounts", "days", "notes", "pairs")}
+    tables = {name: sorted(driver.table(name).items()) for name in driver._lane(0).engine().state.tables}
     expected = {
         "holdfast": written_by,
         "position": driver.position(),
@@ -114,6 +118,19 @@ def command_beside(driver: Driver) -> None:
     driver.commit()
 
 
+def around(interval: float | Literal["commit", "off"]) -> Driver:
+    """What duplicates, expiry, timers, effects and dead letters remember, some of it after the last full."""
+    driver = Driver(Around, delta_interval=interval, run_effects=True)
+    for number in range(3):
+        run(driver, 1, seed=500 + number)
+        driver.feed(b"no move", key="account-03")
+        if number == 1:
+            assert driver.release("account-09", discard=True, why="it is a test")
+        assert number == 2 or driver.take_full() is not None
+    driver.commit()
+    return driver
+
+
 def main(number: int) -> None:
     """Each format was written by release 0.1.0, with the first, the second and the third release of the service."""
     kind: Any = {1: bank_v1.Bank, 2: bank_v2.Bank}.get(number, bank_v3.Bank)
@@ -126,6 +143,8 @@ def main(number: int) -> None:
         run(driver, 3, seed=100)
         command_beside(driver)
         dump(driver, HERE / f"format-{number}" / "beside", __version__)
+        for name, interval in AROUND.items():
+            dump(around(interval), HERE / f"format-{number}" / name, __version__)
     if number > 1:
         driver = Driver(kind)
         run(driver, 2, seed=200)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 from tests.golden import bank_v1, bank_v2, bank_v3
+from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
-from tests.golden.generate import MODES
+from tests.golden.generate import AROUND, MODES
 from tests.golden.reading import HERE, driver_of, expected_of
 
 from holdfast import Handler, Table
@@ -24,12 +25,16 @@ WRITERS: dict[str, type[Handler[Any]]] = {"format-1": bank_v1.Bank, "format-2": 
 EVERY = [(path.parent.name, path.stem) for path in sorted(HERE.glob("format-*/*.jsonl"))]
 
 
+def writer_of(folder: str, name: str) -> type[Handler[Any]]:
+    return Around if name in AROUND else WRITERS[folder]
+
+
 def path_of(folder: str, mode: str) -> Path:
     return HERE / folder / f"{mode}.jsonl"
 
 
 def mode_of(name: str) -> float | Literal["commit", "off"]:
-    return "off" if name == "beside" else MODES.get(name, "commit")
+    return {**MODES, **AROUND, "beside": "off"}.get(name, "commit")
 
 
 def tables_of(driver: Driver) -> Any:
@@ -48,7 +53,7 @@ def test_there_are_files_of_every_format_that_is_written() -> None:
 @pytest.mark.parametrize(("folder", "mode"), EVERY)
 def test_a_golden_file_is_restored_and_goes_on(folder: str, mode: str) -> None:
     expected = expected_of(path_of(folder, mode))
-    driver = driver_of(path_of(folder, mode), WRITERS[folder], delta_interval=mode_of(mode))
+    driver = driver_of(path_of(folder, mode), writer_of(folder, mode), delta_interval=mode_of(mode))
     driver.restore()
     assert driver.position() == expected["position"]
     assert driver.mark().digest.hex() == expected["digest"]
@@ -63,7 +68,7 @@ def test_a_golden_file_is_restored_and_goes_on(folder: str, mode: str) -> None:
 def test_each_full_of_a_golden_file_is_a_base(folder: str, mode: str) -> None:
     """The newest first, then, when its chunks are gone, the older one."""
     expected = expected_of(path_of(folder, mode))
-    driver = driver_of(path_of(folder, mode), WRITERS[folder], delta_interval=mode_of(mode))
+    driver = driver_of(path_of(folder, mode), writer_of(folder, mode), delta_interval=mode_of(mode))
     newest, older, *_ = expected["fulls"]
     driver.broker.log(driver.names.full, 0).replace(newest, b"\x01Fdamaged beyond all repair")
     driver.restore()
