@@ -167,7 +167,7 @@ def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list
     known = {table.name: Columns(table) for table in tables}
     others = [Untyped(name) for name in sorted(held) if name not in known]
     for each in others:
-        if not each.name.isidentifier():
+        if not all(part.isidentifier() for part in each.name.split(".")):  # holdfast's own tables have dots
             raise ToolRefused(f"table {each.name!r} cannot be exported: its name is no directory's")
     return [*known.values(), *others]
 

@@ -1,0 +1,78 @@
+"""What effects, timers, duplicates and dead letters remember goes through a compaction like every table."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from tests.golden import around
+from tests.golden.generate import moves
+from tests.ops.desk import await_true, create_topics
+
+from holdfast import Output, Service
+from holdfast.compaction import Compaction
+from holdfast.config.around import TimersSettings
+from holdfast.config.connection import KafkaSettings
+from holdfast.config.processing import SnapshotSettings
+from holdfast.config.settings import ServiceSettings, Settings
+from holdfast.dev import Cluster
+from holdfast.internal import PREFIX
+from holdfast.ops.looking import looking
+from holdfast.snapshot.spark.export import export
+from holdfast.snapshot.spark.source import Session
+
+pytestmark = pytest.mark.long
+
+
+def test_a_compaction_keeps_what_stands_around_the_records(
+    spark: Session, spark_broker: Cluster, tmp_path: Path
+) -> None:
+    run = uuid.uuid4().hex[:8]
+    kind = type("Around", (around.Around,), {"answers": Output(f"answers-{run}", value=str)})
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap_servers=spark_broker.bootstrap_servers),
+        service=ServiceSettings(mode="development"),
+        snapshot=SnapshotSettings(periodic_full=False, on_stop=False),
+        timers=TimersSettings(idle=3600.0),  # its own clock is years after the records
+    )
+
+    def service() -> Service:
+        return Service(f"around-{run}", input=f"moves-{run}", handler=kind, settings=settings)
+
+    create_topics(service(), partitions=1)
+    producer = Producer({"bootstrap.servers": spark_broker.bootstrap_servers})
+    for number, move in enumerate(moves(400, seed=11)):
+        at = 1_750_000_000_000 + 200 * number
+        producer.produce(f"moves-{run}", msgspec.json.encode(move), move.account, timestamp=at)
+    assert producer.flush(60) == 0
+    before = tables_at(service(), 400)
+    assert {name for name, rows in before.items() if rows and name.startswith(PREFIX)} >= {
+        f"{PREFIX}timers",
+        f"{PREFIX}clock",
+        f"{PREFIX}parked",
+        f"{PREFIX}expiry.lately",
+    }
+
+    (done,) = Compaction(settings, service().names, tell=print).run(spark, ())
+    assert (done.status, done.proven) == ("compacted", True), done
+    assert done.full is not None
+    assert tables_at(service(), 400) == before
+    for name, tables in (("typed", list(service().tables.values())), ("untyped", [])):
+        with looking(settings, service().names) as view:
+            told = export(spark, settings, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")
+        assert told.rows == {each: len(rows) for each, rows in before.items() if each in told.rows}
+        assert told.rows.keys() >= {"accounts", "lately"}
+
+
+def tables_at(service: Service, position: int) -> dict[str, dict[Any, bytes]]:
+    """What the service has stored once its only partition is live at `position`."""
+    with service:
+        await_true(lambda: [each["position"] for each in service.status()["partitions"]] == [position], "all handled")
+        assert service.overview is not None
+        (partition,) = service.overview.committed().values()
+        stored, _ = partition.read(lambda tables: {name: dict(table.stored) for name, table in tables.items()})
+        return stored
