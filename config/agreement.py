@@ -65,6 +65,8 @@ def _group(settings: Settings) -> Iterator[Problem]:
     group = settings.group
     if group.standbys and settings.snapshot.delta_interval == "off":
         yield _must("group.standbys", group.standbys, "0 with snapshot.delta_interval off", "a copy follows deltas")
+    if settings.ops.replica != "off" and not group.standbys:
+        yield _must("ops.replica", settings.ops.replica, "off without group.standbys", "there are no copies to answer")
     if group.membership == "static" and not (group.instance_id or settings.service.instance):
         cause = "needs service.instance: a name that the process has again after a restart, and no other process has"
         yield Problem(key="group.membership", value="'static'", cause=cause)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from holdfast.config.options import check_section, choice, secret, text
+from holdfast.config.options import check_section, choice, seconds, secret, text
 from holdfast.config.secret import Secret
 
 #: a token that can be guessed is none
@@ -30,6 +30,14 @@ class OpsSettings:
         "that other machines reach."
     )
     state: str = choice("off", "Whether committed state can be queried: needs a token.", "off", "on")
+    replica: float | Literal["off"] = seconds(
+        "off",
+        "Answer state queries from the copy of a partition that another instance holds (group.standbys), if it is at "
+        "most so old. Such an answer states its age, and the position that it stands for.",
+        low=0.3,
+        high=3600.0,
+        words=("off",),
+    )
     advertised: str = text(
         "",
         "The URL under which other machines reach this server (or the mounted ASGI application), such as "

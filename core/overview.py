@@ -29,10 +29,12 @@ class Overview:
         self._workers[worker.partition] = worker
         return worker
 
-    def committed(self) -> dict[int, Committed]:
-        """The states that can be queried here: of live partitions."""
-        found = {partition: worker.committed() for partition, worker in sorted(self._workers.copy().items())}
-        return {partition: each for partition, each in found.items() if each is not None}
+    def committed(self, oldest: float | None = None) -> dict[int, Committed]:
+        """The states that can be queried here: of live partitions, and copies that are at most `oldest` seconds old."""
+        found = {partition: worker.committed() for partition, worker in self._workers.copy().items()}
+        live = {partition: each for partition, each in found.items() if each is not None}
+        copies = self.standbys.committed(oldest) if self.standbys is not None and oldest is not None else {}
+        return dict(sorted((copies | live).items()))
 
     def with_ends(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The manager's partitions, each with what is left to read: None while that is not known."""

@@ -59,6 +59,8 @@ class Copy:
         self.full_time = restored.full_time
         #: monotonic time at which all that had committed was in here; the state is at most so old
         self.fresh = 0.0
+        #: somebody has it, and goes on from it
+        self.taken = False
 
     def feed(self, messages: Sequence[Message]) -> int:
         """Apply what these records complete; the number of transactions.

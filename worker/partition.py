@@ -157,7 +157,7 @@ class PartitionWorker:
     def committed(self) -> Committed | None:
         """Its state for queries, while it is live; any thread."""
         live = self._live
-        return Committed(live) if live is not None and self._life.phase is Phase.LIVE else None
+        return Committed.of_live(live) if live is not None and self._life.phase is Phase.LIVE else None
 
     # The partition's thread
 

@@ -26,6 +26,7 @@ from holdfast.snapshot.restore import restore
 from holdfast.snapshot.standby import SLICE, Copy, Unfit, copied
 from holdfast.snapshot.state import State
 from holdfast.worker.room import Memory, Room
+from holdfast.worker.view import Committed
 
 #: seconds between two looks at the ends of the logs: what a takeover has to read at least, and the age of an answer
 _ROUND: Final = 0.2
@@ -91,7 +92,10 @@ class Standbys:
     def take(self, partition: int) -> Copy | None:
         """Waits for one slice at most."""
         with self._lock:
-            return self._copies.pop(partition, None)
+            copy = self._copies.pop(partition, None)
+            if copy is not None:
+                copy.taken = True
+            return copy
 
     def give_way(self) -> bool:
         with self._lock:
@@ -102,6 +106,15 @@ class Standbys:
         for partition in held:
             self._around.log.warning("standby_dropped", partition=partition, cause="its memory is needed")
         return bool(held)
+
+    def committed(self, oldest: float) -> dict[int, Committed]:
+        """Those that are at most so many seconds old, for queries."""
+        now = self._around.clock()
+        return {
+            partition: Committed.of_copy(copy, self._around.clock)
+            for partition, copy in self.copies().items()
+            if now - copy.fresh <= oldest
+        }
 
     def copies(self) -> dict[int, Copy]:
         """Complete ones, for queries: let go of them soon."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
+from holdfast.ports import Clock
 from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
+from holdfast.snapshot.standby import Copy
+from holdfast.snapshot.state import State
 from holdfast.table import Table
 from holdfast.worker.live import Live
 
@@ -23,10 +27,27 @@ class Busy(Exception):
 
 
 class Committed:
-    """A live partition's tables as commits leave them. Holds the state: let go of it after the request."""
+    """A partition's tables as commits leave them. Holds the state: let go of it after the request.
 
-    def __init__(self, live: Live) -> None:
-        self._live, self._state = live, live.state
+    `mark` is asked for what the state stands for now; `age` for how old it is at most, in seconds: only a copy has one.
+    """
+
+    def __init__(self, state: State, mark: Callable[[], Mark], age: Callable[[], float] | None = None) -> None:
+        self._state, self._mark, self._age = state, mark, age
+
+    @classmethod
+    def of_live(cls, live: Live) -> Committed:
+        return cls(live.state, lambda: live.committer.mark)
+
+    @classmethod
+    def of_copy(cls, copy: Copy, clock: Clock) -> Committed:
+        """Of a partition that another instance owns."""
+        return cls(copy.state, partial(_of_copy, copy), lambda: max(0.0, clock() - copy.fresh))
+
+    @property
+    def age(self) -> float | None:
+        """Seconds; ask before `read`, and it is true of what that finds. None: it is the owner's."""
+        return None if self._age is None else self._age()
 
     @property
     def tables(self) -> Tables:
@@ -40,15 +61,21 @@ class Committed:
 
         :raises Busy: one came between every time.
         """
-        state, committer = self._state, self._live.committer
+        state = self._state
         for _ in range(_TRIES):
-            version, mark = state.version, committer.mark
+            version, mark = state.version, self._mark()
             if version % 2 == 0:
                 found = look(state.tables)
                 if state.version == version:
                     return found, mark
             time.sleep(_PAUSE)
         raise Busy
+
+
+def _of_copy(copy: Copy) -> Mark:
+    if copy.taken:
+        raise Busy  # it is the owner's state now, who may have committed more
+    return copy.shown
 
 
 def shown(live: Live) -> dict[str, Any]:

@@ -12,20 +12,27 @@ from holdfast.worker.view import Tables
 
 
 class Found(NamedTuple):
-    """A value as of transaction `transaction`, which stands for the input below `position`."""
+    """A value as of transaction `transaction`, which stands for the input below `position`.
+
+    `age` is None where this instance owns the partition. A copy's is at most so many seconds behind what had committed.
+    """
 
     value: Any
     partition: int
     transaction: int
     position: int
+    age: float | None = None
 
 
 class NotFound(LookupError):
-    """The key's partition is live here, and has no such key; `partition` is None where all partitions are here."""
+    """The key's partition is here, and has no such key; `partition` is None where all partitions are here.
 
-    def __init__(self, why: str, partition: int | None) -> None:
+    `age` as in `Found`, the highest of those that were looked at.
+    """
+
+    def __init__(self, why: str, partition: int | None, age: float | None = None) -> None:
         super().__init__(why)
-        self.partition = partition
+        self.partition, self.age = partition, age
 
 
 class NotLive(LookupError):
@@ -55,26 +62,32 @@ class Finder:
     def __init__(self, service: Service) -> None:
         self._service, self._whereabouts = service, Whereabouts(service)
 
-    def find(self, table: str, key: Any, partition: int | None = None) -> Found:
+    def find(self, table: str, key: Any, partition: int | None = None, oldest: float | None = None) -> Found:
         """The committed value of `key`, looked for in every partition here, or in `partition` only.
+
+        `oldest`: also in copies of partitions that others own, if they are at most so many seconds old.
 
         :raises LookupError: NotFound, NotLive or Elsewhere. :raises Busy: commits came too fast to read between them.
         """
         overview = self._service.overview
-        states = overview.committed() if overview is not None else {}
+        states = overview.committed(oldest) if overview is not None else {}
+        ages: list[float] = []
         for number, committed in states.items():
             if partition is not None and number != partition:
                 continue
+            if (age := committed.age) is not None:
+                ages.append(age)
             data, mark = committed.read(partial(_stored, table, key))
             if data is not None:
                 value = committed.tables[table].decode(data)
-                return Found(value, number, mark.n, mark.positions[self._service.names.input])
-        raise self._why_not(table, key, self._home(key) if partition is None else partition, set(states))
+                return Found(value, number, mark.n, mark.positions[self._service.names.input], age)
+        home = self._home(key) if partition is None else partition
+        raise self._why_not(table, key, home, set(states), max(ages, default=None))
 
-    def _why_not(self, table: str, key: Any, home: int | None, here: set[int]) -> LookupError:
+    def _why_not(self, table: str, key: Any, home: int | None, here: set[int], age: float | None) -> LookupError:
         overview = self._service.overview
         if home in here or (overview is not None and here == set(range(overview.partitions))):
-            return NotFound(f"table {table!r} has no key {key!r}", home)
+            return NotFound(f"table {table!r} has no key {key!r}", home, age)
         if home is None:
             others = [self._whereabouts.shown(member) for member in self._whereabouts.others()]
             return Elsewhere(f"key {key!r} is in no partition that is here", None, None, others)

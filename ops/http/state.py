@@ -45,7 +45,7 @@ class Queries:
         if len(parts) > 2:
             raise Refused(400, "a key's '/' is written %2F: /state/<table>/<key>")
         overview = self._service.overview
-        states = overview.committed() if overview is not None else {}
+        states = overview.committed(self._oldest(request)) if overview is not None else {}
         try:
             if not parts or not parts[0]:
                 return self._tables(states)
@@ -62,8 +62,9 @@ class Queries:
         }
         here = {}
         for number, committed in states.items():
+            age = committed.age
             keys, mark = committed.read(lambda found: {name: len(table.stored) for name, table in found.items()})
-            here[number] = {"keys": keys, **self._at(mark)}
+            here[number] = {"keys": keys, **self._at(mark, age)}
         return as_json({"tables": tables, "partitions": here, "elsewhere": self._elsewhere(states)})
 
     # One key
@@ -71,14 +72,16 @@ class Queries:
     def _by_key(self, table: Table[Any, Any], text: str, request: Request) -> Answer:
         key = _key(table, text)
         try:
-            found = self._finder.find(table.name, key, _chosen(request))
+            found = self._finder.find(table.name, key, _chosen(request), self._oldest(request))
         except NotFound as error:
-            raise Refused(404, str(error), partition=error.partition) from error
+            raise Refused(404, str(error), partition=error.partition, **_aged(error.age)) from error
         except NotLive as error:
             raise Refused(503, str(error), _SOON, partition=error.partition, phase=error.phase) from error
         except Elsewhere as error:
             return _sent_on(error, request)
-        return as_json({"key": key, **found._asdict()})
+        shown = found._asdict()
+        age = shown.pop("age")
+        return as_json({"key": key, **shown, **_aged(age)})
 
     # Keys by prefix
 
@@ -95,8 +98,9 @@ class Queries:
         rows, marks = [], {}
         for number, committed in here.items():
             wanted = [key for key, of in chosen_keys if of == number]
+            age = committed.age
             values, mark = committed.read(partial(_several, table.name, wanted))
-            decode, marks[number] = committed.tables[table.name].decode, self._at(mark)
+            decode, marks[number] = committed.tables[table.name].decode, self._at(mark, age)
             pairs = [(key, data) for key, data in zip(wanted, values, strict=True) if data is not None]
             rows += [{"key": key, "value": decode(data), "partition": number} for key, data in pairs]
         rows.sort(key=lambda row: row["key"])
@@ -124,9 +128,22 @@ class Queries:
         overview = self._service.overview
         return [p for p in range(overview.partitions if overview is not None else 0) if p not in states]
 
-    def _at(self, mark: Mark) -> dict[str, Any]:
-        """What the state stands for: the transaction, and the position of the input."""
-        return {"transaction": mark.n, "position": mark.positions[self._service.names.input]}
+    def _at(self, mark: Mark, age: float | None) -> dict[str, Any]:
+        """What the state stands for: the transaction, the position of the input, and how old a copy is at most."""
+        return {"transaction": mark.n, "position": mark.positions[self._service.names.input], **_aged(age)}
+
+    def _oldest(self, request: Request) -> float | None:
+        """How old a copy may be that answers: by the settings, or less if the asker says so; None: no copy."""
+        allowed, text = self._service.settings.ops.replica, request.query.get("max_age", "")
+        if text and (not text.replace(".", "", 1).isdecimal() or len(text) > 9):
+            raise Refused(400, f"max_age={text}: write seconds, 0 for the owner only")
+        if allowed == "off":
+            return None
+        return min(allowed, float(text)) if text else allowed
+
+
+def _aged(age: float | None) -> dict[str, Any]:
+    return {} if age is None else {"age": round(age, 3)}
 
 
 def _sent_on(where: Elsewhere, request: Request) -> Answer:

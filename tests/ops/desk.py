@@ -76,11 +76,12 @@ def a_desk(names: Names, instance: str = "one", **more: Any) -> Service:
     base = more.pop("handler", Desk)
     handler = type("Desk", (base,), {"done": Output(names.output, value=int)})
     snapshot = more.pop("snapshot", SnapshotSettings())
+    group = GroupSettings(session_timeout=6.0, standbys=more.pop("standbys", 0))
     ops = OpsSettings(**{"listen": "127.0.0.1:0", **more})
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers=names.servers),
         service=ServiceSettings(instance=instance),
-        group=GroupSettings(session_timeout=6.0),
+        group=group,
         ops=ops,
         snapshot=snapshot,
     )

@@ -199,6 +199,40 @@ def test_nothing_uncommitted_is_seen_and_it_answers_while_the_handler_is_stuck(d
     await_true(lambda: get(url, "/state/accounts/ann")["value"] == {"total": 12, "orders": 2}, "and then commits")
 
 
+def test_a_copy_answers_with_its_age_and_never_older_than_allowed(desks: Desks) -> None:
+    first = desks.start("one", standbys=1, replica=20.0)
+    feed(desks.names, ORDERS)
+    await_true(lambda: desks.held("one") == {0, 1}, "the first has both")
+    second = desks.start("two", standbys=1, replica=20.0)
+    await_true(lambda: len(desks.held("one")) == len(desks.held("two")) == 1, "each has one")
+    urls = dict(zip([*desks.held("one"), *desks.held("two")], (first, second), strict=True))
+    person = PEOPLE[0]
+    path, home = f"/state/accounts/{person}", murmur2(person.encode(), 2)
+    here, there = urls[home], urls[1 - home]
+    await_true(lambda: ask(there, path, TOKEN).status == 200, "the other has a copy")
+    await_true(lambda: get(there, path).get("value") == {"total": 6, "orders": 3}, "of all its orders")
+    copied = get(there, path)
+    assert (copied["partition"], 0 <= copied["age"] <= 20) == (home, True), copied
+    assert "age" not in get(here, path), "the owner's answer is never old"
+
+    feed(desks.names, [Order(person, 10)])
+    newer = await_true(lambda: (found := get(there, path))["value"]["orders"] == 4 and found, "the copy follows")
+    assert newer["position"] > copied["position"]
+    assert newer["transaction"] > copied["transaction"]
+    await_true(lambda: ask(there, f"{path}?max_age=0", TOKEN).status == 421, "only the owner is as fresh as that")
+    assert ask(there, f"{path}?max_age=x", TOKEN).status == 400
+    gone = ask(there, f"/state/accounts/nobody?partition={home}", TOKEN)
+    assert (gone.status, gone.json["age"] >= 0) == (404, True), gone
+    listed = get(there, f"/state/accounts?prefix={person}")
+    assert listed["rows"] == [{"key": person, "value": {"total": 16, "orders": 4}, "partition": home}]
+    assert "age" in listed["partitions"][str(home)]
+    assert listed["elsewhere"] == []
+    (copy,) = get(there, "/status")["standbys"]
+    assert (copy["partition"], copy["loading"], copy["age"] >= 0) == (home, None, True)
+    shown = ask(there, "/metrics").body.decode()
+    assert "holdfast_standby_ready{" in shown
+
+
 def test_which_instance_holds_a_key(desks: Desks) -> None:
     first = desks.start("one")
     feed(desks.names, ORDERS)
