@@ -70,6 +70,13 @@ class Writer:
         assert self._producer.flush(LONG_WAIT) == 0
         return wanted
 
+    def steady(self, look: int, puts: list[int]) -> None:
+        """Look at one key by its number and write others anew, without waiting for the broker."""
+        for index in puts:
+            self._send(Put(key_of(index), 1, self._texts[index % len(self._texts)]))
+        self._send(Put(key_of(look), -1, "", look=True))
+        self._producer.poll(0)
+
     def _send(self, one: Put) -> None:
         while True:
             try:

@@ -246,7 +246,7 @@ class Standbys:
             room = Room(around.memory, around.memory_limit, place)
             progress = Progress(around.clock, guard=room)
             self._loading = partition, progress
-            slowly = _Slowly(reader, self._ending, self.follow)
+            slowly = _Slowly(reader, place, self._ending, self.follow)
             note = partial(self._note, partition)
             with room:
                 restored = restore(
@@ -283,13 +283,20 @@ class Standbys:
 
 
 class _Slowly:
-    """A reader in small slices, with a rest after each, in which other copies are followed."""
+    """A reader in small slices, with a rest after each, in which other copies are followed.
 
-    def __init__(self, reader: Reader, ending: threading.Event, between: Callable[[], None]) -> None:
+    The increments end where they ended when it was made: nobody is fenced, so they go on, and a restore has to come to
+    the mark that it found last.
+    """
+
+    def __init__(self, reader: Reader, place: Place, ending: threading.Event, between: Callable[[], None]) -> None:
         self._reader, self._ending, self._between = reader, ending, between
+        self._increment = place.names.increment
+        self._end = reader.bounds(self._increment, place.partition)[1]
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        return self._reader.bounds(topic, partition)
+        start, end = self._reader.bounds(topic, partition)
+        return start, self._end if topic == self._increment else end
 
     def read(self, topic: str, partition: int, start: int, end: int, most: int = SLICE) -> Iterator[Sequence[Message]]:
         for batch in self._reader.read(topic, partition, start, end, min(most, SLICE)):

@@ -9,12 +9,15 @@ import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.processor.StandbyUpdateListener;
 import org.apache.kafka.streams.processor.StateRestoreListener;
+import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
@@ -101,8 +104,26 @@ public final class Totals {
         }
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         streams.setGlobalStateRestoreListener(new Restores());
-        Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
+        streams.setStandbyUpdateListener(new Standbys());
+        boolean leave = Boolean.TRUE.equals(job.get("leave"));
+        CloseOptions how = CloseOptions.groupMembershipOperation(
+            leave ? CloseOptions.GroupMembershipOperation.LEAVE_GROUP : CloseOptions.GroupMembershipOperation.REMAIN_IN_GROUP);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(how)));
         streams.start();
+    }
+
+    /** Tells how far the copy of a store has come, one JSON line each. */
+    static final class Standbys implements StandbyUpdateListener {
+        @Override
+        public void onUpdateStart(TopicPartition partition, String store, long from) {}
+
+        @Override
+        public void onBatchLoaded(TopicPartition partition, String store, TaskId task, long end, long size, long of) {
+            System.out.println("{\"standby\": " + end + ", \"of\": " + of + "}");
+        }
+
+        @Override
+        public void onUpdateSuspended(TopicPartition partition, String store, long at, long end, SuspendReason why) {}
     }
 
     /** Tells how long the store took to restore, one JSON line each. */

@@ -119,6 +119,35 @@ def test_a_takeover_reads_the_tail_and_no_full() -> None:
     assert driver.standbys.copies() == {}, "it is the owner's state now"
 
 
+def test_an_owner_that_commits_while_its_copy_is_made() -> None:
+    """Nobody is fenced then: the log goes on after the last mark was read."""
+    driver = Driver(Accounts, autocommit=False)
+    ops = [Op(name, 5) for name in NAMES]
+    for op in ops:
+        driver.feed(op, key=op.account)
+    driver.take_full()
+
+    def goes_on(topic: str, partition: int) -> None:
+        if topic == driver.names.full and len(ops) < 40:
+            for name in NAMES:
+                ops.append(Op(name, 1))
+                driver.feed(ops[-1], key=name)
+                driver.commit()
+
+    driver.broker.on_read = goes_on
+    driver.standbys.turn()
+    driver.broker.on_read = None
+    assert len(ops) > len(NAMES)
+    copy = driver.standbys.copies()[0]
+    driver.standbys.follow()
+    assert driver.standbys.copies()[0] is copy, "it goes on from what it has"
+    assert (digest_of(copy), copy.mark.n) == (driver.mark().digest, driver.mark().n)
+    driver.crash()
+    driver.restore()
+    assert taken_over(driver) == 0
+    assert agrees(driver, ops)
+
+
 def test_the_fence_comes_before_the_last_mark_is_read() -> None:
     """A zombie that commits after the copy has looked, and before the fence, is not lost."""
     driver = Driver(Accounts, autocommit=False)
