@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Mapping
@@ -257,6 +259,12 @@ class Arena:
             return len({(row.partition, row.offset) for row in read_all(self.servers, self.output, self.history, 20.0)})
         except (AssertionError, KafkaException):
             return -1
+
+    def keep_brokers(self) -> None:
+        """Their logs and data beside the history, without the indices: what a bad run is explained with."""
+        leave = shutil.ignore_patterns("*.index", "*.timeindex", "*.txnindex", "*.lock")
+        with contextlib.suppress(shutil.Error):  # a segment may go meanwhile
+            shutil.copytree(self.cluster.directory, self.directory / "brokers", ignore=leave, dirs_exist_ok=True)
 
     def revive(self) -> None:
         """Start whoever has ended by itself, as a supervisor does."""

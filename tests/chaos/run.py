@@ -86,6 +86,8 @@ def run(
         _measure(arena, planned, result.verdict)
         _say(arena, result)
         result.timeline = list(arena.history.told)
+        if not result.good:
+            arena.keep_brokers()
     return result
 
 
