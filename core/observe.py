@@ -67,6 +67,8 @@ Event = Literal[
     "right_missing",
     "login_refused",
     "offset_behind",
+    "hidden_records",
+    "commit_hidden",
     "effect_failed",
     "command_refused",
     "timers_wait",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Generic, TypeVar
@@ -10,6 +11,11 @@ from holdfast import serde
 from holdfast.errors import UsageError
 
 V = TypeVar("V")
+
+#: The header that every output carries with `output.origin`: input partition, transaction and the ordinal within it,
+#: little endian (rule T3).
+ORIGIN_HEADER = "hf"
+ORIGIN = struct.Struct("<IQI")
 
 Headers = Sequence[tuple[str, bytes]]
 Partitioner = Callable[[bytes | None, int], int]

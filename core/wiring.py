@@ -25,6 +25,7 @@ from holdfast.kafka.delayed import DelayedFeed
 from holdfast.kafka.group import group_view
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
+from holdfast.kafka.remains import Remains
 from holdfast.kafka.sink import KafkaFullSink
 from holdfast.kafka.stable import StableReader
 from holdfast.meters import ServiceMetrics
@@ -172,13 +173,17 @@ class Wiring:
     def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
         service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
         settings, log = service.settings, self._log.bind(partition=partition)
-        outputs = [topic for topic in self._facts if topic not in (names.input, names.increment, names.full)]
+        ours = (names.input, names.increment, names.full)
+        outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
+        remains = Remains(settings, admin, names, partition, outputs, log)
         return Tools(
             place=self._place(partition, self._facts),
             locate=lambda: self._place(partition, require(admin, names, ())),
             settings=settings,
             handler=service.handler,
-            producer=lambda: KafkaTransactions(settings, names, partition, log, time.monotonic, contact, outputs),
+            producer=lambda: KafkaTransactions(
+                settings, names, partition, log, time.monotonic, contact, [*outputs], remains
+            ),
             reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
             full_sink=lambda: KafkaFullSink(settings, names.full, partition),
             offsets=admin,

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from holdfast.kafka.admin import TopicFacts
-from holdfast.output import Sent
+from holdfast.output import ORIGIN, ORIGIN_HEADER, Sent
 from holdfast.ports import Reader
 from holdfast.record import Message
-from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER
 
 
 class Answer(NamedTuple):

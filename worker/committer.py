@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from types import MappingProxyType
@@ -12,7 +11,7 @@ import msgspec
 
 from holdfast.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from holdfast.errors import MessageRefused
-from holdfast.output import Sent
+from holdfast.output import ORIGIN, ORIGIN_HEADER, Sent
 from holdfast.pinned import Pinned
 from holdfast.ports import Noted, Transactions
 from holdfast.snapshot import digest, frame, records
@@ -21,11 +20,6 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Effect, FullRef, Header, Mark, Part
 from holdfast.snapshot.state import Frozen
 from holdfast.table import Changes
-
-#: The header that every output carries with `output.origin`: input partition, transaction and the ordinal within it,
-#: little endian (rule T3).
-ORIGIN_HEADER = "hf"
-ORIGIN = struct.Struct("<IQI")
 
 
 class Closing(NamedTuple):

@@ -53,6 +53,16 @@ class GroupOffsets:
         """Asked of a consumer that never joins: the AdminClient's own way ends the process (SIGSEGV in librdkafka's
         rd_kafka_handle_OffsetFetch) when the group's coordinator has moved; measured with 2.16.0, broker restarted.
         """
+        found = self._stable(topic, partition)
+        return found.offset if found.offset >= 0 else None
+
+    def noted(self, topic: str, partition: int) -> Noted | None:
+        """What stands beside that offset; None where there is none, or none of ours. Blocks; raises KafkaTrouble."""
+        found = self._stable(topic, partition)
+        text = found.metadata or ""
+        return Noted.of(text.removeprefix(LINEAGE)) if found.offset >= 0 and text.startswith(LINEAGE) else None
+
+    def _stable(self, topic: str, partition: int) -> TopicPartition:
         try:
             # read_committed makes it wait for offsets of open transactions ("stable offsets").
             with self._contact.call("committed", ATTEMPT + STUCK_AFTER, partition=partition):
@@ -62,7 +72,7 @@ class GroupOffsets:
             raise translate(error) from error
         if found.error is not None:
             raise KafkaTrouble(describe(found.error))
-        return found.offset if found.offset >= 0 else None
+        return found
 
     def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
         """By a consumer of its own: one that asks for stable offsets would wait for every partition's transaction."""

@@ -21,6 +21,7 @@ from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
 from holdfast.kafka.bounded import GRACE, STUCK_AFTER, bounded
 from holdfast.kafka.errors import Action, action, describe, kafka_error, translate
 from holdfast.kafka.positions import LINEAGE
+from holdfast.kafka.remains import Remains
 from holdfast.kafka.taint import Taint, client_logger
 from holdfast.kafka.unwritable import ANY, Place, waiting, why_not
 from holdfast.names import Names
@@ -44,8 +45,12 @@ class KafkaTransactions:
         clock: Clock,
         contact: NoContact | None = None,
         outputs: Sequence[str] = (),
+        remains: Remains | None = None,
     ) -> None:
-        """`outputs`: topics that transactions may reach beside the increment topic; looked at when one cannot end."""
+        """`outputs`: topics that transactions may reach beside the increment topic; looked at when one cannot end.
+        `remains`: looks after a fence for what the brokers have left open of transactions that have ended.
+        """
+        self._remains = remains
         self._reached: list[Place] = [(names.increment, partition), *((topic, ANY) for topic in outputs)]
         self._contact = contact or NoContact()
         self.attempt = uuid.uuid4().hex[:16]
@@ -76,7 +81,20 @@ class KafkaTransactions:
             why = why_not(self._settings, self._reached)
             self._contact.broken(self._partition, f"{error}{why}")
             raise OutcomeUnknown(f"{error}{why}") from error
+        if self._remains is not None and (hidden := self._remains.aborted(cancelled)):
+            self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
+            self._reach_and_abort(hidden)
         self._taint.reason = ""
+
+    def _reach_and_abort(self, places: Sequence[Place]) -> None:
+        """The marker of this id that the brokers owe these partitions comes with the end of a transaction that reaches
+        them; what is sent is thrown away with it.
+        """
+        self.begin()
+        for topic, partition in places:
+            self.send_increment(topic, partition, b"")
+        self._flush_all(self._clock() + self._timeout)
+        self.abort()
 
     def begin(self) -> None:
         self._waiting = []

@@ -14,7 +14,7 @@ from holdfast.failures import require_deltas
 from holdfast.handler import Handler, declared, input_type
 from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_command, waiting
 from holdfast.names import Names
-from holdfast.output import Headers, Output
+from holdfast.output import ORIGIN_HEADER, Headers, Output
 from holdfast.pinned import Pinned, Placed
 from holdfast.snapshot import records
 from holdfast.snapshot.records import FullRef, Mark
@@ -22,7 +22,6 @@ from holdfast.testing.lane import Lane
 from holdfast.testing.replay import Replay
 from holdfast.testing.stepped import EffectCall
 from holdfast.testing.wiring import Wiring
-from holdfast.worker.committer import ORIGIN_HEADER
 from holdfast.worker.engine import Engine
 from holdfast.worker.verdicts import Late, Tried
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
 
 from holdfast.errors import UsageError
+from holdfast.output import ORIGIN, ORIGIN_HEADER
 from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
 from holdfast.worker.burying import Verdict
-from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER
 from holdfast.worker.delayed import handle
 from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.verdicts import At, Late

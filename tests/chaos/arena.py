@@ -150,7 +150,9 @@ class Arena:
             except (InUse, BrokerFailed) as error:
                 if self.history.now() > deadline:
                     raise
-                self.history.tell(f"broker {number} again: {error}")
+                self.history.tell(f"broker {number} again, the others awake: {error}")
+                for other in range(1, self.shape.brokers + 1):
+                    self.cluster.resume(other)  # a fault that overlaps may have frozen the quorum that it waits for
                 pause(0.5)
 
     def _end_workers(self) -> None:

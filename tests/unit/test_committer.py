@@ -8,7 +8,7 @@ import pytest
 from tests.unit.making import NAMES, PLACE, mark, replaced
 
 from holdfast.errors import MessageRefused, OutcomeUnknown
-from holdfast.output import Sent
+from holdfast.output import ORIGIN, ORIGIN_HEADER, Sent
 from holdfast.snapshot import records
 from holdfast.snapshot.records import FullRef, Header, Mark, Part
 from holdfast.snapshot.state import Frozen
@@ -16,7 +16,7 @@ from holdfast.table import Changes
 from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.clients import MemoryTransactions
 from holdfast.testing.clock import ManualClock
-from holdfast.worker.committer import ORIGIN, ORIGIN_HEADER, Closing, Committer
+from holdfast.worker.committer import Closing, Committer
 
 OUTPUT: Sent = ("out", b"v", "k", -1, None, None, 0, [("own", b"h")])
 

@@ -1,0 +1,126 @@
+"""A transaction that ends while a partition of it has no leader: brokers of 4.4 write no marker there (KAFKA-20734).
+
+Three brokers; the topics that a test names have one replica, on the broker that dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tests.system.conftest import SETTINGS, started
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+from tests.system.verify import read_all
+
+from holdfast.dev import Cluster
+from holdfast.dev.jars import DEFAULT_VERSION
+from holdfast.topics import REQUIRED
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
+
+VICTIM = 3
+ALONE = [[VICTIM], [VICTIM]]
+#: a transaction is open until so many records are handled or the minute is over
+OPEN = {
+    "HOLDFAST_COMMIT__INTERVAL": "60",
+    "HOLDFAST_COMMIT__MAX_RECORDS": "100000",
+    "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "300",
+}
+PATIENT = {"HOLDFAST_RESTORE__HANGING_AFTER": "20"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with started(lambda: Cluster(3, settings=SETTINGS)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def stage(cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
+    """Its topics are not made yet."""
+    stage = Stage(cluster.bootstrap_servers, tmp_path, 2)
+    yield stage
+    stage.tell()
+    stage.close()
+    cluster.start()
+
+
+def end(admin: AdminClient, topic: str, partition: int, isolation: IsolationLevel) -> int:
+    place = TopicPartition(topic, partition)
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return int(admin.list_offsets({place: latest}, isolation_level=isolation)[place].result(30).offset)
+
+
+def hidden(admin: AdminClient, topic: str, partition: int) -> int:
+    """Offsets behind the last stable one."""
+    high = end(admin, topic, partition, IsolationLevel.READ_UNCOMMITTED)
+    return high - end(admin, topic, partition, IsolationLevel.READ_COMMITTED)
+
+
+def leader(admin: AdminClient, topic: str) -> int:
+    return int(admin.list_topics(topic, 30).topics[topic].partitions[0].leader)
+
+
+def test_these_brokers_complete_it_without_a_marker_and_the_next_one_takes_it_along(
+    cluster: Cluster, stage: Stage
+) -> None:
+    """What the defence is for. When this fails with a newer Kafka, the brokers are mended."""
+    assert DEFAULT_VERSION.startswith("4.4."), "is it still so?"
+    topic = f"alone-{stage.names.service}"
+    stage.admin.create_topics([NewTopic(topic, 1, replica_assignment=[[VICTIM]])])[topic].result(30)
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic}
+    first = Producer({**servers, "transaction.timeout.ms": 600_000})
+    first.init_transactions(60)
+    first.begin_transaction()
+    first.produce(topic, b"aborted")
+    assert first.flush(60) == 0
+    cluster.kill(VICTIM)
+    await_true(lambda: leader(stage.admin, topic) < 0, "it has no leader")
+    heir = Producer(servers)
+    heir.init_transactions(60)  # the transaction has ended, say the brokers
+    cluster.start(VICTIM)
+    await_true(lambda: leader(stage.admin, topic) == VICTIM, "it has one")
+    assert hidden(stage.admin, topic, 0) == 1
+    heir.begin_transaction()
+    heir.produce(topic, b"committed")
+    heir.commit_transaction(60)
+    await_true(lambda: hidden(stage.admin, topic, 0) == 0, "all is committed")
+    assert [row.value for row in read_all(cluster.bootstrap_servers, topic)[0]] == [b"aborted", b"committed"]
+
+
+@pytest.mark.parametrize("which", ["output", "increment", "both"])
+def test_what_a_killed_owner_left_there_is_thrown_away_by_the_next(stage: Stage, cluster: Cluster, which: str) -> None:
+    names = {"output": [stage.output], "increment": [stage.names.increment]}
+    alone = names.get(which, [stage.output, stage.names.increment])
+    new = [NewTopic(topic, 2, replica_assignment=ALONE, config=REQUIRED) for topic in alone]
+    for future in stage.admin.create_topics(new).values():
+        future.result(30)
+    stage.create_topics()
+    process = stage.process("first").await_live(0, 1, seconds=120)
+    stage.feed(300)  # the group's offset tells a transaction of each partition
+    stage.await_all()
+    assert process.stop(120) == 0
+    process = stage.process("second", **OPEN).await_live(0, 1, seconds=120)
+    stage.feed(1000)
+    places = [(topic, p) for topic in alone for p in (0, 1)]
+    await_true(lambda: all(hidden(stage.admin, *place) for place in places), "each has what is not committed")
+    process.kill()
+    cluster.kill(VICTIM)
+    await_true(lambda: all(leader(stage.admin, topic) < 0 for topic in alone), "they have no leader", 120)
+    heir = stage.process("third", **PATIENT)
+    heir.await_event("fencing")
+    told = "kafka_retry" if stage.output in alone else "fencing"
+    heir.await_event(told, seconds=120)
+    cluster.start(VICTIM)
+    heir.await_live(0, 1, seconds=180)
+    found = {p for event in heir.events("hidden_records") for p in event["partitions"]}
+    assert found >= {f"{topic}[{p}]" for topic, p in places}, heir.tail()
+    stage.feed(500)
+    stage.await_all(300)
+    assert heir.stop(120) == 0
+    assert not heir.events("failed", "thread_died")
+    stage.verify()
