@@ -31,6 +31,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
+    parser.add_argument("--failing", type=int, default=0, metavar="N", help="one record in N fails by design")
     parser.add_argument("--target", choices=TARGETS, default="holdfast")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break holdfast on purpose; each must be caught")
@@ -91,14 +92,16 @@ def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> d
         result = _played(options, seed, scenario, directory)
     figures = result.verdict.figures
     said = f"{figures['faults']} faults, {figures['records']} records, longest gap {figures['longest_gap']} s"
+    if "letters" in figures:
+        said += f", {figures['letters']} letters ({figures['followed']} followed), {figures['late']} handled late"
     if result.good:
         shutil.rmtree(directory)
     return {"good": result.good, "said": said, "figures": figures, "findings": dict(result.verdict.findings)}
 
 
 def _played(options: argparse.Namespace, seed: int, scenario: matrix.Scenario, directory: Path) -> Result:
-    title, settings = schedule.mode(seed)
-    shape = Shape(scenario.brokers, 3, 6, options.rate, settings=settings)
+    title, settings = schedule.mode(seed, failing=scenario.failing > 0)
+    shape = Shape(scenario.brokers, 3, 6, options.rate, settings=settings, failing=scenario.failing)
     planned = schedule.plan(seed, options.minutes * 60, scenario.codes, shape)
     return run(shape, planned, directory, seed=seed, title=title)
 
@@ -113,9 +116,16 @@ def run_soak(options: argparse.Namespace, seed: int) -> int:
 
 def one_run(options: argparse.Namespace, seed: int) -> Result:
     """The shape, the schedule and the mode come from the options and the seed."""
-    title, settings = schedule.mode(seed) if options.target == "holdfast" else (options.target, {})
+    fails = options.failing > 0
+    title, settings = schedule.mode(seed, failing=fails) if options.target == "holdfast" else (options.target, {})
     shape = Shape(
-        options.brokers, options.workers, options.partitions, options.rate, target=options.target, settings=settings
+        options.brokers,
+        options.workers,
+        options.partitions,
+        options.rate,
+        target=options.target,
+        settings=settings,
+        failing=options.failing,
     )
     codes = options.faults.split(",") if options.faults else schedule.usual(shape)
     planned = schedule.plan(seed, options.minutes * 60, codes, shape)
@@ -132,6 +142,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
 
 def _given(options: argparse.Namespace) -> list[str]:
     given = {"--faults": options.faults, "--brokers": options.brokers, "--workers": options.workers}
+    given |= {"--failing": options.failing or None}
     given |= {"--partitions": options.partitions, "--rate": options.rate, "--target": options.target}
     return [f"{name} {value}" for name, value in given.items() if value is not None]
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos import targets
+from tests.chaos.failing import DELAYS
 from tests.chaos.history import History
 from tests.chaos.observer import PATIENT, Observer, read_all
 from tests.chaos.points import Points
@@ -68,6 +69,8 @@ class Shape:
     #: settings of the service, as environment
     settings: Mapping[str, str] = field(default_factory=dict)
     mutant: str = ""
+    #: one trade in so many fails by design; 0: none
+    failing: int = 0
     proxied: bool = True
 
 
@@ -119,7 +122,13 @@ class Arena:
         self._create_topics()
         shape = self.shape
         self.feeder = Feeder(
-            self.servers, self.names.input, shape.partitions, self.history, seed=self.seed, accounts=shape.accounts
+            self.servers,
+            self.names.input,
+            shape.partitions,
+            self.history,
+            seed=self.seed,
+            accounts=shape.accounts,
+            failing=shape.failing,
         )
         self.observer = Observer(self.servers, self.output, self.history)
         self.observer.start({f"a{number}": number % shape.partitions for number in range(shape.accounts)})
@@ -163,11 +172,16 @@ class Arena:
     def _create_topics(self) -> None:
         if self.shape.target == "holdfast":
             settings = load(env={k: v for k, v in self._environment().items() if k.startswith("HOLDFAST_")})
-            self._create_ours(Topics(settings, self.names, [self.output]))
+            self._create_ours(Topics(settings, self.names, [self.output, *self.letter_topics]))
             return
         new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
         for future in self.admin.create_topics(new).values():
             future.result(30)
+
+    @property
+    def letter_topics(self) -> list[str]:
+        """Dead letters, then the retry topics, shortest delay first; none where nothing fails."""
+        return [self.names.dead, *map(self.names.retry, DELAYS)] if self.shape.failing else []
 
     def _create_ours(self, topics: Topics) -> None:
         """Brokers that have just started, on a busy machine, may not answer in time: what is missing is made anew."""
@@ -200,6 +214,7 @@ class Arena:
             "points": str(self.points.directory),
             "calls": str(self.calls),
             "mutant": self.shape.mutant,
+            "failing": self.shape.failing > 0,
             "state_dir": str(self.directory / f"{name}.state"),
         }
         job.write_bytes(job_of(**targets.job(self.shape.target, told)))
@@ -245,10 +260,10 @@ class Arena:
         deadline, look = self.history.now() + seconds, self.history.now() + _LOOK
         while len(self.observer.ids) < self.feeder.acknowledged:
             now = self.history.now()
-            if now > look:
+            if now > look or self.shape.failing:
                 look = now + _LOOK
                 if self._answers() >= self.feeder.acknowledged:
-                    self.history.tell("everything has an answer; the reader that reads along hangs")
+                    self.history.tell("everything has an answer or a letter, as a fresh reader sees")
                     return True
             if now > deadline:
                 return False
@@ -258,7 +273,8 @@ class Arena:
 
     def _answers(self) -> int:
         try:
-            return len({(row.partition, row.offset) for row in read_all(self.servers, self.output, self.history, 20.0)})
+            topics = [self.output, *self.letter_topics[:1]]
+            return sum(len(read_all(self.servers, topic, self.history, 20.0)) for topic in topics)
         except (AssertionError, KafkaException):
             return -1
 

@@ -28,9 +28,11 @@ class Catch:
     workers: int = 2
     partitions: int = 4
     settings: Mapping[str, str] = field(default_factory=dict)
+    #: one trade in so many fails by design
+    failing: int = 0
 
     def shape(self, mutant: str) -> Shape:
-        return Shape(1, self.workers, self.partitions, 400, settings=self.settings, mutant=mutant)
+        return Shape(1, self.workers, self.partitions, 400, settings=self.settings, mutant=mutant, failing=self.failing)
 
     def plan(self, seed: int) -> list[Planned]:
         at, planned = 2.0, []
@@ -64,6 +66,10 @@ def rebalanced(draw: random.Random) -> list[Fault]:
     return [Storm(draw), ConnectionsBroken(draw), Storm(draw), ConnectionsBroken(draw)]
 
 
+#: of records that fail by design
+FAILED = frozenset({"letter duplicated", "tried later", "partition failed", "foreign"})
+#: a replay after each start
+SELDOM = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "60", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
 TWICE = frozenset({"duplicated", "lost", "wrong value", "digest differs", "broken chain", "two owners"})
 CATCHES: dict[str, Catch] = {
     "no-fence": Catch(unbegun, TWICE | {"torn transaction", "partition failed"}, settings=SMALL),
@@ -73,4 +79,7 @@ CATCHES: dict[str, Catch] = {
     "no-taint": Catch(torn, TWICE | {"torn transaction", "partition failed"}, rest=3.0, settings=OPEN),
     "effects-in-replay": Catch(several(WorkerKilled, 2), frozenset({"effect in a replay"}), settings=MARKS_ONLY),
     "reset-to-earliest": Catch(several(OutOfRange, 1), TWICE | {"partition failed"}),
+    "nobody-follows": Catch(several(WorkerKilled, 2), TWICE | {"letter lost"}, failing=50),
+    "undecided": Catch(several(WorkerKilled, 4), TWICE | FAILED, settings=SELDOM, failing=50),
+    "retries-forgotten": Catch(several(WorkerKilled, 4), TWICE | FAILED, failing=50),
 }

@@ -10,42 +10,69 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.chaos import frames
+from tests.chaos.failing import Accounts, stored
 from tests.chaos.rows import Row
-from tests.chaos.workload import Sent
+from tests.chaos.workload import Sent, Trade
+
+#: table and key
+Place = tuple[str, str]
 
 
 class StateAt:
-    """The state of a partition after so much of its input, going forward only."""
+    """The state of a partition after so much of its input, going forward only.
 
-    def __init__(self, inputs: Sequence[Sent]) -> None:
+    `late` are trades that the input's order does not place, with the transactions that handled them.
+    """
+
+    def __init__(self, inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = ()) -> None:
         self._inputs, self._next = inputs, 0
+        self._late, self._next_late = late, 0
+        self._accounts = Accounts()
         self._totals: dict[str, tuple[int, int]] = {}
-        self._hashes: dict[str, int] = {}
+        self._stored: dict[Place, bytes] = {}
+        self._hashes: dict[Place, int] = {}
         self._sum = 0
 
-    def digest(self, position: int) -> bytes:
-        """16 bytes, as in a mark."""
+    def digest(self, position: int, n: int = 1 << 62) -> bytes:
+        """16 bytes, as in a mark; of transaction `n` where something was late."""
         while self._next < len(self._inputs) and self._inputs[self._next].offset < position:
-            trade = self._inputs[self._next].trade
-            total, count = self._totals.get(trade.account, (0, 0))
-            self._totals[trade.account] = total, count = total + trade.amount, count + 1
-            new = frames.key_hash(trade.account, frames.stored(total, count))
-            self._sum += new - self._hashes.get(trade.account, 0)
-            self._hashes[trade.account] = new
+            sent = self._inputs[self._next]
             self._next += 1
+            trade = sent.trade
+            fate = self._accounts.fate(trade.account, trade.symbol, sent.offset)
+            if fate.handled and not fate.late:
+                self._book(trade)
+            elif trade.account in self._accounts.waiting and fate.why:
+                self._put((frames.PARKED, trade.account), stored(self._accounts.waiting[trade.account]))
+        while self._next_late < len(self._late) and self._late[self._next_late][0] <= n:
+            self._book(self._late[self._next_late][1])
+            self._next_late += 1
         return (self._sum % frames.MODULUS).to_bytes(16, "little")
 
-    def stored(self, position: int) -> dict[str, bytes]:
-        """Key -> stored value."""
-        self.digest(position)
-        return {account: frames.stored(*pair) for account, pair in self._totals.items()}
+    def stored(self, position: int, n: int = 1 << 62) -> dict[Place, bytes]:
+        """Table and key -> stored value."""
+        self.digest(position, n)
+        return self._stored
+
+    def _book(self, trade: Trade) -> None:
+        total, count = self._totals.get(trade.account, (0, 0))
+        self._totals[trade.account] = total, count = total + trade.amount, count + 1
+        self._put((frames.ACCOUNTS, trade.account), frames.stored(total, count))
+
+    def _put(self, place: Place, value: bytes) -> None:
+        table, key = place
+        new = frames.key_hash(key, value, table)
+        self._sum += new - self._hashes.get(place, 0)
+        self._hashes[place], self._stored[place] = new, value
 
 
 class Chain:
     """The increment topic of one partition, its full topic, its input."""
 
-    def __init__(self, partition: int, topic: str, inputs: Sequence[Sent]) -> None:
-        self.partition, self._topic, self._inputs = partition, topic, inputs
+    def __init__(
+        self, partition: int, topic: str, inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = ()
+    ) -> None:
+        self.partition, self._topic, self._inputs, self._late = partition, topic, inputs, late
         self.findings: list[str] = []
         self.marks: list[dict[str, Any]] = []
         self.attempts: list[str] = []
@@ -99,9 +126,9 @@ class Chain:
 
     def check_digests(self) -> int:
         """Every mark's digest against the input; how many were compared."""
-        state = StateAt(self._inputs)
+        state = StateAt(self._inputs, self._late)
         for mark in self.marks:
-            if state.digest(self.position(mark)) != mark["digest"]:
+            if state.digest(self.position(mark), mark["n"]) != mark["digest"]:
                 self._wrong(f"mark {mark['n']}: the digest is not that of the input up to {self.position(mark)}")
                 break
         return len(self.marks)
@@ -135,11 +162,12 @@ class Chain:
                 reached = max(reached, n)
         marks = {mark["n"]: self.position(mark) for mark in self.marks}
         # Without a change there is no delta: the state of `last_delta` is that of every mark up to the next one.
-        at = marks.get(max(reached, last.get("last_delta", 0)), position)
-        if held != StateAt(self._inputs).stored(at):
+        n = max(reached, last.get("last_delta", 0))
+        at = marks.get(n, position)
+        if held != StateAt(self._inputs, self._late).stored(at, n if n in marks else first):
             self._wrong(f"the state that would be restored is not that of the input up to {at}")
 
-    def _base(self, last: dict[str, Any], fulls: Sequence[Row]) -> tuple[dict[str, bytes], int, int, int] | None:
+    def _base(self, last: dict[str, Any], fulls: Sequence[Row]) -> tuple[dict[Place, bytes], int, int, int] | None:
         for low, offset, first, through, _ in last.get("fulls", []):
             if first != through and last.get("last_delta", 0) < through:
                 continue
@@ -149,23 +177,28 @@ class Chain:
             if manifest is None or len(chunks) != len(manifest["checksums"]):
                 self._wrong(f"the full at {offset} that mark {last['n']} names is not whole")
                 continue
-            held: dict[str, bytes] = {}
+            held: dict[Place, bytes] = {}
             for chunk in chunks:
-                _, keys, values = chunk[3]
-                held.update(zip(keys, values, strict=True))
+                table, keys, values = chunk[3]
+                held.update(zip(((table, _text(key)) for key in keys), values, strict=True))
             return held, first, through, manifest["positions"][self._topic]
         if self.marks[0]["n"] > 1:
             self._wrong("the increments before the first full are gone")
             return None
         return {}, 0, 0, self.position(self.marks[0])
 
-    def _apply(self, held: dict[str, bytes], n: int) -> None:
-        for _, keys, values in self._deltas[n]:
+    def _apply(self, held: dict[Place, bytes], n: int) -> None:
+        for table, keys, values in self._deltas[n]:
             for key, value in zip(keys, values, strict=True):
                 if value is None:
-                    held.pop(key, None)
+                    held.pop((table, _text(key)), None)
                 else:
-                    held[key] = value
+                    held[table, _text(key)] = value
 
     def _wrong(self, text: str) -> None:
         self.findings.append(f"partition {self.partition}: {text}")
+
+
+def _text(key: str | bytes) -> str:
+    """A table of ours has bytes for keys."""
+    return key if isinstance(key, str) else key.decode()

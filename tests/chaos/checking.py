@@ -12,11 +12,12 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import Arena
 from tests.chaos.chain import Chain
+from tests.chaos.failing import LATE, check_letters, check_tries
 from tests.chaos.observer import read_all
 from tests.chaos.rows import Row
 from tests.chaos.worker import EFFECT_EVERY
 from tests.chaos.workers import Worker, pause
-from tests.chaos.workload import Fold, Running, Sent, fold, sorted_input
+from tests.chaos.workload import Fold, Running, Sent, Trade, fold, sorted_input
 
 _SHOWN = 5
 _ABORT = "python: rdkafka_"
@@ -60,10 +61,14 @@ def judge(arena: Arena, verdict: Verdict) -> None:
     ends = arena.committed_positions() if arena.may_stop else {}
     expected = fold(inputs, {partition: max(0, ends.get(partition, 0)) for partition in arena.may_stop})
     check_exact(verdict, expected, rows)
+    aside = {topic: read_all(arena.servers, topic, arena.history) for topic in arena.letter_topics}
+    if aside:
+        check_failed(verdict, arena, expected, list(aside.values()))
     check_reading(verdict, arena, rows)
     check_stable(verdict, arena)
     if arena.shape.target == "holdfast":
-        owed = check_chains(verdict, arena, inputs, rows)
+        everything = [*rows, *(row for found in aside.values() for row in found)]
+        owed = check_chains(verdict, arena, inputs, everything)
         check_effects(verdict, arena, expected, owed)
         check_logs(verdict, arena)
     verdict.figures |= {"records": len(expected.origin), "outputs": len(rows)}
@@ -85,12 +90,25 @@ def check_exact(verdict: Verdict, expected: Fold, rows: Sequence[Row]) -> None:
     verdict.add("split key", [f"{account} in {where}" for account, where in home.items() if len(where) > 1])
     for account, wanted in expected.answers.items():
         got = found.get(account, [])
-        order, due = [answer.id for answer in got], [answer.id for answer in wanted]
+        order = [answer.id for answer in got if answer.id not in expected.late]
+        due = [answer.id for answer in wanted if answer.id not in expected.late]
         if order != due and sorted(order) == sorted(due):
             verdict.add("reordered", [account])
-        if order == due and got != wanted:
-            first = next(pair for pair in zip(wanted, got, strict=True) if pair[0] != pair[1])
+        if order == due and got != (running := expected.running(got)):
+            first = next(pair for pair in zip(running, got, strict=True) if pair[0] != pair[1])
             verdict.add("wrong value", [f"{first[1]}, not {first[0]}"])
+
+
+def check_failed(verdict: Verdict, arena: Arena, expected: Fold, found: Sequence[Sequence[Row]]) -> None:
+    """Trades that fail by design: each is a letter or on the retry topics exactly where it must be."""
+    letters, *tries = found
+    given = read_all(arena.servers, arena.names.input, arena.history)
+    for anomaly, texts in check_letters(expected.letters, given, letters).items():
+        verdict.add(anomaly, texts)
+    verdict.add("tried later", check_tries(expected.tried, tries))
+    followed = sum(why == "followed" for _, _, why in expected.letters.due.values())
+    told = {"letters": len(letters), "followed": followed, "late": len(expected.late), "tries": sum(map(len, tries))}
+    verdict.figures |= told
 
 
 def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
@@ -108,7 +126,7 @@ def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
     """No transaction is open any more: readers see to the end of every topic."""
     topics = [arena.output]
     if arena.shape.target == "holdfast":
-        topics += [arena.names.increment, arena.names.full]
+        topics += [arena.names.increment, arena.names.full, *arena.letter_topics]
     deadline = arena.history.now() + seconds
     while True:
         open_ = [text for topic in topics for text in _unstable(arena, topic)]
@@ -146,7 +164,7 @@ def check_chains(
             origins[row.origin[0]].append(row.origin[1:])
     marks = 0
     for partition in range(arena.shape.partitions):
-        chain = Chain(partition, arena.names.input, inputs[partition])
+        chain = Chain(partition, arena.names.input, inputs[partition], _late(partition, inputs[partition], rows))
         chain.walk(increments[partition])
         marks += chain.check_digests()
         # Transactions whose marks were truncated behind a full cannot be compared any more.
@@ -159,6 +177,21 @@ def check_chains(
             verdict.add(_named(text), [text])
     verdict.figures["marks"] = marks
     return owed
+
+
+def _late(partition: int, inputs: Sequence[Sent], rows: Sequence[Row]) -> list[tuple[int, Trade]]:
+    """The transactions that handled trades which came back, by the outputs of these."""
+    late = {sent.trade.id: sent.trade for sent in inputs if sent.trade.symbol == LATE}
+    if not late:
+        return []
+    decode, found = msgspec.json.Decoder(Running).decode, []
+    for row in rows:
+        if row.origin is None or row.origin[0] != partition or row.headers:  # letters and tries have headers
+            continue
+        trade = late.get(decode(row.value).id)
+        if trade is not None:
+            found.append((row.origin[1], trade))
+    return sorted(found, key=lambda each: each[0])
 
 
 def _named(text: str) -> str:
@@ -193,6 +226,8 @@ def check_effects(verdict: Verdict, arena: Arena, expected: Fold, owed: set[tupl
     due = [one for one in expected.origin if int(one[1:]) % EFFECT_EVERY == 0]
     left = {one for one, place in expected.origin.items() if place in owed and place[0] in arena.may_stop}
     verdict.add("effect never called", [one for one in due if one not in keys and one not in left])
+    if not arena.may_stop:
+        verdict.add("effect of what was not handled", [one for one in keys if one not in expected.origin])
     verdict.add("effect with two keys", [one for one, found in keys.items() if len(found) > 1])
     verdict.figures["effects"] = len(due)
 

@@ -15,7 +15,8 @@ else:
     from backports import zstd
 
 _HEAD = struct.Struct("<BcBBIQ")
-_TABLE = xxhash.xxh3_64_intdigest(b"accounts")
+ACCOUNTS, PARKED = "accounts", "holdfast.parked"
+_TABLES = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in (ACCOUNTS, PARKED)}
 MODULUS = 2**128
 
 
@@ -35,6 +36,10 @@ def stored(total: int, count: int) -> bytes:
     return msgspec.msgpack.encode({"total": total, "count": count})
 
 
-def key_hash(account: str, value: bytes) -> int:
+def packed(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def key_hash(account: str, value: bytes, table: str = ACCOUNTS) -> int:
     """What one key adds to the digest of a state."""
-    return xxhash.xxh3_128_intdigest(value, xxhash.xxh3_64_intdigest(account.encode(), _TABLE))
+    return xxhash.xxh3_128_intdigest(value, xxhash.xxh3_64_intdigest(account.encode(), _TABLES[table]))

@@ -25,6 +25,8 @@ class Scenario(NamedTuple):
     tests: Sequence[str] = ()
     brokers: int = 1
     soak: bool = False
+    #: one trade in so many fails by design
+    failing: int = 0
 
 
 MATRIX: dict[str, Scenario] = {
@@ -102,6 +104,7 @@ MATRIX: dict[str, Scenario] = {
         ],
     ),
     "F27": Scenario("damaged chunks and frames", tests=["tests/unit/test_frame.py", "tests/unit/test_full.py"]),
+    "F28": Scenario("records that fail, beside kills", ["F1", "F1p", "F2", "F4", "F4p", "F15", "F18"], failing=50),
     "F30": Scenario("a broker's disk is full", tests=[f"{SYSTEM}/test_disk_full.py"]),
     "F31": Scenario("soak", soak=True),
     "F32": Scenario("wall clocks of workers stepped by days", ["F32"]),

@@ -166,6 +166,43 @@ def reset_to_earliest() -> None:
     client.consumer = lenient
 
 
+def nobody_follows() -> None:
+    """Later records of a key that has a dead letter are handled."""
+    from holdfast.worker.burying import Letters
+
+    takes = Letters.takes
+
+    def judged_only(self: Letters, message: Any) -> bool:
+        return takes(self, message) and (message.topic() or "", message.offset() or 0) in self.verdicts
+
+    Letters.takes = judged_only  # type: ignore[method-assign]
+
+
+def undecided() -> None:
+    """What was decided of a record that failed is in no delta: a replay meets it, and decides anew."""
+    from holdfast.worker.policy import SnapshotPolicy
+
+    due = SnapshotPolicy.delta_due
+
+    def only_in_time(self: SnapshotPolicy, now: float) -> bool:
+        self.force_delta = False
+        return due(self, now)
+
+    SnapshotPolicy.delta_due = only_in_time  # type: ignore[method-assign]
+
+
+def retries_forgotten() -> None:
+    """The mark says nothing of the retry topics: whoever takes over reads them again."""
+    from holdfast.worker.committer import Committer
+
+    positions = Committer._positions
+
+    def of_the_input(self: Committer, closing: Any) -> dict[str, int]:
+        return positions(self, closing._replace(retries={}))
+
+    Committer._positions = of_the_input  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-fence": no_fence,
     "mark-before-fence": mark_before_fence,
@@ -174,4 +211,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "no-taint": no_taint,
     "effects-in-replay": effects_in_replay,
     "reset-to-earliest": reset_to_earliest,
+    "nobody-follows": nobody_follows,
+    "undecided": undecided,
+    "retries-forgotten": retries_forgotten,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
@@ -17,6 +19,9 @@ class Row(NamedTuple):
     offset: int
     value: bytes
     origin: tuple[int, int, int] | None
+    key: bytes = b""
+    #: all the others
+    headers: Mapping[str, bytes] = MappingProxyType({})
 
 
 def row_of(message: Message) -> Row:
@@ -26,4 +31,6 @@ def row_of(message: Message) -> Row:
     for name, header in headers or ():
         if name == "hf" and isinstance(header, bytes) and len(header) == _ORIGIN.size:
             origin = _ORIGIN.unpack(header)
-    return Row(message.partition() or 0, message.offset() or 0, bytes(value), origin)
+    rest = {name: header for name, header in headers or () if name != "hf"}
+    key = bytes(message.key() or b"")
+    return Row(message.partition() or 0, message.offset() or 0, bytes(value), origin, key, rest)

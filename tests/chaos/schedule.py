@@ -55,11 +55,12 @@ def plan(seed: int, seconds: float, codes: Sequence[str], shape: Shape) -> list[
     return planned
 
 
-def mode(seed: int) -> tuple[str, dict[str, str]]:
-    """How the service runs under this seed: name and settings."""
+def mode(seed: int, *, failing: bool = False) -> tuple[str, dict[str, str]]:
+    """How the service runs under this seed: name and settings; records that fail need deltas."""
     draw = random.Random(f"mode {seed}")
-    dial, protocol = draw.choice(list(MODES)), draw.choice(list(PROTOCOLS))
-    return f"{protocol}, {dial}", MODES[dial] | PROTOCOLS[protocol]
+    modes = MODES | {"marks only": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "60"}} if failing else MODES
+    dial, protocol = draw.choice(list(modes)), draw.choice(list(PROTOCOLS))
+    return f"{protocol}, {dial}", modes[dial] | PROTOCOLS[protocol]
 
 
 def _fits(kind: type[Fault], shape: Shape) -> bool:

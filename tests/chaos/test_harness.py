@@ -14,6 +14,7 @@ from tests.chaos.arena import Shape
 from tests.chaos.catching import CATCHES
 from tests.chaos.chain import Chain, StateAt
 from tests.chaos.checking import Verdict, check_exact
+from tests.chaos.failing import check_letters, check_tries
 from tests.chaos.faults import REGISTRY
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.points import POINTS, Points
@@ -130,6 +131,73 @@ def test_outputs_are_counted_by_transaction() -> None:
         chain = walked(*WHOLE)
         chain.check_outputs(seen)
         assert chain.findings
+
+
+def failing_trade(offset: int, account: str, kind: str) -> Sent:
+    return Sent(offset, Trade(f"t{offset}", account, kind, "BUY", 1, 1, 0), 0.0)
+
+
+FAILS = [
+    failing_trade(0, "a0", "X"),
+    failing_trade(1, "a0", "refused"),
+    failing_trade(2, "a1", "late"),
+    failing_trade(3, "a0", "garbage"),
+    failing_trade(4, "a1", "never"),
+    failing_trade(5, "a1", "flaky"),
+]
+
+
+def test_which_trades_fail_is_told_by_the_input_alone() -> None:
+    expected = fold({0: FAILS})
+    assert set(expected.origin) == {"t0", "t2", "t5"}
+    assert expected.late == {"t2"}
+    assert expected.tried == {(0, 2): "late", (0, 4): "never"}
+    assert {place[1]: (kind, why) for place, (_, kind, why) in expected.letters.due.items()} == {
+        1: ("refused", "raised"),
+        3: ("garbage", "followed"),
+        4: ("never", "raised"),
+    }
+    late = [(3, FAILS[2].trade)]
+    before, after = StateAt(FAILS, late), StateAt(FAILS, late)
+    assert before.stored(6, 2).keys() == {("accounts", "a0"), ("accounts", "a1"), ("holdfast.parked", "a0")}
+    assert before.digest(6, 2) != after.digest(6, 3) == StateAt(FAILS, late).digest(6)
+
+
+def letter(sent: Sent, why: str, error: str, attempts: int, **changed: Any) -> Row:
+    told = {"partition": 0, "offset": sent.offset, "why": why, "error": error, "attempts": attempts, "ordered": 1}
+    headers = {f"holdfast-dead-{name}": str(value).encode() for name, value in (told | changed).items()}
+    return Row(0, sent.offset, b"as received", None, sent.trade.account.encode(), headers)
+
+
+def test_letters_are_compared_with_the_input() -> None:
+    given = [Row(0, sent.offset, b"as received", None, sent.trade.account.encode()) for sent in FAILS]
+    due = fold({0: FAILS}).letters
+    good = [
+        letter(FAILS[1], "raised", "Refused", 1),
+        letter(FAILS[3], "followed", "Refused", 0),
+        letter(FAILS[4], "raised", "TooEarly", 3, ordered=0),
+    ]
+    assert check_letters(due, given, good) == {}
+    assert check_letters(due, given, good[1:]).keys() == {"letter lost"}
+    assert check_letters(due, given, [*good, good[0]]).keys() >= {"letter duplicated"}
+    assert check_letters(due, given, [good[1], good[0], good[2]]).keys() == {"letter out of order"}
+    assert check_letters(due, given, [good[0]._replace(value=b"{}"), *good[1:]]).keys() == {"letter changed"}
+    assert check_letters(due, given, [*good, letter(FAILS[0], "raised", "Loose", 1)]).keys() == {
+        "letter of a handled trade"
+    }
+    early = letter(FAILS[4], "raised", "TooEarly", 2, ordered=0)
+    assert check_letters(due, given, [*good[:2], early]).keys() == {"letter wrong"}
+
+
+def test_tries_are_compared_with_the_input() -> None:
+    def tried(sent: Sent) -> Row:
+        return Row(0, sent.offset, b"", None, b"", {"holdfast-retry-offset": str(sent.offset).encode()})
+
+    due = fold({0: FAILS}).tried
+    both = [tried(FAILS[2]), tried(FAILS[4])]
+    assert check_tries(due, [both, both[1:]]) == []
+    for bad in ([both[:1], both[1:]], [both, []], [[*both, both[0]], both[1:]], [[*both, tried(FAILS[5])], both[1:]]):
+        assert check_tries(due, bad)
 
 
 def test_every_mutant_has_a_schedule() -> None:

@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import structlog
-from tests.chaos import clock, mutants, points
+from tests.chaos import clock, failing, mutants, points
 from tests.chaos.workload import Running, Trade
 
 from holdfast import Handler, Output, Record, Service, Table
@@ -21,6 +22,8 @@ from holdfast.handler import EffectKey
 
 #: one trade in so many has a side effect
 EFFECT_EVERY = 20
+#: bytes that no broker here takes
+_TOO_LARGE = 3_000_000
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -51,19 +54,43 @@ class Totals(Handler[Trade]):
         os.write(self.calls, f"{trade} {key[1]} {key[2]} {key[3]} {int(replaying)}\n".encode())
 
 
-def totals(output: str, calls: str) -> type[Totals]:
+class Fails(Totals):
+    """Some trades fail by design, after they have written and sent; see `tests.chaos.failing`."""
+
+    on_failure: ClassVar = failing.policies()
+    raw: Output[bytes]
+
+    def __init__(self) -> None:
+        self.met: set[str] = set()
+
+    def on_record(self, record: Record[Trade]) -> None:
+        super().on_record(record)
+        trade = record.value
+        if trade.symbol == failing.LARGE:
+            self.raw.send(bytes(_TOO_LARGE))
+        elif trade.symbol != failing.PLAIN:
+            failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, trade.id)
+
+
+def totals(output: str, calls: str, *, fails: bool = False) -> type[Totals]:
     """The handler with its output topic and its file of effects."""
 
     class Bound(Totals):
         answers = Output(output, value=Running)
 
-    Bound.calls = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    return Bound
+    class BoundFails(Fails):
+        answers = Output(output, value=Running)
+        raw = Output(output, value=bytes)
+
+    bound: type[Totals] = BoundFails if fails else Bound
+    bound.calls = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    return bound
 
 
 def service_of(job: dict[str, Any]) -> Service:
     """As the job says; settings come from HOLDFAST_*."""
-    return Service(job["service"], input=job["input"], handler=totals(job["output"], job["calls"]), settings=load())
+    handler = totals(job["output"], job["calls"], fails=job.get("failing", False))
+    return Service(job["service"], input=job["input"], handler=handler, settings=load())
 
 
 def log_lines() -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, Message, Producer
+from tests.chaos.failing import LATE, NEVER, Accounts, Kinds, Letters, trade_of, written
 from tests.chaos.history import History
 from tests.chaos.rows import Row
 
@@ -59,21 +60,44 @@ class Fold:
     answers: dict[str, list[Running]] = field(default_factory=dict)
     #: trade's id -> input partition, offset
     origin: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: by trade's id
+    amounts: dict[str, int] = field(default_factory=dict)
+    #: those whose answer comes in no order, and where all that were tried later lie: partition, offset -> kind
+    late: set[str] = field(default_factory=set)
+    tried: dict[tuple[int, int], str] = field(default_factory=dict)
+    letters: Letters = field(default_factory=Letters)
+
+    def running(self, got: Sequence[Running]) -> list[Running]:
+        """An account's answers as they must be in the order in which they came."""
+        total, made = 0, []
+        for count, answer in enumerate(got, 1):
+            total += self.amounts[answer.id]
+            made.append(Running(answer.id, answer.account, total, count))
+        return made
 
 
 def fold(inputs: dict[int, list[Sent]], ends: dict[int, int] | None = None) -> Fold:
     """The service's work again, in other words; `ends` cuts partitions of which less was to be handled."""
     result, totals = Fold(), defaultdict[str, int](int)
     for partition, sents in inputs.items():
-        end = None if ends is None else ends.get(partition)
+        end, accounts = None if ends is None else ends.get(partition), Accounts()
         for sent in sents:
             if end is not None and sent.offset >= end:
                 break
-            trade = sent.trade
+            trade, place = sent.trade, (partition, sent.offset)
+            fate = accounts.fate(trade.account, trade.symbol, sent.offset)
+            if trade.symbol in (LATE, NEVER) and fate.why != "followed":
+                result.tried[place] = trade.symbol
+            if not fate.handled:
+                result.letters.due[place] = trade.id, trade.symbol, fate.why
+                continue
+            if fate.late:
+                result.late.add(trade.id)
+            result.amounts[trade.id] = trade.amount
             totals[trade.account] += trade.amount
             answers = result.answers.setdefault(trade.account, [])
             answers.append(Running(trade.id, trade.account, totals[trade.account], len(answers) + 1))
-            result.origin[trade.id] = partition, sent.offset
+            result.origin[trade.id] = place
     return result
 
 
@@ -84,11 +108,19 @@ class Feeder:
     """
 
     def __init__(
-        self, servers: str, topic: str, partitions: int, history: History, *, seed: int, accounts: int = ACCOUNTS
+        self,
+        servers: str,
+        topic: str,
+        partitions: int,
+        history: History,
+        *,
+        seed: int,
+        accounts: int = ACCOUNTS,
+        failing: int = 0,
     ) -> None:
         self._topic, self._partitions, self._history = topic, partitions, history
         self._accounts = accounts
-        self._random = random.Random(seed)
+        self._random, self._kinds = random.Random(seed), Kinds(seed, failing)
         self._number = self._withheld = 0
         self.per_second = 0
         #: partitions that get nothing for a while
@@ -141,7 +173,7 @@ class Feeder:
             return
         known = {sent.trade.id for sents in self.sent.values() for sent in sents}
         for row in read():
-            trade = msgspec.json.decode(row.value, type=Trade)
+            trade = msgspec.json.decode(trade_of(row.value), type=Trade)
             if trade.id not in known:
                 self.sent[row.partition].append(Sent(row.offset, trade, self._history.now()))
 
@@ -173,8 +205,8 @@ class Feeder:
 
         while True:
             try:
-                key = trade.account.encode()
-                self._producer.produce(self._topic, self._encode(trade), key, where, on_delivery=delivered)
+                key, value = trade.account.encode(), written(trade.symbol, self._encode(trade))
+                self._producer.produce(self._topic, value, key, where, on_delivery=delivered)
                 return
             except BufferError:
                 self._producer.poll(0.05)
@@ -186,7 +218,8 @@ class Feeder:
             number += partition - number % self._partitions
             number = number if number >= 0 else partition
         side, self._number = draw.choice(("BUY", "SELL")), self._number + 1
-        trade = Trade(f"t{self._number}", f"a{number}", "X", side, draw.randrange(1, 9), draw.randrange(1, 99), 0)
+        quantity, price, kind = draw.randrange(1, 9), draw.randrange(1, 99), self._kinds.next()
+        trade = Trade(f"t{self._number}", f"a{number}", kind, side, quantity, price, 0)
         return trade, number % self._partitions
 
 

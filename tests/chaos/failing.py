@@ -1,0 +1,210 @@
+"""Trades that fail by design: what the service does with each, in a few words, and what must come of it.
+
+A trade's `symbol` says how it fails. The judge takes from that which trades become dead letters, which are handled late
+and which only follow, and never asks the service.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from tests.chaos import frames
+from tests.chaos.rows import Row
+
+PLAIN: Final = "X"
+#: raises once in each process; tried again in place
+FLAKY: Final = "flaky"
+#: raises until it is a few seconds old; tried again by way of retry topics
+LATE: Final = "late"
+#: raises always: a dead letter, and the account's later trades follow it
+REFUSED: Final = "refused"
+#: raises always: a dead letter that nobody follows
+LOOSE: Final = "loose"
+#: a dead letter after all delays
+NEVER: Final = "never"
+#: its bytes are no trade
+GARBAGE: Final = "garbage"
+#: its answer is larger than the brokers take
+LARGE: Final = "large"
+
+_OFTEN: Final = {FLAKY: 6, LATE: 5, LOOSE: 4, GARBAGE: 4, LARGE: 2, NEVER: 2, REFUSED: 1}
+#: seconds, of the two retry topics; and the age at which a late trade works
+DELAYS: Final = (1, 4)
+AGE: Final = 2.5
+_BEFORE_GARBAGE: Final = b"no trade: "
+#: of the letters that are nobody's followers: exception, and the least number of attempts
+_LETTERS: Final = {
+    REFUSED: ("Refused", 1),
+    LOOSE: ("Loose", 1),
+    NEVER: ("TooEarly", 3),
+    GARBAGE: ("UndecodableRecord", 1),
+    LARGE: ("OutputRefused", 0),
+}
+
+
+class Kinds:
+    """Which trades fail, and how: drawn beside everything else, so that a schedule stays the same."""
+
+    def __init__(self, seed: int, one_in: int) -> None:
+        self._draw, self._one_in = random.Random(f"failing {seed}"), one_in
+
+    def next(self) -> str:
+        if not self._one_in or self._draw.randrange(self._one_in):
+            return PLAIN
+        return self._draw.choices([*_OFTEN], [*_OFTEN.values()])[0]
+
+
+def written(kind: str, value: bytes) -> bytes:
+    """As it stands on the input."""
+    return _BEFORE_GARBAGE + value if kind == GARBAGE else value
+
+
+def trade_of(value: bytes) -> bytes:
+    """What `written` was given."""
+    return value.removeprefix(_BEFORE_GARBAGE)
+
+
+class Fate(NamedTuple):
+    """What becomes of one trade of an account that may wait."""
+
+    #: of an answer
+    handled: bool = False
+    #: the answer comes in no order
+    late: bool = False
+    #: of a dead letter: raised or followed
+    why: str = ""
+
+
+class Accounts:
+    """Goes along one partition's input, and knows which accounts wait."""
+
+    def __init__(self) -> None:
+        #: account -> first and last offset, number of letters
+        self.waiting: dict[str, tuple[int, int, int]] = {}
+
+    def fate(self, account: str, kind: str, offset: int) -> Fate:
+        row = self.waiting.get(account)
+        if row is not None:
+            self.waiting[account] = row[0], offset, row[2] + 1
+            return Fate(why="followed")
+        if kind == REFUSED:
+            self.waiting[account] = offset, offset, 1
+        if kind in _LETTERS:
+            return Fate(why="raised")
+        return Fate(handled=True, late=kind == LATE)
+
+
+def stored(row: tuple[int, int, int]) -> bytes:
+    """An account that waits, as its table stores it (docs/format.md)."""
+    first, last, letters = row
+    return frames.packed([first, last, -1, letters, _LETTERS[REFUSED][0]])
+
+
+@dataclass
+class Letters:
+    """Dead letters that there must be."""
+
+    #: input partition and offset -> trade's id, kind, why
+    due: dict[tuple[int, int], tuple[str, str, str]] = field(default_factory=dict)
+
+
+def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
+    """Each once, on its partition, as it was received, an account's in order; findings by anomaly."""
+    inputs = {(row.partition, row.offset): row for row in given}
+    seen: Counter[tuple[int, int]] = Counter()
+    findings: dict[str, list[str]] = {}
+    newest: dict[tuple[int, bytes], int] = {}
+
+    def wrong(anomaly: str, text: str) -> None:
+        findings.setdefault(anomaly, []).append(text)
+
+    for row in found:
+        place = int(row.headers["holdfast-dead-partition"]), int(row.headers["holdfast-dead-offset"])
+        seen[place] += 1
+        told, original = due.due.get(place), inputs.get(place)
+        if told is None or original is None:
+            wrong("letter of a handled trade", f"{place}")
+            continue
+        name, kind, why = told
+        if (row.partition, row.key, row.value) != (place[0], original.key, original.value):
+            wrong("letter changed", f"{name} at {place} lies in {row.partition} as {row.value[:60]!r}")
+        if (said := _said(row.headers, kind, why)) != "":
+            wrong("letter wrong", f"{name} ({kind}) at {place}: {said}")
+        if row.headers["holdfast-dead-ordered"] == b"1":
+            key = row.partition, row.key
+            if place[1] < newest.get(key, -1):
+                wrong("letter out of order", f"{name} at {place} behind {newest[key]}")
+            newest[key] = place[1]
+    for place, (name, kind, _) in due.due.items():
+        if seen[place] != 1:
+            wrong("letter lost" if not seen[place] else "letter duplicated", f"{name} ({kind}) at {place}")
+    return findings
+
+
+def _said(headers: Mapping[str, bytes], kind: str, why: str) -> str:
+    """What is wrong with the headers of a letter."""
+    error, attempts = _LETTERS[kind] if why == "raised" else (_LETTERS[REFUSED][0], 0)
+    told = headers["holdfast-dead-why"].decode(), headers["holdfast-dead-error"].decode()
+    tried = int(headers["holdfast-dead-attempts"])
+    if told != (why, error) or tried < attempts:  # more, where a kill or an abort came between
+        return f"{told} after {tried} attempts, not {(why, error)} after {attempts}"
+    return ""
+
+
+def check_tries(due: Mapping[tuple[int, int], str], found: Sequence[Sequence[Row]]) -> list[str]:
+    """What stands on the retry topics, shortest delay first: `due` are the trades that must have been there."""
+    told: list[str] = []
+    for level, rows in enumerate(found):
+        seen: Counter[tuple[int, int]] = Counter()
+        for row in rows:
+            seen[row.partition, int(row.headers["holdfast-retry-offset"])] += 1
+        told += [f"{place} is on retry topic {level} and should not" for place in seen if place not in due]
+        for place, kind in due.items():
+            least = 1 if kind == NEVER else 0  # a late one may be old enough when it is read
+            if not least <= seen[place] <= 1:
+                told.append(f"{place} ({kind}) is {seen[place]} times on retry topic {level}")
+    return told
+
+
+def policies() -> dict[type[BaseException], Any]:
+    """The service's."""
+    from holdfast.errors import OutputRefused, UndecodableRecord
+    from holdfast.failures import dead_letter, retry, retry_later
+
+    return {
+        Refused: dead_letter(),
+        Loose: dead_letter(ordered=False),
+        UndecodableRecord: dead_letter(ordered=False),
+        OutputRefused: dead_letter(ordered=False),
+        ConnectionError: retry(3, seconds=0.01),
+        TooEarly: retry_later(*DELAYS, any_order=True),
+    }
+
+
+class Refused(ValueError):
+    """Of REFUSED."""
+
+
+class Loose(LookupError):
+    """Of LOOSE."""
+
+
+class TooEarly(TimeoutError):
+    """Of LATE and NEVER."""
+
+
+def fail(kind: str, age: float, met: set[str], name: str) -> None:
+    """Raises what the trade is there to raise; `met` are those that this process has met before."""
+    if kind == REFUSED:
+        raise Refused(name)
+    if kind == LOOSE:
+        raise Loose(name)
+    if kind == NEVER or (kind == LATE and age < AGE):
+        raise TooEarly(f"{name} is {age:.3f} s old")
+    if kind == FLAKY and name not in met:
+        met.add(name)
+        raise ConnectionError(name)
