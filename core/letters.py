@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.command import Command, command_of
 from holdfast.command import header as command_header
+from holdfast.errors import RecordError
 from holdfast.output import Sent
 from holdfast.record import Message
 from holdfast.table import Table
@@ -282,7 +283,10 @@ def received(prefix: str, headers: Sequence[tuple[str, Any]]) -> tuple[tuple[str
 
 
 def failure_of(error: BaseException, attempts: int, *, ordered: bool = False) -> Failure:
-    return Failure(type(error).__name__, str(error), attempts, ordered)
+    """An error of ours says what to do about a record that waits; a letter has what caused it."""
+    cause = error.__cause__ if isinstance(error, RecordError) else None
+    text = str(error) if cause is None else f"{type(cause).__name__}: {cause}"
+    return Failure(type(error).__name__, text, attempts, ordered)
 
 
 def retried(topic: str, message: Message, failure: Failure, level: int, due: int) -> Sent:

@@ -73,6 +73,10 @@ def reader(names: Names, outputs: Sequence[str]) -> Rights:
                 Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings"),
             )
         ),
+        *(
+            Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings")
+            for topic in filter(names.is_for_letters, outputs)
+        ),
         Right("DESCRIBE", GROUP, names.group, "members and offsets"),
     ]
 

@@ -31,6 +31,9 @@ REQUIRED: dict[str, str] = {
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
 
+#: what waits on a topic for dead letters, tries or commands is never deleted by time nor merged by key
+KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
 #: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
 _SEEN, _SEEN_PAUSE = 8, 0.05
 #: seconds for which the topics are asked for again; a single question takes up to ten
@@ -132,7 +135,7 @@ class Topics:
     """
 
     def __init__(self, settings: Settings, names: Names, outputs: Sequence[str] = ()) -> None:
-        self._settings, self._names, self._outputs = settings, names, outputs
+        self._settings, self._names, self._outputs = settings, names, list(dict.fromkeys(outputs))
         self._admin = Admin(settings, names.group)
         self._topics = TopicAdmin(self._admin)
         self._log = Log(service=names.group)
@@ -141,9 +144,13 @@ class Topics:
         """Compare every topic with what it must be; changes nothing."""
         names = self._names
         with reaching(self._settings):
-            facts = self._admin.describe([names.input, names.increment, names.full, *self._outputs])
-        given = facts[names.input]
-        findings = [Finding(topic, "ok" if facts[topic] else "missing") for topic in (names.input, *self._outputs)]
+            facts = self._admin.describe([names.input, names.increment, names.full, names.control, *self._outputs])
+        given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
+        plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
+        findings = [Finding(topic, "ok" if facts[topic] else "missing") for topic in plain]
+        for topic in (*letters, *([names.control] if letters else [])):  # they are settled by way of the control topic
+            fact = facts[topic]
+            findings.append(Finding(topic, self._loses(fact, given) if fact else "missing"))
         for topic in (names.increment, names.full):
             fact = facts[topic]
             findings.append(Finding(topic, self._differs(fact, given) if fact else "missing"))
@@ -192,14 +199,13 @@ class Topics:
         for topic in (names.increment, names.full):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
-        letters = {"retention.ms": "-1", "max.message.bytes": ours["max.message.bytes"]}
+        letters = {**KEPT, "max.message.bytes": ours["max.message.bytes"]}
         for topic in partitions:
             if topic not in plain and self._topics.create(topic, given.partitions, given.replication, letters):
                 created.add(topic)
-        kept = {"retention.ms": "-1"}  # a command waits for its service for as long as that is down
         # Letters are replayed and discarded by commands of the control topic.
         control = control or len(plain) < len(partitions)
-        if control and self._topics.create(names.control, given.partitions, given.replication, kept):
+        if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):
             created.add(names.control)
         self._await(created)
         return created, given.partitions
@@ -221,18 +227,31 @@ class Topics:
             seen = seen + 1 if known else 0
             time.sleep(0 if seen >= _SEEN else _SEEN_PAUSE)
 
+    def _loses(self, fact: TopicFacts, given: TopicFacts | None) -> str:
+        """Letters, tries and commands wait for as long as it takes."""
+        if given is not None and fact.partitions < given.partitions:
+            return f"has {fact.partitions} partitions, the input has {given.partitions}"
+        return self._mend(fact, KEPT) or "ok"
+
+    def _mend(self, fact: TopicFacts, wanted: Mapping[str, str]) -> str:
+        """The command that mends what is set otherwise; '' where nothing is."""
+        now = self._topics.settings(fact.name)
+        wrong = {key: value for key, value in wanted.items() if now.get(key) != value}
+        if not wrong:
+            return ""
+        described = ", ".join(f"{key}={now.get(key)}" for key in wrong)
+        setting = ",".join(f"{key}={value}" for key, value in wrong.items())
+        return (
+            f"differs: {described}; mend: kafka-configs --alter --entity-type topics --entity-name {fact.name} "
+            f"--add-config {setting}"
+        )
+
     def _differs(self, fact: TopicFacts, given: TopicFacts | None) -> str:
         if given is not None and fact.partitions != given.partitions:
             return f"has {fact.partitions} partitions, the input has {given.partitions}"
-        now = self._topics.settings(fact.name)
-        wrong = {key: value for key, value in REQUIRED.items() if now.get(key) != value}
-        if int(now.get("max.message.bytes", "0")) < self._settings.kafka.message_max_bytes:
-            wrong["max.message.bytes"] = str(self._settings.kafka.message_max_bytes + 1024)
-        if not wrong:
-            return "ok" if fact.replication >= 3 else f"ok, but only {fact.replication} replica(s)"
-        described = ", ".join(f"{key}={now.get(key)}" for key in wrong)
-        wanted = ",".join(f"{key}={value}" for key, value in wrong.items())
-        return (
-            f"differs: {described}; mend: kafka-configs --alter --entity-type topics --entity-name {fact.name} "
-            f"--add-config {wanted}"
+        wanted = dict(REQUIRED)
+        if int(self._topics.settings(fact.name).get("max.message.bytes", "0")) < self._settings.kafka.message_max_bytes:
+            wanted["max.message.bytes"] = str(self._settings.kafka.message_max_bytes + 1024)
+        return self._mend(fact, wanted) or (
+            "ok" if fact.replication >= 3 else f"ok, but only {fact.replication} replica(s)"
         )

@@ -118,9 +118,8 @@ class Failing:
             "retry_later" if verdict.delay else "dead_letter",
             offset=poison.offset,
             attempts=failure.attempts,
-            seconds=verdict.delay or None,
-            ordered=failure.ordered or None,
             cause=f"{failure.error}: {failure.text}",
+            **({"seconds": verdict.delay} if verdict.delay else {"ordered": failure.ordered}),
         )
 
 

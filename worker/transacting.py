@@ -124,7 +124,9 @@ class Transacting:
             self.work.suspect()
         else:
             at = offset(messages[0])
-            self.work.fail_at(Poisoned(at, refused(self._tools.place, f"an output was refused: {error}", at)))
+            failed = refused(self._tools.place, f"an output was refused: {error}", at)
+            failed.__cause__ = error
+            self.work.fail_at(Poisoned(at, failed))
         self._undo()
 
     # Committing

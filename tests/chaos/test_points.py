@@ -77,10 +77,11 @@ def one_after_the_other(make: Callable[[str], Fault]) -> list[Planned]:
     return [Planned(2.0 + 8.0 * number, make(point)) for number, point in enumerate(POINTS)]
 
 
-def test_sigkill_at_every_point(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
+@pytest.mark.parametrize("failing", [0, 40], ids=["all is well", "one in 40 fails"])
+def test_sigkill_at_every_point(tmp_path: Path, seed: int, failing: int) -> None:
+    draw, shape = random.Random(seed), Shape(1, 2, 4, 200, settings=REPLAYED, failing=failing)
     planned = one_after_the_other(lambda point: DiesAt(draw, point))
-    result = run(Shape(1, 2, 4, 200, settings=REPLAYED), planned, tmp_path, seed=seed, title="SIGKILL at every point")
+    result = run(shape, planned, tmp_path, seed=seed, title="SIGKILL at every point")
     assert result.good, "\n".join(result.verdict.lines())
 
 

@@ -1,0 +1,103 @@
+"""Every policy in one service, for `holdfast run tests.system.apps.policies:service`; the amount says what fails.
+
+While the file PROBE_POISON exists those fail that may work later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+from tests.system.apps.tally import Event, Line, Total
+
+from holdfast import Handler, Output, Record, Service, Table
+from holdfast.errors import OutputRefused, UndecodableRecord
+from holdfast.failures import dead_letter, park, retry, retry_later, stop
+
+REFUSED, DOWN, LATER, LONG, PAUSED, PARKED, STOPS, LARGE = range(-10, -18, -1)
+
+
+class Refused(ValueError):
+    """Of REFUSED, while the file is there."""
+
+
+class Down(ConnectionError):
+    """Of DOWN, always."""
+
+
+class Later(TimeoutError):
+    """Of LATER, twice in a process."""
+
+
+class Long(TimeoutError):
+    """Of LONG, always."""
+
+
+class Paused(OSError):
+    """Of PAUSED, while the file is there."""
+
+
+class Parked(LookupError):
+    """Of PARKED, while the file is there."""
+
+
+class Stops(ArithmeticError):
+    """Of STOPS, always."""
+
+
+RAISED: dict[int, type[Exception]] = {REFUSED: Refused, PAUSED: Paused, PARKED: Parked}
+ALWAYS: dict[int, type[Exception]] = {DOWN: Down, LONG: Long, STOPS: Stops}
+#: in the service itself, and not in a command beside it
+RUNS = os.environ.get("PROBE_RUNS") == "1"
+
+
+class Policies(Handler[Event]):
+    """Totals by key."""
+
+    on_failure: ClassVar = {
+        Refused: dead_letter(),
+        Down: retry(2, seconds=0.01).then(dead_letter(ordered=False)),
+        Later: retry_later(1, 2, any_order=True),
+        Long: retry_later(3600, any_order=True),
+        Paused: retry(1000, seconds=600, longest=600),
+        Parked: park(),
+        Stops: stop(),
+        UndecodableRecord: dead_letter(),
+        OutputRefused: dead_letter(ordered=False),
+    }
+    totals = Table(key=str, value=Total)
+    lines = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=Line)
+    raw = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=bytes)
+    met: ClassVar[Counter[int]] = Counter()
+    poison = Path(os.environ.get("PROBE_POISON", "poison"))
+
+    def on_record(self, record: Record[Event]) -> None:
+        """Book it, then fail: what was booked is undone."""
+        event, key = record.value, (record.key or b"").decode()
+        before = self.totals.get(key, Total())
+        after = Total(before.count + 1, before.sum + abs(event.amount))
+        self.totals[key] = after
+        self.lines.send(Line(self.partition, record.offset, event.id, after.count, after.sum), key=key)
+        if event.amount == LARGE:
+            self.raw.send(bytes(3_000_000))
+        self.met[event.id] += 1
+        if event.amount in ALWAYS:
+            raise ALWAYS[event.amount](f"event {event.id}")
+        if event.amount == LATER and self.met[event.id] <= 2 and RUNS:  # it works when it is looked at later
+            raise Later(f"event {event.id}")
+        if event.amount in RAISED and self.poison.exists():
+            raise RAISED[event.amount](f"event {event.id}")
+
+
+def _end_with_the_test() -> None:
+    os.read(0, 1)
+    os._exit(9)
+
+
+if "PROBE_NAME" in os.environ:
+    if RUNS:
+        threading.Thread(target=_end_with_the_test, daemon=True).start()
+    service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=Policies)

@@ -1,0 +1,163 @@
+"""Each policy for records that fail, against a running service, looked at and settled by an operator's commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+from tests.system.apps import policies as app
+from tests.system.apps.tally import Event, Line
+from tests.system.conftest import StageFactory
+from tests.system.processes import ROOT, Process, await_true
+from tests.system.stage import Stage
+from tests.system.test_letters import Read, read_all
+
+pytestmark = pytest.mark.kafka
+
+TARGET = "tests.system.apps.policies:service"
+
+
+class Policed(Process):
+    command = ("-m", "holdfast.ops.cli.entry", "run", TARGET, "--set", "log.format=json")
+
+
+class Operated:
+    """A stage, one process of the service, and `holdfast` beside it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self._ids = stage, 0
+        self._environment = stage.environment(HOLDFAST_SNAPSHOT__DELTA_INTERVAL="30")
+        self.process = Policed("a", stage.directory, self._environment | {"PROBE_RUNS": "1"})
+
+    def holdfast(self, *words: str, code: int = 0) -> str:
+        """What a command prints; its target is the service."""
+        own = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "holdfast.ops.cli.entry", *words]
+        done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def told(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self.holdfast(*words, "--json", code=code))
+
+    def send(self, key: str, amount: int, partition: int = 0) -> int:
+        """The event's id."""
+        self._ids += 1
+        self.stage.send(msgspec.json.encode(Event(self._ids, amount)), partition, key)
+        return self._ids
+
+    def ids(self) -> list[int]:
+        """Of the events that have an answer, in order."""
+        decode = msgspec.json.Decoder(Line).decode
+        return [decode(each.value or b"").id for each in read_all(self.stage.servers, self.stage.output)]
+
+    def await_ids(self, *wanted: int) -> None:
+        await_true(lambda: self.ids() == list(wanted), f"answers {wanted}, not {self.ids()}", 90)
+
+    def await_ids_in_any_order(self, *wanted: int) -> None:
+        await_true(lambda: sorted(self.ids()) == sorted(wanted), f"answers {wanted}, not {self.ids()}", 90)
+
+    def letters(self) -> list[tuple[str, str, str]]:
+        """Those that wait: key, error, why."""
+        return [(each["key"], each["error"], each["why"]) for each in self.told("dlq", "list", TARGET)]
+
+    def dead(self) -> list[Read]:
+        return read_all(self.stage.servers, self.stage.names.dead)
+
+
+@pytest.fixture
+def operated(stages: StageFactory) -> Operated:
+    """Two partitions, topics made by the command, the process live."""
+    made = Operated(stages(2))
+    names = made.stage.names
+    created = made.told("topics", "create", TARGET, "--start-at", "beginning", "--partitions", "2")
+    assert {names.dead, names.retry(1), names.retry(2), names.retry(3600), names.control} <= {
+        each["topic"] for each in created
+    }
+    made.stage.poison.touch()
+    made.stage.processes["a"] = made.process
+    made.process.start().await_live(0, 1)
+    return made
+
+
+def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operated) -> None:
+    first, refused = operated.send("ann", 1), operated.send("ann", app.REFUSED)
+    follows, down = operated.send("ann", 2), operated.send("bob", app.DOWN)
+    operated.send("bob", app.LARGE)
+    operated.stage.send(b"garbage", 0, "carl")
+    operated.send("dora", app.LONG)
+    later, last = operated.send("dora", app.LATER), operated.send("bob", 3)
+    operated.await_ids(first, last, later)
+    assert operated.letters() == [
+        ("ann", "Refused", "raised"),
+        ("ann", "Refused", "followed"),
+        ("bob", "Down", "raised"),
+        ("bob", "OutputRefused", "raised"),
+        ("carl", "UndecodableRecord", "raised"),
+    ]
+    check_letter(operated, offset=1, key=b"ann", id=refused)
+    assert [each["later"] for each in operated.told("lag", TARGET)] == [1, 0]
+    status = " ".join(operated.holdfast("status", "--service", operated.stage.names.service).split())
+    assert "2 key(s) wait" in status
+    assert "1 record(s) are tried later" in status
+
+    again = operated.told("dlq", "replay", TARGET, "--key", "ann", "--why", "too early", code=1)
+    assert [(each["asked"], each["done"], each["failed"]) for each in again] == [(2, 0, [1])]
+    operated.stage.poison.unlink()
+    operated.holdfast("dlq", "replay", TARGET, "--key", "ann", "--why", "mended")
+    behind = operated.send("ann", 4)
+    operated.await_ids(first, last, later, refused, follows, behind)
+    operated.holdfast("dlq", "discard", TARGET, "--all", "--why", "a test")
+    assert operated.letters() == []
+    shown = operated.told("dlq", "show", "0@1", TARGET)
+    assert [each.get("what") for each in shown] == [None, "dlq-failed-again", "dlq-replayed"]
+    assert [each["why"] for each in shown] == ["raised", "too early", "mended"]
+    traces = [each for each in operated.dead() if each.value is None]
+    assert len(traces) == 1 + 2 + 3, "each step leaves one trace"
+    assert down not in operated.ids()
+
+    assert operated.process.stop() == 0
+    operated.told("topics", "check", TARGET)
+    operated.holdfast("snapshot", "verify", TARGET, "--replay")
+
+
+def check_letter(operated: Operated, offset: int, key: bytes, id: int) -> None:
+    """As it was received, on its partition, with where it came from."""
+    names = operated.stage.names
+    found = next(each for each in operated.dead() if each.headers["holdfast-dead-offset"] == str(offset).encode())
+    given = next(each for each in read_all(operated.stage.servers, names.input) if each.offset == offset)
+    assert (found.partition, found.key, found.value) == (given.partition, key, given.value)
+    assert msgspec.json.decode(found.value or b"", type=Event).id == id
+    told = {name.removeprefix("holdfast-dead-"): value.decode() for name, value in found.headers.items()}
+    assert (told["topic"], told["partition"], told["error"]) == (names.input, "0", "Refused")
+    assert int(told["attempts"]) >= 1
+
+
+def test_a_partition_parks_a_pause_ends_with_a_stop_and_a_service_stops(operated: Operated) -> None:
+    parked, behind = operated.send("ann", app.PARKED, 1), operated.send("bob", 1, 1)
+    process = operated.process
+    assert process.await_event("failed")["partition"] == 1
+    paused = operated.send("carl", app.PAUSED)
+    assert process.await_event("record_retried")["partition"] == 0
+    assert process.stop() == 0, "a pause of minutes ends with the stop"
+    assert operated.ids() == []
+    operated.stage.poison.unlink()
+    process.start().await_live(0, 1)
+    operated.await_ids_in_any_order(parked, behind, paused)
+
+    operated.stage.poison.touch()
+    parked_again = operated.send("ann", app.PARKED, 1)
+    process.await_event("failed")
+    operated.stage.poison.unlink()
+    operated.holdfast("retry", "1", "--service", operated.stage.names.service)
+    operated.await_ids_in_any_order(parked, behind, paused, parked_again)
+    operated.send("ann", app.STOPS, 1)
+    await_true(lambda: process.exit_code is not None, "the service ends", 90)
+    assert process.exit_code not in (0, -9)
+    assert "Stops" in process.tail()
+    assert operated.letters() == []
