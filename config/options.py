@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar, cast
 
 from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.secret import REDACTED, Secret
+from holdfast.config.secret import REDACTED, FileSecret, FileText, Secret
 from holdfast.config.units import (
     DURATION_FORMS,
     SIZE_FORMS,
@@ -82,7 +82,7 @@ class Option:
         elif isinstance(raw, str) and self.kind != "secret":
             raw = raw.strip()
         elif isinstance(raw, str):
-            raw = Secret(raw)
+            raw = FileSecret(raw) if isinstance(raw, FileText) else Secret(raw)
         return self.check(raw)
 
     def check(self, value: object) -> object:

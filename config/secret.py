@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
 
 REDACTED: Final = "<redacted>"
+
+
+class FileText(str):
+    """What a file of the secrets directory held when it was read; `file` may hold something newer by now."""
+
+    file: Path
+
+    def __new__(cls, text: str, file: Path) -> Self:
+        made = super().__new__(cls, text)
+        made.file = file
+        return made
 
 
 class Secret:
@@ -32,3 +44,21 @@ class Secret:
         return REDACTED if self._text else "''"
 
     __str__ = __repr__
+
+
+class FileSecret(Secret):
+    """One that is read anew whenever it is asked for: somebody may have put another one into its file."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, text: FileText) -> None:
+        super().__init__(str(text))
+        self.file = text.file
+
+    def reveal(self) -> str:
+        """As the file has it now; what it held before while it cannot be read, or is empty."""
+        try:
+            text = self.file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError):
+            return super().reveal()
+        return text or super().reveal()

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.config.errors import Problem, SettingsError
 from holdfast.config.extra import as_text, key_from_environment, problem_of
 from holdfast.config.options import Option, options_of
+from holdfast.config.secret import FileText
 from holdfast.config.settings import sections
 
 PREFIX: Final = "HOLDFAST_"
@@ -75,7 +76,7 @@ def read_secrets(directory: Path) -> Layer:
     for file in sorted(_listing(directory)):
         key = _key_of_file(file.name)
         if key is not None:
-            layer[key] = Given(raw=_content(file).rstrip("\r\n"), origin=f"file {file}")
+            layer[key] = Given(raw=FileText(_content(file).rstrip("\r\n"), file), origin=f"file {file}")
     return layer
 
 

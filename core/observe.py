@@ -66,6 +66,8 @@ Event = Literal[
     "kafka_retry",
     "right_missing",
     "login_refused",
+    "login_renewed",
+    "login_not_renewed",
     "offset_behind",
     "hidden_records",
     "commit_hidden",

@@ -149,6 +149,7 @@ class Service:
         self._thread.start()
         if wiring.standbys is not None:
             wiring.standbys.start()
+        wiring.start(consumer)
         self._topology = Topology(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
         )

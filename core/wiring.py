@@ -20,12 +20,14 @@ from holdfast.failures import retry_topics
 from holdfast.handler import Handler, declared, schemas
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.allowed import RoleAccess
+from holdfast.kafka.consumer import KafkaGroupConsumer
 from holdfast.kafka.control import control_feed
 from holdfast.kafka.delayed import DelayedFeed
 from holdfast.kafka.group import group_view
 from holdfast.kafka.producer import KafkaTransactions
 from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.remains import Remains
+from holdfast.kafka.renewing import Renewal
 from holdfast.kafka.sink import KafkaFullSink
 from holdfast.kafka.stable import StableReader
 from holdfast.meters import ServiceMetrics
@@ -105,11 +107,21 @@ class Wiring:
             topic: DelayedFeed(service.settings, service.names, log, topic)
             for topic in retry_topics(service.handler_class, service.names)
         }
+        self._renewal: Renewal | None = None
         self.manager: Manager
+
+    def start(self, consumer: KafkaGroupConsumer) -> None:
+        """Look after the login, where it may change."""
+        feeds = [*([self._feed] if self._feed is not None else []), *self._delayed.values()]
+        renew = [self._admin.renew, consumer.renew, *(feed.renew for feed in feeds)]
+        self._renewal = Renewal(self._service.settings, self._log, renew)
+        self._renewal.start()
 
     def close(self) -> None:
         if self.standbys is not None:
             self.standbys.close()
+        if self._renewal is not None:
+            self._renewal.close()
         if self._feed is not None:
             self._feed.close()
         for feed in self._delayed.values():

@@ -23,7 +23,7 @@ from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, Misconfigured, RestoreTimeout
 from holdfast.kafka.absent import require_there, tells_of_absence
-from holdfast.kafka.answers import LOGIN
+from holdfast.kafka.answers import login_refused
 from holdfast.kafka.asking import AskingClient
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import about, kafka_error, translate
@@ -57,8 +57,7 @@ class _Login:
         self.refused: KafkaError | None = None
 
     def heard(self, error: KafkaError) -> None:
-        if error.code() in LOGIN:
-            self.refused = error
+        self.refused = login_refused(error) or self.refused
 
 
 class Admin(GroupOffsets):
@@ -244,6 +243,12 @@ class Admin(GroupOffsets):
             if time.monotonic() >= self._renew_at:
                 self._renew_at = time.monotonic() + RENEW_EVERY
                 self._former, self.client = self.client, self.new_client("admin")
+
+    def renew(self) -> None:
+        """Any thread: passwords and certificates have changed, and new clients ask from now on."""
+        with self._making:
+            self._former, self.client = self.client, self.new_client("admin")
+            self._describer = self._group_asker = self._consumer = self._peeking = None
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         if before < 0:  # to the brokers -1 means the end of the log

@@ -76,6 +76,18 @@ ADVICE: Final[dict[int, str]] = {
 
 #: the login, or the handshake before it, is refused
 LOGIN: Final = frozenset({_E._AUTHENTICATION, _E.SASL_AUTHENTICATION_FAILED, _E._SSL})
+
+
+def login_refused(error: KafkaError) -> KafkaError | None:
+    """The refusal that it tells of; None where it tells of something else.
+
+    With TLS 1.3 a client hears of its refused certificate after the handshake: an alert on a connection that was up.
+    """
+    if error.code() == _E._TRANSPORT and "SSL routines" in error.str() and "alert" in error.str():
+        return KafkaError(_E._SSL, error.str())
+    return error if error.code() in LOGIN else None
+
+
 #: answers to a join that no repetition mends: the member would stay out of the group for ever, without a word
 REFUSES_MEMBER: Final = frozenset({_E.INVALID_SESSION_TIMEOUT, _E.INCONSISTENT_GROUP_PROTOCOL})
 

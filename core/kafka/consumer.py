@@ -14,7 +14,7 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import GROUP, NoContact
 from holdfast.errors import KafkaTrouble, Misconfigured
-from holdfast.kafka.answers import LOGIN, REFUSES_MEMBER
+from holdfast.kafka.answers import REFUSES_MEMBER, login_refused
 from holdfast.kafka.bounded import STUCK_AFTER
 from holdfast.kafka.errors import describe, translate
 from holdfast.kafka.forgotten import Memory, known
@@ -54,19 +54,28 @@ class KafkaGroupConsumer:
         #: what is assigned; and whether the client is dead, so that a new one has to join
         self._owned: set[int] = set()
         self._dead = False
+        self._renewing = threading.Event()
         self._tell_at = 0.0
         self._memory = Memory(lambda: told_anew(settings))
         self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
-        config: dict[str, Any] = dict(client.consumer(settings, names.group))
+        self._client_id = client_id
+        self._consumer = self._new_consumer()
+
+    def _new_consumer(self) -> Consumer:
+        """With the passwords and certificates of now."""
+        config: dict[str, Any] = dict(client.consumer(self._settings, self._names.group))
         config["logger"] = client_logger("holdfast.consumer", self._logged)
         config["error_cb"] = self._error
         config["stats_cb"] = self._statistics
-        if client_id:
-            config["client.id"] = client_id
-        self._config = config
-        self._consumer = Consumer(config)
+        if self._client_id:
+            config["client.id"] = self._client_id
+        return Consumer(config)
+
+    def renew(self) -> None:
+        """Any thread: join again soon with a client of the newest login; what is here is handed over before."""
+        self._renewing.set()
 
     def subscribe(self, listener: Listener) -> None:
         self._listener = listener
@@ -80,6 +89,9 @@ class KafkaGroupConsumer:
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
         if self._memory.lost and self._again_at is None:
             self._again_at = self._without_brokers()
+        if self._renewing.is_set():
+            self._renewing.clear()
+            self._again_at = self._again_at or self._handed_over()
         if self._again_at is not None and not self._joins_again(timeout):
             return (), ()
         try:
@@ -118,6 +130,13 @@ class KafkaGroupConsumer:
         self._memory.anew()
         return self._begin_anew(0.0)
 
+    def _handed_over(self) -> float:
+        """As when the group takes everything away: what is processed commits, and nothing is done twice."""
+        if self._listener is not None:
+            self._listener.on_revoke(sorted(self._owned))
+        self._dead = True
+        return time.monotonic()
+
     def _begin_anew(self, pause: float) -> float:
         self._dead = True
         if self._listener is not None:
@@ -130,8 +149,10 @@ class KafkaGroupConsumer:
         if time.monotonic() < self._again_at:
             time.sleep(timeout)
             return False
-        threading.Thread(target=self._consumer.close, name="consumer-close", daemon=True).start()
-        self._again_at, self._dead, self._consumer = None, False, Consumer(self._config)
+        # It is replaced before it closes: what it says of its partitions meanwhile counts no more.
+        former, self._consumer = self._consumer, self._new_consumer()
+        threading.Thread(target=former.close, name="consumer-close", daemon=True).start()
+        self._again_at, self._dead = None, False
         assert self._listener is not None
         self.subscribe(self._listener)
         return True
@@ -246,8 +267,9 @@ class KafkaGroupConsumer:
 
     def _error(self, error: KafkaError) -> None:
         """Information only: brokers come and go (P30). A login that is refused somebody has to mend."""
-        if error.code() in LOGIN and self._refused_minute():
-            self._log.warning("login_refused", cause=describe(error))
+        refused = login_refused(error)
+        if refused is not None and self._refused_minute():
+            self._log.warning("login_refused", cause=describe(refused))
         self._log.debug("kafka_log", client="consumer", level="error", message=describe(error))
 
     def _logged(self, level: str, message: str) -> None:

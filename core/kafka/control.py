@@ -50,6 +50,7 @@ class ControlFeed:
         self._lanes: dict[int, ControlLane] = {}
         self._changed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ending = threading.Event()
+        self._renewing = threading.Event()
         self._thread: threading.Thread | None = None
         #: bytes of a command: a mark repeats it
         self.largest = largest_command(settings)
@@ -59,6 +60,10 @@ class ControlFeed:
 
     def close(self) -> None:
         self._ending.set()
+
+    def renew(self) -> None:
+        """Any thread: passwords and certificates have changed, and a new consumer reads from now on."""
+        self._renewing.set()
 
     def change(self, lane: ControlLane, *, leave: bool = False) -> None:
         """Any thread: begin to read for this lane where it says, or no longer."""
@@ -74,6 +79,7 @@ class ControlFeed:
 
     def _run(self) -> None:
         while not self._ending.is_set():
+            self._renewing.clear()
             config: dict[str, Any] = dict(client.reader(self._settings, self._names.group))
             memory = Memory(partial(told_anew, self._settings))
             config |= {
@@ -92,8 +98,8 @@ class ControlFeed:
             self._ending.wait(_AGAIN)
 
     def _read(self, consumer: Consumer, memory: Memory) -> None:
-        """Until the end, or until the consumer has forgotten its brokers."""
-        while not self._ending.is_set() and not memory.lost:
+        """Until the end, or until the consumer has forgotten its brokers, or its login is an old one."""
+        while not self._ending.is_set() and not memory.lost and not self._renewing.is_set():
             self._assign(consumer)
             for message in consumer.consume(_BATCH, _POLL):
                 self._hand_over(message)

@@ -20,7 +20,7 @@ class Guard:
     """Refuses by raising. `exposed`: others than this machine may reach the door."""
 
     def __init__(self, settings: OpsSettings, *, exposed: bool) -> None:
-        self._token, self._exposed = settings.token.reveal().encode(), exposed
+        self._secret, self._exposed = settings.token, exposed
         advertised = urlsplit(settings.advertised).hostname
         self._hosts = _HERE | ({advertised} if advertised else set())
 
@@ -34,7 +34,8 @@ class Guard:
 
     def check_token(self, request: Request, *, needed: bool) -> None:
         """:raises Refused: the token is wrong or missing; or `needed`, and none is set."""
-        if not self._token:
+        token = self._secret.reveal().encode()  # of now: its file may hold another one than at the start
+        if not token:
             if needed:
                 raise Refused(403, "this is not shown without a token: set ops.token (docs/ops.md)")
             return
@@ -42,12 +43,12 @@ class Guard:
         if scheme.lower() != "bearer":
             raise Refused(401, "send the token: Authorization: Bearer ...", _CHALLENGE)
         # In a time that does not tell how much of it was right.
-        if not hmac.compare_digest(given.strip().encode(), self._token):
+        if not hmac.compare_digest(given.strip().encode(), token):
             raise Refused(401, "the token is wrong", _CHALLENGE)
 
     def _check_host(self, request: Request) -> None:
         """On loopback a page of another site could ask under a name of its own (DNS rebinding): refused."""
-        if self._exposed or self._token:
+        if self._exposed or self._secret:
             return
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname
         if host is not None and host not in self._hosts:

@@ -68,6 +68,37 @@ def test_a_right_that_is_revoked_is_waited_for(guarded: Secured, stage: Stage, o
     stage.verify()
 
 
+def test_a_right_that_is_revoked_ends_the_process_where_that_is_wanted(guarded: Secured, stage: Stage) -> None:
+    user = f"{stage.names.service}-exit"
+    login = guarded.scram(user)
+    granted = grant_all(guarded, stage, user)
+    process = stage.process("exit", **login, PROBE_CLI="1", HOLDFAST_FAILURE__ON_PARTITION_FAILURE="exit")
+    process.await_live(0, 1)
+    stage.feed(200)
+    stage.await_all()
+    with guarded.without(next(r for r in granted if r.name == stage.output)):
+        stage.feed(200)
+        await_true(lambda: process.exit_code is not None, "it ends", 120)
+        text = process.log.read_text()
+        assert process.exit_code == Exit.PARTITION_FAILED, text
+        assert f"User:{user} may not: WRITE on topic {stage.output}" in text
+    process.start().await_live(0, 1)
+    stage.await_all(120)
+    assert process.stop() == 0
+    stage.verify()
+
+
+def test_an_expired_certificate_ends_the_start(guarded: Secured, stage: Stage) -> None:
+    user = f"{stage.names.service}-old"
+    login = guarded.certificate(user, seconds=1)  # from an hour ago on
+    process = stage.process("old", **login, PROBE_CLI="1")
+    await_true(lambda: process.exit_code is not None, "it ends", 120)
+    text = process.log.read_text()
+    assert process.exit_code == Exit.CONFIGURATION, text
+    assert "AccessRefused" in text
+    assert "certificate" in text
+
+
 def test_a_wrong_password_ends_the_start(guarded: Secured, stage: Stage) -> None:
     user = f"{stage.names.service}-wrong"
     guarded.scram(user)
