@@ -48,7 +48,7 @@ class Bench:
 
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
-        self._kind = handler if isinstance(handler, type) else type(handler())
+        self.kind = handler if isinstance(handler, type) else type(handler())
         self.admin = Admin(settings, names.group)
         self.tool = f"{tool} {__version__}"
         self._log = Log(service=names.group)
@@ -67,7 +67,7 @@ class Bench:
         ids = {topic: fact.id for topic, fact in facts.items()}
         writer = Writer(instance=self.tool, version=__version__, reads=frame.NEWEST)
         store = elsewhere_of(self.settings)
-        return Place(self.names, partition, partitions, ids, writer, schemas(self._kind), store)
+        return Place(self.names, partition, partitions, ids, writer, schemas(self.kind), store)
 
     def new_state(self, partition: int) -> State:
         return self.engine(partition).state

@@ -17,8 +17,9 @@ from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.state import State
 from holdfast.surgery.bench import Bench
-from holdfast.surgery.layout import Layout, leave_clock
+from holdfast.surgery.layout import Layout, leave_own
 from holdfast.surgery.spool import Spool
+from holdfast.surgery.unsettled import unsettled
 
 
 class Share(msgspec.Struct, kw_only=True):
@@ -68,17 +69,24 @@ class Dealing:
     def read(self, facts: Mapping[str, TopicFacts]) -> None:
         """Take the old partitions' states, one after the other.
 
-        :raises ToolRefused: a key lies where the layout would not have put it, or a side effect is owed.
+        :raises ToolRefused: a key lies where the layout would not have put it, a side effect is owed, or a letter or a
+            record that is tried later waits.
         :raises StateRefused: a partition could not be restored.
         """
+        waiting: list[str] = []
         for partition in range(self.before):
             found = self._bench.find(self._bench.place(partition, self.before, facts))
-            leave_clock(found.state)
+            if text := unsettled(self._bench, found, partition):
+                waiting.append(text)
+                continue
+            leave_own(found.state)
             for there, changes in self._layout.deal(found.state, partition, self.before, self.to):
                 self._spool.add(there, changes)
                 self.moved += len(changes.keys) if there != partition else 0
             self.marks.append(found.mark)
             self.old.append(Weight(found.state.keys, found.state.digest))
+        if waiting:
+            raise ToolRefused(f"records that failed are not settled: {'; '.join(waiting)}. Nothing was changed")
         owed = [f"partition {p}: {len(mark.effects)}" for p, mark in enumerate(self.marks) if mark.effects]
         if owed:
             raise ToolRefused(

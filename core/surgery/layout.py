@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from holdfast.errors import ToolRefused, UsageError
 from holdfast.internal import CLOCK, PREFIX, TIMERS, owner
+from holdfast.letters import SETTLED
 from holdfast.partitioner import murmur2
 from holdfast.snapshot.digest import MODULUS, table_digest
 from holdfast.snapshot.state import State
@@ -32,12 +33,15 @@ def crc32(key: bytes, partitions: int) -> int:
 PARTITIONERS: Final[dict[str, Partitioner]] = {"murmur2": murmur2, "crc32": crc32}
 
 
-def leave_clock(state: State) -> None:
-    """A partition's own time goes nowhere: it begins anew with the next record."""
-    clock = state.tables.get(CLOCK)
-    if clock is not None and clock.stored:
-        state.digest = (state.digest - table_digest(CLOCK, list(clock.stored), clock.stored.values())) % MODULUS
-        clock.stored.clear()
+def leave_own(state: State) -> None:
+    """What is a partition's own goes nowhere: its time, which begins anew with the next record, and the offsets of
+    letters that were settled, which nobody asks for again (`unsettled`).
+    """
+    for name in (CLOCK, SETTLED):
+        table = state.tables.get(name)
+        if table is not None and table.stored:
+            state.digest = (state.digest - table_digest(name, list(table.stored), table.stored.values())) % MODULUS
+            table.stored.clear()
 
 
 class Layout:

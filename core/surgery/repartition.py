@@ -10,6 +10,7 @@ from typing import Final
 
 from holdfast.config.settings import Settings
 from holdfast.errors import StartError, ToolRefused
+from holdfast.failures import letter_topics
 from holdfast.kafka.admin import TopicFacts
 from holdfast.kafka.hold import GroupHold
 from holdfast.kafka.topic_admin import TopicAdmin
@@ -83,7 +84,7 @@ class _Repartition:
         self._deal()
         # Ours first and the input last, when all is written: while it grows, a producer may begin to place keys anew.
         facts = self._grow(self.names.increment, self.names.full)
-        self._grow_control()
+        self._grow_beside()
         lineage = adopt.new_lineage()
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
         self.watch.require_quiet()
@@ -154,10 +155,12 @@ class _Repartition:
             time.sleep(0.05)
         return facts
 
-    def _grow_control(self) -> None:
-        there = self.bench.admin.describe([self.names.control])[self.names.control]
-        if there is not None and there.partitions < self.to:
-            TopicAdmin(self.bench.admin).grow(self.names.control, self.to)
+    def _grow_beside(self) -> None:
+        """The control topic, dead letters and retry topics, where they are."""
+        wanted = [self.names.control, *letter_topics(self.bench.kind, self.names)]
+        for topic, there in self.bench.admin.describe(wanted).items():
+            if there is not None and there.partitions < self.to:
+                TopicAdmin(self.bench.admin).grow(topic, self.to)
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
         place = self.bench.place(partition, self.to, facts)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from holdfast import Dedupe, Handler, Record, Table, Timer
 from holdfast.errors import UsageError
+from holdfast.failures import dead_letter
 from holdfast.internal import CLOCK, EXPIRY, TIMERS
+from holdfast.letters import SETTLED
 from holdfast.partitioner import murmur2
-from holdfast.surgery.layout import Layout, leave_clock
+from holdfast.surgery.layout import Layout, leave_own
 from holdfast.testing import Driver
 
 
@@ -30,7 +32,7 @@ class Carts(Handler[str]):
 def dealt(driver: Driver, to: int) -> list[dict[str, set[Any]]]:
     found: list[dict[str, set[Any]]] = [{} for _ in range(to)]
     state = driver._lanes[0].engine().state
-    leave_clock(state)
+    leave_own(state)
     for there, changes in Layout(murmur2, {}, state.tables).deal(state, 0, 1, to):
         found[there].setdefault(changes.table, set()).update(changes.keys)
     return found
@@ -59,3 +61,23 @@ def test_a_timer_of_a_record_without_a_key_belongs_nowhere() -> None:
     driver.commit()
     with pytest.raises(UsageError, match="is no record key"):
         dealt(driver, 4)
+
+
+class Buries(Handler[str]):
+    on_failure: ClassVar = {ValueError: dead_letter()}
+    counts = Table(key=str, value=int)
+
+    def on_record(self, record: Record[str]) -> None:
+        if record.value == "bad":
+            raise ValueError(record.value)
+        self.counts[record.value] = record.offset
+
+
+def test_which_letters_were_settled_stays_behind() -> None:
+    driver = Driver(Buries)
+    driver.feed("a", key="a")
+    driver.feed("bad")  # without a key: it parks nothing
+    driver.release(discard=True, why="a test")
+    driver.advance(1)
+    assert driver.table(SETTLED) == {1: 1}
+    assert set().union(*dealt(driver, 2)) == {"counts"}

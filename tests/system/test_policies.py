@@ -36,11 +36,18 @@ class Operated:
 
     def holdfast(self, *words: str, code: int = 0) -> str:
         """What a command prints; its target is the service."""
-        own = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "holdfast.ops.cli.entry", *words]
-        done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+        done = self._run(*words)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        own = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "holdfast.ops.cli.entry", *words]
+        return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+
+    def refused(self, *words: str) -> str:
+        """What a command that does nothing complains of."""
+        return self._run(*words).stderr
 
     def told(self, *words: str, code: int = 0) -> Any:
         return json.loads(self.holdfast(*words, "--json", code=code))
@@ -123,6 +130,8 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
 
     assert operated.process.stop() == 0
     operated.told("topics", "check", TARGET)
+    words = ("state", "repartition", TARGET, "--to", "4", "--why", "more load", "--dry-run")
+    assert "1 record(s) on" in operated.refused(*words)
     operated.holdfast("snapshot", "verify", TARGET, "--replay")
 
 
