@@ -243,6 +243,13 @@ class Arena:
             worker.signal(signal.SIGCONT)
             worker.start()
 
+    def learn_input(self) -> None:
+        """What is on the input now, before a fault deletes it; the feeder may be at work.
+
+        Raises AssertionError or KafkaException when it cannot be read.
+        """
+        self.feeder.learn(read_all(self.servers, self.names.input, self.history, 20.0))
+
     def committed_positions(self, timeout: float = 30.0) -> dict[int, int]:
         """The group's offsets; asked of a consumer that joins nothing. Raises KafkaException."""
         asking = Consumer({"bootstrap.servers": self.servers, "group.id": self.names.group, **PATIENT})
@@ -258,7 +265,7 @@ class Arena:
         The reader is a client like any other, and may be the one that hangs: now and then a fresh one looks.
         """
         deadline, look = self.history.now() + seconds, self.history.now() + _LOOK
-        while len(self.observer.ids) < self.feeder.acknowledged:
+        while len(self.observer.seen) < self.feeder.acknowledged:
             now = self.history.now()
             if now > look or self.shape.failing:
                 look = now + _LOOK

@@ -152,8 +152,9 @@ class Retention(Fault):
     def inject(self, arena: Arena) -> None:
         if "HOLDFAST_SNAPSHOT__DELTA_INTERVAL" in arena.shape.settings:
             return
-        with suppress(KafkaException):
+        with suppress(KafkaException, AssertionError):
             committed = arena.committed_positions(10.0)
+            arena.learn_input()
             before = [TopicPartition(arena.names.input, p, offset) for p, offset in committed.items() if offset > 0]
             for future in arena.admin.delete_records(before, request_timeout=5).values():
                 with suppress(KafkaException):
@@ -174,6 +175,7 @@ class OutOfRange(Fault):
         partition = self.victim % arena.shape.partitions
         arena.feeder.burst(3000, partition)
         arena.feeder.flush()
+        arena.learn_input()
         place = TopicPartition(arena.names.input, partition, arena.feeder.sent[partition][-500].offset)
         arena.admin.delete_records([place])[place].result(30)
         arena.may_stop[partition] = "RetentionGap"

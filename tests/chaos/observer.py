@@ -73,7 +73,6 @@ class Observer:
         self._history = history
         #: (partition, offset) -> trade's id
         self.seen: dict[tuple[int, int], str] = {}
-        self.ids: set[str] = set()
         #: account -> number of the last answer that was read
         self._counts: dict[str, int] = {}
         #: polls that went backwards: (when, what)
@@ -119,7 +118,6 @@ class Observer:
             self.backwards.append(f"account {answer.account}: answer {answer.count} ({answer.id}) again or too late")
         self._counts[answer.account] = answer.count
         self.seen[partition, offset] = answer.id
-        self.ids.add(answer.id)
         origin = self._partition_of.get(answer.account, -1)
         times, now = self.progress[origin], self._history.now()
         if not times or now - times[-1] > 0.05:

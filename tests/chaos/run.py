@@ -128,7 +128,7 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
         arena.history.tell("the feeder waits for acknowledgements that do not come: the input tells what is on it")
     healed = arena.history.now()
     if not arena.may_stop and not arena.await_quiet(recovery):
-        missing = arena.feeder.acknowledged - len(arena.observer.ids)
+        missing = arena.feeder.acknowledged - len(arena.observer.seen)
         verdict.add("stuck", [f"{missing} records had no answer {recovery:.0f} s after everything was healed"])
     elif arena.may_stop:
         pause(15.0)

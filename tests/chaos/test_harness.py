@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import xxhash
-from tests.chaos import schedule
+from tests.chaos import matrix, schedule, test_chaos
 from tests.chaos.arena import Shape
 from tests.chaos.catching import CATCHES
 from tests.chaos.chain import Chain, StateAt
@@ -19,6 +19,7 @@ from tests.chaos.faults import REGISTRY
 from tests.chaos.mutants import MUTANTS
 from tests.chaos.points import POINTS, Points
 from tests.chaos.rows import Row
+from tests.chaos.workers import ROOT
 from tests.chaos.workload import Running, Sent, Trade, fold
 
 SENT = [Sent(n, Trade(f"t{n}", f"a{n % 2}", "X", "BUY", 1, n + 1, 0), 0.0) for n in range(6)]
@@ -60,6 +61,15 @@ def test_a_fault_that_does_not_fit_is_refused() -> None:
 
 def test_what_is_right_has_no_anomaly() -> None:
     assert anomalies(right()) == set()
+
+
+def test_what_is_on_the_input_twice_is_answered_twice() -> None:
+    again = Sent(SENT[-1].offset + 1, SENT[-1].trade, 0.0)
+    twice = [answer for answers in fold({0: [*SENT, again]}).answers.values() for answer in answers]
+    for answers, due in ((twice, set[str]()), (twice[:-1], {"lost"}), ([*twice, twice[-1]], {"duplicated"})):
+        verdict = Verdict()
+        check_exact(verdict, fold({0: [*SENT, again]}), outputs(answers))
+        assert {name for name, texts in verdict.findings.items() if texts} == due
 
 
 def test_each_anomaly_is_found_by_its_name() -> None:
@@ -198,6 +208,20 @@ def test_tries_are_compared_with_the_input() -> None:
     assert check_tries(due, [both, both[1:]]) == []
     for bad in ([both[:1], both[1:]], [both, []], [[*both, both[0]], both[1:]], [[*both, tried(FAILS[5])], both[1:]]):
         assert check_tries(due, bad)
+
+
+def test_what_ci_plays_is_among_the_tests_that_run_by_default() -> None:
+    for code, named in matrix.IN_CI.items():
+        path, name = named.split("::")
+        before, found, _ = (ROOT / path).read_text().partition(f"def {name}(")
+        assert found, f"{code}: there is no {named}"
+        decorators = before.rsplit("\n\n\n", 1)[-1]
+        pytestmark = next((line for line in before.splitlines() if line.startswith("pytestmark")), "")
+        assert "mark.long" not in decorators + pytestmark, f"{code}: {named} is no test of the default tier"
+    played = [code for code, named in matrix.IN_CI.items() if named == matrix.FIXED]
+    planned = schedule.plan(test_chaos.SEED, test_chaos.SECONDS, test_chaos.SHORT, Shape(1, 2, 4, 200))
+    codes = [each.fault.code for each in planned]
+    assert all(codes.count(code) >= 2 for code in played), codes
 
 
 def test_every_mutant_has_a_schedule() -> None:

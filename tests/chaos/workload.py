@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,8 +58,10 @@ class Fold:
 
     #: by account, in order
     answers: dict[str, list[Running]] = field(default_factory=dict)
-    #: trade's id -> input partition, offset
+    #: trade's id -> input partition, offset; of a trade that is on the input twice the last one
     origin: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: how often each trade is on the input
+    times: Counter[str] = field(default_factory=Counter)
     #: by trade's id
     amounts: dict[str, int] = field(default_factory=dict)
     #: those whose answer comes in no order, and where all that were tried later lie: partition, offset -> kind
@@ -98,13 +100,15 @@ def fold(inputs: dict[int, list[Sent]], ends: dict[int, int] | None = None) -> F
             answers = result.answers.setdefault(trade.account, [])
             answers.append(Running(trade.id, trade.account, totals[trade.account], len(answers) + 1))
             result.origin[trade.id] = place
+            result.times[trade.id] += 1
     return result
 
 
 class Feeder:
     """Sends trades steadily on a thread of its own; an account lies in one partition always.
 
-    It is idempotent and waits out every fault, so what it sent is on the input once, at the offset it was told.
+    It is idempotent and waits out every fault. Still the input itself is the truth: a batch may be acknowledged without
+    an offset, and librdkafka, idempotent or not, sends one twice when it has to begin a new epoch (seed 809).
     """
 
     def __init__(
@@ -129,7 +133,8 @@ class Feeder:
         self.failed: list[str] = []
         self._stop = threading.Event()
         self._encode = msgspec.json.Encoder().encode
-        self._lock = threading.Lock()
+        self._lock, self._adding = threading.Lock(), threading.Lock()
+        self._known: set[tuple[int, int]] = set()
         self._producer = Producer(
             {
                 "bootstrap.servers": servers,
@@ -167,15 +172,20 @@ class Feeder:
         self._thread.join()
         return self._producer.flush(seconds) == 0 and not self.failed
 
-    def complete(self, read: Callable[[], Sequence[Row]]) -> None:
-        """Where an acknowledgement has not come the input itself tells whether the record is on it."""
-        if self._number == self.acknowledged + self._withheld:
-            return
-        known = {sent.trade.id for sents in self.sent.values() for sent in sents}
-        for row in read():
-            trade = msgspec.json.decode(trade_of(row.value), type=Trade)
-            if trade.id not in known:
-                self.sent[row.partition].append(Sent(row.offset, trade, self._history.now()))
+    def learn(self, rows: Sequence[Row]) -> None:
+        """What is on the input, as far as it was not deleted, whatever the acknowledgements have said."""
+        for row in rows:
+            if (row.partition, row.offset) not in self._known:
+                trade = msgspec.json.decode(trade_of(row.value), type=Trade)
+                self._add(row.partition, row.offset, trade)
+                self._history.note("learned", trade=trade.id, partition=row.partition, offset=row.offset)
+
+    def _add(self, partition: int, offset: int, trade: Trade) -> None:
+        """Once: an acknowledgement may come when the record has been found on the input already."""
+        with self._adding:
+            if (partition, offset) not in self._known:
+                self._known.add((partition, offset))
+                self.sent[partition].append(Sent(offset, trade, self._history.now()))
 
     def _run(self) -> None:
         due, last = 0.0, self._history.now()
@@ -199,8 +209,8 @@ class Feeder:
             if error is not None:
                 self.failed.append(f"{trade.id}: {error}")
             elif (offset := message.offset()) is not None:
-                self.sent[where].append(Sent(offset, trade, self._history.now()))
-            else:  # sent again and known to the brokers already, who do not say where: `complete` looks it up
+                self._add(where, offset, trade)
+            else:  # sent again and known to the brokers already, who do not say where: `learn` looks it up
                 self._history.note("no offset", trade=trade.id, partition=where)
 
         while True:
