@@ -126,7 +126,9 @@ class Transacting:
             at = offset(messages[0])
             failed = refused(self._tools.place, f"an output was refused: {error}", at)
             failed.__cause__ = error
-            self.work.fail_at(Poisoned(at, failed))
+            poison = Poisoned(at, failed)
+            self.failing.failed(poison)
+            self.work.fail_at(poison)
         self._undo()
 
     # Committing

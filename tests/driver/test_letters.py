@@ -9,7 +9,14 @@ import pytest
 from tests.driver.apps import Interval
 
 from holdfast import Handler, Output, Record, Table
-from holdfast.errors import HandlerFailed, TooManyFailures, UndecodableRecord, UsageError
+from holdfast.errors import (
+    HandlerFailed,
+    MessageRefused,
+    OutputRefused,
+    TooManyFailures,
+    UndecodableRecord,
+    UsageError,
+)
 from holdfast.failures import dead_letter, park, retry, retry_later
 from holdfast.letters import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
 from holdfast.testing import Driver
@@ -192,6 +199,22 @@ def test_an_undecodable_record_and_one_without_a_key() -> None:
     assert [each.offset for each in driver.letters()] == [0, 3]
 
 
+def test_a_refused_output_is_the_first_failure_of_a_process() -> None:
+    """It is no exception of the handler, and must not be tried in place for ever."""
+
+    class Sends(Book):
+        on_failure: ClassVar = {OutputRefused: dead_letter()}
+
+    driver = Driver(Sends)
+    driver.broker.fail("send", MessageRefused("too large"), times=1)
+    post(driver, "ann", 1)
+    post(driver, "bob", 2)
+    assert [(each.offset, each.error, each.text, each.attempts) for each in driver.letters()] == [
+        (0, "OutputRefused", "MessageRefused: too large", 1)
+    ]
+    assert driver.outputs("lines") == ["bob 2"]
+
+
 def test_a_flood_of_failures_is_an_outage() -> None:
     Book.refused = {13}
     driver = Driver(Book)
@@ -307,7 +330,7 @@ def test_a_handler_with_tables_tries_nothing_later_unless_it_says_so() -> None:
     with pytest.raises(UsageError, match=r"keeps state \(balances\)"):
         Driver(Stateful)
     Book.refused = {13}
-    driver = Driver(Declared, delta_interval=30.0)
+    driver = Driver(Declared, delta_interval=3600.0)
     post(driver, "ann", 13)
     post(driver, "ann", 1)
     Book.refused = set()
@@ -365,17 +388,27 @@ def test_a_delay_may_end_in_a_partition_that_waits() -> None:
 
 def test_many_that_fail_again_are_each_handled_a_few_times_only() -> None:
     driver = Driver(Log)
-    Book.refused = {13}
+    Book.refused = {12, 13}
     for number in range(900):
-        post(driver, "ann", 13 if number % 12 == 0 else 1)
+        post(driver, "ann", 1 if number % 12 else 12 + number // 12 % 2)
     before = Log.calls
-    driver.advance(65)
+    Book.refused = {13}
+    driver.advance(75)
     assert driver.letters() == []
-    assert Log.calls - before < 75 * 3
+    assert driver.table("lines")["ann"].count(12) == 38
+    assert Log.calls - before < 500
     driver.advance(1200)
-    assert len(driver.letters()) == 75
+    assert len(driver.letters()) == 37
 
 
-def test_without_deltas_nothing_is_buried() -> None:
-    with pytest.raises(UsageError, match="delta_interval is off"):
-        Driver(Book, delta_interval="off")
+def test_a_letter_from_a_retry_topic_has_nobody_follow() -> None:
+    class Ends(Log):
+        on_failure: ClassVar = {ValueError: retry_later(60, any_order=True).then(dead_letter())}
+
+    driver = Driver(Ends)
+    Book.refused = {13}
+    post(driver, "ann", 13)
+    driver.advance(61)
+    post(driver, "ann", 1)
+    assert driver.table("lines") == {"ann": [1]}
+    assert [(each.offset, each.ordered) for each in driver.letters()] == [(0, False)]

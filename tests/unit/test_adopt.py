@@ -57,6 +57,13 @@ def test_the_record_tells_both_states_and_who_and_why() -> None:
     assert [records.unpack(records.pack(each)) for each in (head, record, closing)] == [head, record, closing]
 
 
+def test_what_was_obeyed_and_tried_beside_the_input_stays_so() -> None:
+    names = PLACE.names
+    beside = {names.control: 4, names.retry(60): 17}
+    old = changed(OLD, positions={**OLD.positions, **beside})
+    assert written(old=old)[2].positions == {names.input: 60, **beside}
+
+
 def test_a_first_one_is_number_0() -> None:
     head, record, closing = written(old=None, base=None, keys=0, digest=0)
     assert (head.n, record.n, closing.n, record.old_lineage, record.base) == (0, 0, 0, "", None)
