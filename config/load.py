@@ -24,6 +24,7 @@ from holdfast.config.sources import (
     Layer,
     is_known,
     known_options,
+    open_secrets,
     profile_path,
     read_environment,
     read_overrides,
@@ -51,6 +52,7 @@ def load(
     layers = layers_of(path, overrides, env, secrets_dir, profile)
     options = known_options()
     problems = [problem for layer in layers for problem in (*unknown_keys(layer, options), *refused_extra(layer))]
+    problems += open_secrets(layers[0], options)
     known = [{key: given for key, given in layer.items() if is_known(key, options)} for layer in layers]
     try:
         merged = _merge(known)

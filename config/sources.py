@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.config.client_keys import ALLOWED
 from holdfast.config.errors import Problem, SettingsError
 from holdfast.config.extra import as_text, key_from_environment, problem_of
 from holdfast.config.options import Option, options_of
@@ -84,16 +85,15 @@ def read_toml(path: Path) -> Layer:
     """A TOML file. Raises SettingsError naming the file, and the line if known, when it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
+        flat = list(_flatten(tomllib.loads(text), ""))
     except FileNotFoundError:
         raise SettingsError(Problem(key="--config", cause=f"there is no file {path}")) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as failed:
         raise SettingsError(Problem(key="--config", origin=str(path), cause=f"cannot be read: {failed}")) from failed
+    except RecursionError:
+        raise SettingsError(Problem(key="--config", origin=str(path), cause="is nested too deeply")) from None
     lines = _line_numbers(text)
-    return {
-        key: Given(raw=raw, origin=f"{path}:{lines[key]}" if key in lines else str(path))
-        for key, raw in _flatten(document, "")
-    }
+    return {key: Given(raw=raw, origin=f"{path}:{lines[key]}" if key in lines else str(path)) for key, raw in flat}
 
 
 def profile_path(name: str) -> Path:
@@ -122,6 +122,21 @@ def refused_extra(layer: Layer) -> list[Problem]:
         if key.startswith(f"{EXTRA}.")
     ]
     return [replace(problem, origin=given.origin) for problem, given in found if problem is not None]
+
+
+def open_secrets(overrides: Layer, options: Mapping[str, Option]) -> list[Problem]:
+    """One problem for each secret on the command line."""
+    cause = "is a secret: every user of the machine reads command lines; use the secrets directory or the environment"
+    return [
+        Problem(key=key, origin=given.origin, cause=cause)
+        for key, given in overrides.items()
+        if (key in options and options[key].kind == "secret") or _is_secret_extra(key)
+    ]
+
+
+def _is_secret_extra(key: str) -> bool:
+    found = ALLOWED.get(key.removeprefix(f"{EXTRA}.")) if key.startswith(f"{EXTRA}.") else None
+    return found is not None and found.secret
 
 
 def is_known(key: str, options: Mapping[str, Option]) -> bool:

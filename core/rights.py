@@ -53,6 +53,11 @@ def service(names: Names, outputs: Sequence[str]) -> Rights:
         Right("DESCRIBE_CONFIGS", TOPIC, names.input, "how long retention leaves", optional=True),
         *(Right("WRITE", TOPIC, topic, "what the handler sends") for topic in dict.fromkeys(outputs)),
         *(Right("READ", TOPIC, topic, "what is tried later") for topic in filter(names.is_for_retries, outputs)),
+        *(
+            Right("READ", TOPIC, topic, "to see what the end of a transaction has left open there", optional=True)
+            for topic in dict.fromkeys(outputs)
+            if not names.is_for_retries(topic)
+        ),
         *_state(names),
         Right("READ", TOPIC, names.control, "commands by the control topic, where there is one", optional=True),
         Right("READ", GROUP, names.group, "membership, and the group's offset in the transaction"),
@@ -77,6 +82,7 @@ def reader(names: Names, outputs: Sequence[str]) -> Rights:
             Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings")
             for topic in filter(names.is_for_letters, outputs)
         ),
+        Right("DESCRIBE", TOPIC, names.control, "topics check looks whether it is there"),
         Right("DESCRIBE", GROUP, names.group, "members and offsets"),
     ]
 
@@ -112,10 +118,11 @@ def compactor(names: Names, _: Sequence[str]) -> Rights:
 
 def operator(names: Names, outputs: Sequence[str]) -> Rights:
     """`topics create`, repairs and surgery (state ..., repair ...) of a stopped service, and all that a reader does."""
-    ours = (names.increment, names.full, names.control, *filter(names.is_for_letters, outputs))
+    every = dict.fromkeys((names.input, *outputs, names.increment, names.full, names.control))
     return [
         *(right for right in reader(names, outputs) if (right.operation, right.kind) != ("DESCRIBE", GROUP)),
-        *(Right("CREATE", TOPIC, topic, "topics create") for topic in ours),
+        *(Right("CREATE", TOPIC, topic, "topics create, snapshot restore") for topic in every),
+        *(Right("ALTER", TOPIC, topic, "state repartition") for topic in (names.input, names.increment, names.full)),
         Right("WRITE", TOPIC, names.increment, "genesis, adopt and repair records"),
         Right("WRITE", TOPIC, names.full, "the full of a changed state"),
         Right("READ", GROUP, names.group, "the group's offset, and being its only member meanwhile"),

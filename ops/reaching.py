@@ -6,9 +6,11 @@ A member joins as `<service>@<advertised url>` (docs/ops.md). `/status` wants `o
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +50,16 @@ def reach(settings: Settings, group: str, members: Sequence[Member]) -> list[Rea
         return list(pool.map(lambda member: _ask(settings, group, member), members))
 
 
+def _read(answer: HTTPResponse) -> bytes:
+    """:raises TimeoutError: it comes by drops."""
+    until, found = time.monotonic() + 2 * _SECONDS, b""
+    while piece := answer.read1(1 << 16):
+        found += piece
+        if len(found) > _LARGEST or time.monotonic() > until:
+            raise TimeoutError("its answer has no end")
+    return found
+
+
 def _ask(settings: Settings, group: str, member: Member) -> Reached:
     url = member.client_id.partition("@")[2]
     if not url.startswith(("http://", "https://")):
@@ -57,8 +69,8 @@ def _ask(settings: Settings, group: str, member: Member) -> Reached:
         request.add_header("Authorization", f"Bearer {token}")
     try:
         with _OPENER.open(request, timeout=_SECONDS) as answer:
-            status = json.loads(answer.read(_LARGEST))
-    except (OSError, ValueError) as error:
+            status = json.loads(_read(answer))
+    except (OSError, ValueError, HTTPException, RecursionError) as error:
         return Reached(member.client_id, member.host, trouble=f"{url}: {error}")
     if not isinstance(status, dict) or (status.get("service"), status.get("url")) != (group, url):
         # A loopback address of another machine is somebody else's, or nobody's, on this one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -54,7 +55,8 @@ def allowed(
             groups, include_authorized_operations=True, request_timeout=NO_TIMEOUT
         )
         asked |= {(GROUP, name): future for name, future in told.items()}
-    return {thing: _allowed(future, cancelled) for thing, future in asked.items()}
+    until = time.monotonic() + _PATIENCE
+    return {thing: _allowed(future, cancelled, until - time.monotonic()) for thing, future in asked.items()}
 
 
 def missing(admin: Admin, rights: Iterable[Right], cancelled: Callable[[], bool] = lambda: False) -> list[Right]:
@@ -120,10 +122,10 @@ def _grant(right: Right, settings: Settings) -> str:
     return right.grant(principal_of(settings) or "User:NAME", settings.kafka.bootstrap_servers)
 
 
-def _allowed(future: Future[Any], cancelled: Callable[[], bool]) -> frozenset[str] | None:
+def _allowed(future: Future[Any], cancelled: Callable[[], bool], seconds: float) -> frozenset[str] | None:
     """None where the brokers do not tell."""
     try:
-        found = result(future, cancelled, _PATIENCE)
+        found = result(future, cancelled, max(0.1, seconds))
     except KafkaTrouble as error:
         inner = kafka_error(error.__cause__) if error.__cause__ else None
         return frozenset() if inner is not None and inner.code() in _REFUSED else None

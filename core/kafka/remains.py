@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, IsolationLevel, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.kafka.admin import Admin
+from holdfast.kafka.errors import describe
 from holdfast.kafka.futures import ATTEMPT, LATEST, result, told
 from holdfast.kafka.taint import quiet_logger
 from holdfast.kafka.unwritable import Place
@@ -87,8 +88,13 @@ class Remains:
                 if cancelled():
                     raise Cancelled
                 for message in consumer.consume(500, 0.1):
-                    if message.error() is None:
+                    error = message.error()
+                    if error is None:
                         numbers.add(self._number(place, message))
+                    elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        # The start has told of it. Its writes there are all that is not looked after.
+                        self._log.warning("right_missing", right=f"READ on topic {place[0]}", cause=describe(error))
+                        return numbers - {-1}
                 position = max(position, consumer.position([TopicPartition(*place)])[0].offset)
         finally:
             consumer.close()

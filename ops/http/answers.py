@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -18,6 +19,8 @@ SAFE: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+#: fields of a query
+_FIELDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,17 @@ class Refused(Exception):
     def __init__(self, status: int, why: str, headers: dict[str, str] | None = None, **more: Any) -> None:
         super().__init__(why)
         self.answer = as_json({"error": why, **more}, status, headers)
+
+
+def fields_of(query: str) -> dict[str, str]:
+    """What stands behind the `?`.
+
+    :raises Refused: there is too much of it.
+    """
+    try:
+        return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS))
+    except ValueError as error:
+        raise Refused(400, f"more than {_FIELDS} fields behind the ?") from error
 
 
 def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:

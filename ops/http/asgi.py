@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
-from holdfast.ops.http.answers import Answer, Refused, Request
+from holdfast.ops.http.answers import Answer, Refused, Request, fields_of
 from holdfast.ops.http.routes import Routes
 from holdfast.service import Service
 
@@ -37,12 +37,11 @@ class OpsApplication:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            request = _request(scope)
-            if len(request.path) > _PATH_BYTES:
-                answer = Refused(414, f"a path of more than {_PATH_BYTES} bytes").answer
-            else:
-                answer = await asyncio.to_thread(self._answer, request)
-            await _send(answer, request.method, send)
+            try:
+                answer = await asyncio.to_thread(self._answer, _request(scope))
+            except Refused as refused:
+                answer = refused.answer
+            await _send(answer, scope["method"], send)
         else:
             raise RuntimeError(f"{scope['type']} is not served here")
 
@@ -53,13 +52,16 @@ class OpsApplication:
 
 
 def _request(scope: Scope) -> Request:
+    """:raises Refused: it is too long."""
     root = scope.get("root_path", "").rstrip("/")
     raw = scope.get("raw_path")
     whole = raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
     # Some servers give the whole path, some what is below the mount.
     path = whole.removeprefix(quote(root)) if root else whole
+    if len(path) > _PATH_BYTES:
+        raise Refused(414, f"a path of more than {_PATH_BYTES} bytes")
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=20))
+    query = fields_of(scope["query_string"].decode("latin-1"))
     return Request(scope["method"], path, query, headers, root)
 
 

@@ -50,6 +50,9 @@ class Guard:
         """On loopback a page of another site could ask under a name of its own (DNS rebinding): refused."""
         if self._exposed or self._secret:
             return
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        try:
+            host = urlsplit(f"//{request.headers.get('host', '')}").hostname
+        except ValueError as error:
+            raise Refused(400, "this is no host") from error
         if host is not None and host not in self._hosts:
             raise Refused(421, f"this server is not {host}")

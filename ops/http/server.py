@@ -15,11 +15,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import holdfast
 from holdfast.errors import StartError
-from holdfast.ops.http.answers import Answer, Refused, Request
+from holdfast.ops.http.answers import Answer, Refused, Request, fields_of
 from holdfast.ops.http.routes import Routes
 from holdfast.service import Service
 
@@ -238,15 +238,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(Refused(code, message or HTTPStatus(code).phrase).answer)
 
     def _answer(self) -> Answer:
+        if self.request_version == "HTTP/0.9":  # its answers have no headers, so none of those that protect
+            return Refused(505, "HTTP/1.0 or HTTP/1.1").answer
         if len(self.path) > _PATH_BYTES:
             return Refused(414, f"a path of more than {_PATH_BYTES} bytes").answer
-        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+        lengths = self.headers.get_all("Content-Length", [])
+        if any(length != "0" for length in lengths) or self.headers.get("Transfer-Encoding"):
             self.close_connection = True  # what follows is the body, which nobody reads
             return Refused(413, "a body is not expected").answer
-        parts = urlsplit(self.path)
-        query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=20))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        return self.server.routes.answer(Request(self.command, parts.path, query, headers))
+        try:
+            parts = urlsplit(self.path)
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            return self.server.routes.answer(Request(self.command, parts.path, fields_of(parts.query), headers))
+        except Refused as refused:
+            return refused.answer
+        except ValueError:
+            return Refused(400, "this is no path").answer
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

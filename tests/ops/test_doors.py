@@ -140,6 +140,67 @@ def test_large_requests_are_cut_short(door: tuple[str, int]) -> None:
     assert await_answer(door) in (200, 503)
 
 
+@pytest.mark.parametrize(
+    ("request_line", "headers", "status"),
+    [
+        ("GET http://[/live HTTP/1.1", "", 400),
+        ("GET /state/balances?" + "&".join(f"a{number}=1" for number in range(100)) + " HTTP/1.1", "", 400),
+        ("GET /live HTTP/1.1", "Content-Length: 0\r\nContent-Length: 5\r\n", 413),
+        ("GET /live HTTP/1.1", "Content-Length: abc\r\n", 413),
+        ("GET /live HTTP/1.1", "Transfer-Encoding: chunked\r\n", 413),
+        ("GET /live HTTP/1.1", "".join(f"X-{number}: 1\r\n" for number in range(120)), 431),
+        ("POST /state/balances/a HTTP/1.1", "", 405),
+        ("get /live HTTP/1.1", "", 405),
+        ("PRI * HTTP/2.0", "", 505),
+        ("GET /../../../../etc/passwd HTTP/1.1", "", 401),
+        ("GET /state/../status HTTP/1.1", "", 401),
+        ("GET /status HTTP/1.1", "Authorization: Bearer \xff\xfe\r\n", 401),
+        ("GET /status HTTP/1.1", f"Authorization: Bearer {'x' * 60_000}\r\n", 401),
+        (f"GET /../../pyproject.toml HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 404),
+        (f"GET /state/%2e%2e HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 404),
+        (f"GET /state/%2e%2e/%2e%2e/etc HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 400),
+        (f"GET /state/balances/%ff%fe HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 400),
+        (f"GET /state/__class__/a HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 404),
+        (f"GET /state/balances?limit=-1 HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 400),
+    ],
+)
+def test_tricks_get_a_clear_no(door: tuple[str, int], request_line: str, headers: str, status: int) -> None:
+    assert raw(door, f"{request_line}\r\nHost: 127.0.0.1\r\n{headers}Connection: close\r\n\r\n")[:1] == [str(status)]
+
+
+def raw(door: tuple[str, int], text: str) -> list[str]:
+    """Status code and phrase of the answer; nothing where there is none."""
+    with socket.create_connection(door, timeout=30) as connection:
+        connection.sendall(text.encode("latin-1"))
+        connection.shutdown(socket.SHUT_WR)
+        return connection.makefile("rb").readline().decode("latin-1").split()[1:]
+
+
+def test_an_answer_without_headers_tells_nothing(door: tuple[str, int]) -> None:
+    with socket.create_connection(door, timeout=30) as connection:
+        connection.sendall(b"GET /metrics\r\n\r\n")
+        answer = connection.makefile("rb").read()
+    assert answer == b'{"error":"HTTP/1.0 or HTTP/1.1"}\n'
+
+
+@pytest.fixture
+def open_door() -> Iterator[tuple[str, int]]:
+    """On loopback, without a token."""
+    service = Service("doors", input="in", handler=Nothing, settings=Settings(ops=OpsSettings(listen="127.0.0.1:0")))
+    with OpsServer(service) as server:
+        parts = urlsplit(server.url)
+        yield str(parts.hostname), int(parts.port or 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("[", "400"), ("[::1", "400"), ("a.example", "421"), ("localhost", "200")]
+)
+def test_a_page_of_another_site_does_not_ask_under_a_name_of_its_own(
+    open_door: tuple[str, int], host: str, status: str
+) -> None:
+    assert raw(open_door, f"GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")[0] == status
+
+
 @given(st.text(max_size=40), st.sampled_from(["bearer", "Bearer", "basic", "", "BEARER "]))
 @settings(max_examples=200)
 def test_no_other_token_opens(text: str, scheme: str) -> None:

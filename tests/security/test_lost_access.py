@@ -42,7 +42,9 @@ def lines(process: Process) -> int:
 
 
 @pytest.mark.parametrize(
-    ("operation", "kind"), [("WRITE", "output"), ("WRITE", "transactional-id")], ids=["output", "transactional-id"]
+    ("operation", "kind"),
+    [("WRITE", "output"), pytest.param("WRITE", "transactional-id", marks=pytest.mark.long)],
+    ids=["output", "transactional-id"],
 )
 def test_a_right_that_is_revoked_is_waited_for(guarded: Secured, stage: Stage, operation: str, kind: str) -> None:
     user = f"{stage.names.service}-live"
@@ -68,6 +70,7 @@ def test_a_right_that_is_revoked_is_waited_for(guarded: Secured, stage: Stage, o
     stage.verify()
 
 
+@pytest.mark.long
 def test_a_right_that_is_revoked_ends_the_process_where_that_is_wanted(guarded: Secured, stage: Stage) -> None:
     user = f"{stage.names.service}-exit"
     login = guarded.scram(user)
@@ -88,6 +91,7 @@ def test_a_right_that_is_revoked_ends_the_process_where_that_is_wanted(guarded: 
     stage.verify()
 
 
+@pytest.mark.long
 def test_an_expired_certificate_ends_the_start(guarded: Secured, stage: Stage) -> None:
     user = f"{stage.names.service}-old"
     login = guarded.certificate(user, seconds=1)  # from an hour ago on

@@ -28,7 +28,7 @@ Calls = list[tuple[list[str], bool]]
 
 
 def _reading(stage: Stage) -> Calls:
-    cat = [(["cat", topic, "--limit", "1"], False) for topic in (stage.names.input, stage.output)]
+    cat = [(["cat", topic, "-n", "1"], False) for topic in (stage.names.input, stage.output)]
     looks = [(["snapshot", "list"], True), (["snapshot", "verify"], True), (["lag"], True)]
     return [*cat, *looks, (["topics", "check"], True)]
 

@@ -88,7 +88,8 @@ def test_a_bundle_of_a_service_that_runs(kafka: Cluster, tmp_path: Path) -> None
         await_true(lambda: log.read_text().count('"event": "live"') == 2, "both partitions live")
         with log.open("a") as file:
             file.write(f"password={secret}x and {secret}\n")
-        given = ("--log", str(log), "--to", "b.tar.gz", "--json", "--set", f"kafka.security.sasl_password={secret}")
+        given = ("--log", str(log), "--to", "b.tar.gz", "--json")
+        environment["HOLDFAST_KAFKA__SECURITY__SASL_PASSWORD"] = secret
         done = subprocess.run(
             ledger.command("support-bundle", ledger.target, *given),
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90,
