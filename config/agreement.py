@@ -30,6 +30,13 @@ def _times(settings: Settings) -> Iterator[Problem]:
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
             "else the broker aborts first and the commit looks like a fence",
         )
+    if settings.sink.timeout >= commit.transaction_timeout:
+        yield _must(
+            "sink.timeout",
+            settings.sink.timeout,
+            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+            "else Kafka's transaction ends while the database's commits",
+        )
     if commit.slow >= commit.timeout:
         yield _must(
             "commit.slow",

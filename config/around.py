@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.config.options import check_section, count, seconds
+from holdfast.config.options import check_section, count, seconds, secret, text
+from holdfast.config.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +55,38 @@ class TimersSettings:
 
     def __post_init__(self) -> None:
         check_section(self, "timers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """The database that the sinks of a handler write to (docs/sinks.md)."""
+
+    url: str = text(
+        "",
+        "Where PostgreSQL is: postgresql://user@host:5432/database, or what else libpq takes. One database for all "
+        "sinks of a service, because their rows and the positions are one transaction. One connection per partition.",
+    )
+    password: Secret = secret("Password for the database. Give it in the secrets directory.")  # noqa: RUF009
+    table: str = text(
+        "holdfast_sink",
+        "The table with epoch and position of each partition, which `holdfast sink init` makes.",
+        pattern=r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?",
+        form="a name, or schema.name",
+    )
+    timeout: float = seconds(
+        10.0,
+        "How long one call to the database may take. After it the connection is given up, the transaction is undone "
+        "and handled again. Less than commit.transaction_timeout: Kafka's transaction is open meanwhile.",
+        low=0.1,
+        high=600.0,
+    )
+    outage: float = seconds(
+        60.0,
+        "For how long a database that does not answer is tried again with the state kept in memory. Then the partition "
+        "fails, and begins anew every 30 s.",
+        low=0.0,
+        high=86_400.0,
+    )
+
+    def __post_init__(self) -> None:
+        check_section(self, "sink")

@@ -10,7 +10,7 @@ import socket
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from holdfast.config.around import EffectsSettings, TimersSettings
+from holdfast.config.around import EffectsSettings, SinkSettings, TimersSettings
 from holdfast.config.connection import GroupSettings, KafkaSettings, SecuritySettings
 from holdfast.config.ops import OpsSettings
 from holdfast.config.options import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
@@ -113,6 +113,7 @@ class Settings:
     failure: FailureSettings = field(default_factory=FailureSettings)
     effects: EffectsSettings = field(default_factory=EffectsSettings)
     timers: TimersSettings = field(default_factory=TimersSettings)
+    sink: SinkSettings = field(default_factory=SinkSettings)
     log: LogSettings = field(default_factory=LogSettings)
     doctor: DoctorSettings = field(default_factory=DoctorSettings)
     ops: OpsSettings = field(default_factory=OpsSettings)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.record import Record
     from holdfast.serde import Json, MsgPack, Serde
     from holdfast.service import Service
+    from holdfast.sink import Sink
     from holdfast.table import Table
     from holdfast.timers import Timer
     from holdfast.version import __version__
@@ -27,6 +28,7 @@ __all__ = [
     "Record",
     "Serde",
     "Service",
+    "Sink",
     "Table",
     "Timer",
     "__version__",
@@ -42,6 +44,7 @@ _HOMES = {
     "Record": "record",
     "Serde": "serde",
     "Service": "service",
+    "Sink": "sink",
     "Table": "table",
     "Timer": "timers",
     "__version__": "version",

@@ -30,15 +30,19 @@ HoldfastError
 │   │   ├── PartitionCountChanged
 │   │   ├── NewerFormat        a newer holdfast wrote this: run that one
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
+│   │   ├── SinkDisagrees      the sink's database holds another position than the state: `holdfast sink init`
 │   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
 │   ├── AccessLost             a right or the login was taken away: it goes on by itself when it is back
 │   ├── HandlerStuck           the handler does not come back: mend it, restart the process
 │   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
+│   ├── SinkUnreachable        the sink's database is away: tried again every 30 s, or by `holdfast retry`
+│   ├── SinkRefused            the sink's database will not take the rows: mend it, then `holdfast retry`
 │   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
 │   ├── MemoryShort            the state would not fit: tried again every minute, or by `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
+│       │   └── SinkFenced     by the epoch in the sink's database
 │       └── Lost
 ├── StuckCall                  a call into Kafka or into a handler never came back: the process must be started anew
 ├── OutageTooLong              Kafka was out of reach for longer than kafka.outage allows
@@ -199,6 +203,18 @@ class AccessLost(PartitionError):
     """The brokers refuse what the partition has to do; the text names the right and the line that grants it."""
 
 
+class SinkDisagrees(StateRefused):
+    """The database of the sinks holds no position, or one that does not follow from the last mark."""
+
+
+class SinkUnreachable(PartitionError):
+    """The database of the sinks did not answer within `sink.outage`."""
+
+
+class SinkRefused(PartitionError):
+    """The database of the sinks will not take the rows of some record, or its tables are not as declared."""
+
+
 class HandlerStuck(PartitionError):
     """The handler has been inside one record or hook for longer than `failure.handler_stuck`."""
 
@@ -225,6 +241,10 @@ class OwnershipError(PartitionError):
 
 class Fenced(OwnershipError):
     """A newer owner fenced this one; what it had not committed is thrown away."""
+
+
+class SinkFenced(Fenced):
+    """A newer owner has taken an epoch in the database of the sinks; this one commits nothing there any more."""
 
 
 class Lost(OwnershipError):

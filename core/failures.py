@@ -168,12 +168,20 @@ def retry_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
 def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> None:
     """That a record was buried is decided once and kept by a delta: without deltas a replay would decide anew.
 
-    :raises UsageError: there are none, and records may be buried. Raises as `policies`.
+    :raises UsageError: there are none, and records may be buried; or records are tried later, and rows go to a
+        database. Raises as `policies`.
     """
     if sends_letters(kind) and delta_interval == "off":  # the policies are looked at in any case
         raise UsageError(
             f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a delta keeps which "
             f"record was buried, so that a replay need not decide again. Set it to a time, such as 10s"
+        )
+    from holdfast.handler import sinks_of  # it needs this module's types
+
+    if delays(kind) and sinks_of(kind):
+        raise UsageError(
+            f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: which tries a transaction took from "
+            f"a retry topic is not kept beside the rows. Use retry(...) or dead_letter()"
         )
 
 

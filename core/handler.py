@@ -11,6 +11,7 @@ from holdfast.errors import UsageError
 from holdfast.internal import internal
 from holdfast.output import Output
 from holdfast.record import Record
+from holdfast.sink import Sink
 from holdfast.table import Table
 from holdfast.timers import Timer, Timers
 
@@ -101,6 +102,12 @@ def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict
     tables = {name: value for name, value in attributes.items() if isinstance(value, Table)}
     outputs = {name: value for name, value in attributes.items() if isinstance(value, Output)}
     return tables | internal(kind, tables), outputs
+
+
+def sinks_of(kind: type[Handler[Any]]) -> dict[str, Sink[Any]]:
+    """The sinks that a handler class declares, by attribute name, base classes first."""
+    attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
+    return {name: value for name, value in attributes.items() if isinstance(value, Sink)}
 
 
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:

@@ -170,6 +170,12 @@ RETRY_WAITING: Final = _gauge(
 )
 EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")
 
+SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
+SINK_SECONDS: Final = _histogram("sink_seconds", "One transaction of the sinks' database.")
+SINK_REFUSED: Final = _counter(
+    "sink_refused", "Transactions that the sinks' database refused: a newer epoch, or another position."
+)
+
 # Transactions
 
 TRANSACTIONS: Final = _counter(

@@ -72,6 +72,8 @@ Event = Literal[
     "hidden_records",
     "commit_hidden",
     "effect_failed",
+    "sink_open",
+    "sink_retry",
     "command_refused",
     "timers_wait",
     "commands_gone",

@@ -17,7 +17,7 @@ from holdfast.config.settings import Settings
 from holdfast.contact import Contact
 from holdfast.errors import KafkaTrouble, StartError
 from holdfast.failures import retry_topics
-from holdfast.handler import Handler, declared, schemas
+from holdfast.handler import Handler, declared, schemas, sinks_of
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.allowed import RoleAccess
 from holdfast.kafka.consumer import KafkaGroupConsumer
@@ -36,6 +36,7 @@ from holdfast.observe import Log
 from holdfast.overview import Overview
 from holdfast.ports import Access, NoControl
 from holdfast.rights import Right
+from holdfast.sink import Connect
 from holdfast.snapshot import frame
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
@@ -65,6 +66,23 @@ def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
     except ImportError as error:
         raise StartError(f"ops.tracing = on needs an extra: pip install 'holdfast[otel]' ({error})") from error
     return lambda partition: Spans(names.group, names.input, partition)
+
+
+def database_of(kind: type[Handler[Any]], settings: Settings, names: Names) -> Connect | None:
+    """Connects a partition to the database of its sinks; None for a handler without.
+
+    :raises StartError: it is not said where the database is, or what it needs is not installed.
+    """
+    sinks = sinks_of(kind)
+    if not sinks:
+        return None
+    if not settings.sink.url:
+        raise StartError(f"{kind.__name__} has sinks ({', '.join(sinks)}): say where their database is, sink.url")
+    try:
+        from holdfast.worker.postgres import connect
+    except ImportError as error:
+        raise StartError(f"a Sink needs an extra: pip install 'holdfast[postgres]' ({error})") from error
+    return connect(settings.sink, names.group, names.input, settings.service.identity, list(sinks.values()))
 
 
 class Wired(Protocol):
@@ -99,6 +117,8 @@ class Wiring:
         self._access: Access = RoleAccess(service.settings, admin, rights)
         self._schemas = schemas(service.handler_class)
         self._tracing = tracing_of(service.settings, service.names)
+        self._database = partial(database_of, service.handler_class, service.settings, service.names)
+        self._database()  # what is missing is told now
         self._feed = control_feed(service.settings, service.names, admin, log)
         #: None where no copies are kept
         self.standbys = self._standbys() if service.settings.group.standbys else None
@@ -212,6 +232,7 @@ class Wiring:
             access=self._access,
             standby=self.standbys or NoStandby(),
             delayed=lambda topic: self._delayed[topic].lane(partition),
+            database=self._database(),
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
         )
 

@@ -103,8 +103,10 @@ class Committer:
         entries = _parts(closing.delta or (), self._part_bytes)
         return [records.pack(Part(n, attempt, k, piece), self.mark.format) for k, piece in enumerate(entries)]
 
-    def commit(self, closing: Closing, parts: Sequence[bytes], membership: Any) -> None:
-        """Offsets, delta parts, mark, commit: the mark joins last, so that it is refused after any tear before it.
+    def commit(
+        self, closing: Closing, parts: Sequence[bytes], membership: Any, before: Callable[[], None] | None = None
+    ) -> None:
+        """Offsets, delta parts, mark, `before`, commit: the mark joins last, so that it is refused after any tear.
 
         Nothing else of this may be called meanwhile; on success call `committed` next.
         """
@@ -116,6 +118,8 @@ class Committer:
             self._send_increment(payload)
         self.expected = self._mark(closing, len(parts))
         self._increment(self.expected)
+        if before is not None:
+            before()
         self.producer.commit()
 
     def committed(self) -> Mark:

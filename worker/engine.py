@@ -22,11 +22,12 @@ from holdfast.errors import (
     UndecodableRecord,
     UsageError,
 )
-from holdfast.handler import Handler, declared, input_type, overrides
+from holdfast.handler import Handler, declared, input_type, overrides, sinks_of
 from holdfast.letters import REQUESTS
 from holdfast.names import Names
 from holdfast.output import Sent
 from holdfast.record import Message, Record
+from holdfast.sink import Sinks
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
 from holdfast.table import Table
@@ -82,7 +83,10 @@ class Engine:
         }
         self.state = bound_state(tables, traced=traced, track_delta=track_delta) if state is None else state
         bound = dict(self.state.tables)
-        for attribute, value in (*bound.items(), *self._bound_outputs.items()):
+        sinks = {name: sink.bind() for name, sink in sinks_of(type(self.handler)).items()}
+        #: rows for a database
+        self.sinks = Sinks(sinks.values())
+        for attribute, value in (*bound.items(), *self._bound_outputs.items(), *sinks.items()):
             setattr(self.handler, attribute, value)
         self.handler.partition = partition
         #: None where no record can become a dead letter
@@ -110,6 +114,7 @@ class Engine:
         self.handler.replaying = replaying
         for output in self._bound_outputs.values():
             output.muted = replaying
+        self.sinks.mute(replaying)
         if self.letters is not None:
             self.letters.muted = replaying
 
@@ -332,6 +337,7 @@ class Engine:
     def refuse_writes(self, hook: str) -> None:
         """:raises UsageError: the hook wrote or sent something, which belongs to no record."""
         written = [name for name, table in self.state.tables.items() if table.written]
+        written += self.sinks.written
         if written or self.outputs:
             self.rollback()
             raise UsageError(
@@ -343,6 +349,7 @@ class Engine:
         """Forget all that was done since the last commit (rule T5)."""
         self.state.rollback()
         self.outputs.clear()
+        self.sinks.forget()
         self.take_effects()
         self.commands.clear()
         if self.letters is not None:

@@ -31,6 +31,8 @@ class Failing:
         self._limits = Limits(tools)
         #: the record that is tried in place, and how often it has failed
         self._at, self._attempts = -1, 0
+        #: records below this offset were handled before, and a sink has their rows: no letter may be made of one
+        self.handled_until = -1
 
     def failed(self, poison: Poisoned) -> None:
         """The handler was given it once more."""
@@ -51,6 +53,8 @@ class Failing:
             return False  # what came back from a retry topic: it was judged
         if self._attempts <= policy.retries:
             return self._retry(poison, policy)
+        if poison.offset < self.handled_until:
+            return False
         verdict = self._verdict(poison, policy, self._attempts)
         if verdict is None or self._letters is None:
             self._end(policy, poison.error)

@@ -48,6 +48,9 @@ class Live:
 
     def begin(self) -> None:
         """Just before LIVE: effects that an earlier owner may not have run, then the user's hook."""
+        if (sinking := self._transacting.sinking) is not None:
+            sinking.open(self.committer.mark)
+            self._transacting.align()
         self._riders.begin(self.committer.mark)
         self._engine.call_hook("on_live")
         self._engine.refuse_writes("on_live")
@@ -154,6 +157,9 @@ class Live:
         if self._stands_still():
             self._stand_still()
             return
+        if transacting.at_barrier:
+            transacting.commit()
+            return
         if transacting.landed or (transacting.in_flight and not work.waiting and self._mailbox.depth == 0):
             transacting.settle()
         if transacting.burdened:
@@ -177,7 +183,7 @@ class Live:
             self._paused = paused
             by = paused.issuer if paused is not None else None
             self._tools.log.info("paused" if paused else "resumed", by=by, position=self.committer.position)
-        return paused is not None and not self._work.poisoned
+        return paused is not None and not self._work.poisoned and not self._transacting.behind
 
     def _stand_still(self) -> None:
         """What was handled commits, no transaction stays open, no record is taken; commands are still obeyed."""
@@ -227,7 +233,8 @@ class Live:
         if self._policy.since is not None or not self._transacting.settle():
             return
         now, mark = self._tools.clock(), self.committer.mark
-        if self._riders.mark_due(mark, now) or self._policy.renewal_due(now):
+        due = self._riders.mark_due(mark, now) and not self._transacting.behind
+        if due or self._policy.renewal_due(now):
             self.commit()
         else:
             self.fulls.boundary(mark)
@@ -284,4 +291,6 @@ class Live:
     def close(self) -> None:
         """Let go of what runs beside; nothing is committed here."""
         self._riders.close()
+        if self._transacting.sinking is not None:
+            self._transacting.sinking.close()
         self._engine.call_hook("on_stop")

@@ -18,6 +18,7 @@ from holdfast.errors import (
     OwnershipError,
     RegistryUnreachable,
     RestoreTimeout,
+    SinkUnreachable,
     of_thread,
 )
 from holdfast.ports import Cancelled, Transactions
@@ -45,6 +46,7 @@ _CONFIRM_EVERY: Final = 1.0
 _AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
     RestoreTimeout: 30.0,
     RegistryUnreachable: 30.0,
+    SinkUnreachable: 30.0,
     OffsetDisagrees: 60.0,
     MemoryShort: 60.0,  # others may have gone meanwhile
     AccessLost: 30.0,

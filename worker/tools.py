@@ -24,6 +24,7 @@ from holdfast.ports import (
     Reader,
     Transactions,
 )
+from holdfast.sink import Connect
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.local import LocalFulls
 from holdfast.snapshot.place import Place
@@ -107,6 +108,8 @@ class Tools:
     control: Callable[[], Control] = NoControl
     #: a retry topic, by name; made anew for each live phase
     delayed: Callable[[str], Delayed] = _no_delayed
+    #: the database of the sinks; None where a handler has none
+    database: Connect | None = None
     #: how fast this process restores, as far as it has learned
     speeds: Speeds = field(default_factory=Speeds)
     #: whether this process has room for a state

@@ -20,8 +20,11 @@ from holdfast.errors import (
     ProducerFenced,
     TransactionAborted,
 )
+from holdfast.pinned import PinnedMessage
 from holdfast.ports import Membership
 from holdfast.record import Message
+from holdfast.sink import DatabaseTrouble
+from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.controlled import Obeyed
@@ -33,6 +36,8 @@ from holdfast.worker.policy import CommitPolicy
 from holdfast.worker.refusals import ProducerDropped, fenced, refused
 from holdfast.worker.riders import Flight, Riders
 from holdfast.worker.signals import Signals
+from holdfast.worker.sinking import sinking_of
+from holdfast.worker.standing import Note
 from holdfast.worker.telling import tell_committed
 from holdfast.worker.tools import Tools
 from holdfast.worker.work import Work, offset
@@ -50,6 +55,8 @@ class Transacting:
         self.policy = CommitPolicy(tools.settings.commit, last_commit=tools.clock())
         self.work = Work()
         self.failing = Failing(tools, signals, engine)
+        #: the database of the handler's sinks; None where there is none
+        self.sinking = sinking_of(tools, signals, engine)
         #: the commit that is under way
         self._flight: Flight | None = None
         #: outputs of the transaction that is ahead of it, too
@@ -77,6 +84,16 @@ class Transacting:
     @property
     def burdened(self) -> bool:
         return self._riders.burdened(self._flight)
+
+    @property
+    def behind(self) -> bool:
+        """The database of the sinks holds what Kafka does not yet: that comes first."""
+        return self.work.barrier is not None
+
+    @property
+    def at_barrier(self) -> bool:
+        """Commit, before anything else is handled."""
+        return self.work.at_barrier(self.position)
 
     @property
     def landed(self) -> bool:
@@ -164,6 +181,8 @@ class Transacting:
         used = self._used = self._tools.membership()
         if used.metadata is None:
             raise TransactionAborted("the group metadata is not known yet", stale=True)
+        if self.at_barrier and self.work.barrier is not None:  # its last records may have been deleted since
+            self.position = max(self.position, self.work.barrier)
         obeyed = self._obey()
         self._riders.handled(self.policy.records, self._handling)
         frozen, effects = self._engine.freeze(), self._engine.take_effects()
@@ -173,7 +192,10 @@ class Transacting:
             parts = committer.pack(closing)
         except MessageRefused as error:
             raise refused(self._tools.place, str(error), committer.position) from error
-        call = partial(committer.commit, closing, parts, used.metadata)
+        before = None
+        if self.sinking is not None:
+            before = self.sinking.closing(self.position, digest.to_bytes(frozen.digest), obeyed, committer.mark)
+        call = partial(committer.commit, closing, parts, used.metadata, before)
         begun = self._tools.beside(call, f"commit-{self._tools.place.partition}")
         newest = self._newest.timestamp()[1] if self._newest is not None else 0
         records, outputs = self.policy.close(), self._outgoing.closed()
@@ -190,8 +212,10 @@ class Transacting:
         """
         controlled = self._riders.controlled
         retries = self._riders.retries
-        if self.work.poisoned:
+        if self.work.poisoned or (self.behind and not self.at_barrier):
             return controlled.hold()._replace(retries=retries.hold())
+        if self.sinking is not None and self.sinking.ahead is not None:
+            return self._obey_again(self.sinking.ahead)
         try:
             obeyed = controlled.obey(self.committer.mark, self.failing, idle=self.policy.since is None)
             obeyed = obeyed._replace(retries=retries.take(self.failing))
@@ -199,6 +223,18 @@ class Transacting:
             if poison.decided:
                 raise
             raise Poisoned(self.position, poison.error) from poison
+        return self._with_outputs(obeyed)
+
+    def _obey_again(self, note: Note) -> Obeyed:
+        """What was obeyed here when the database committed and Kafka did not."""
+        try:
+            for pinned in note.obeyed.pinned:
+                self._engine.obey(PinnedMessage(self._tools.place.names.control, self._tools.place.partition, pinned))
+        except Poisoned as poison:
+            raise Poisoned(self.position, poison.error) from poison
+        return self._with_outputs(note.obeyed)
+
+    def _with_outputs(self, obeyed: Obeyed) -> Obeyed:
         outputs = self._engine.take_outputs()
         if not outputs:
             return obeyed
@@ -229,6 +265,9 @@ class Transacting:
         state.version += 1
         self.records += flight.records
         self._flight, self._aborts = None, 0
+        if self.sinking is not None:
+            self.sinking.committed()
+            self.align()
         self._tools.tracing.commit_ended(committed=True)
         self.work.committed()
         tell_committed(self._tools, flight, mark, self.committer)
@@ -266,6 +305,8 @@ class Transacting:
         except OutcomeUnknown as error:
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
             raise ProducerDropped(f"the outcome of the transaction is unknown: {error}") from error
+        except DatabaseTrouble as error:
+            self._reconnect(error)
         else:
             return True
         return False
@@ -291,6 +332,9 @@ class Transacting:
         self._tools.tracing.commit_ended(committed=False)
         self._outgoing.forget()
         self._engine.rollback()
+        if self.sinking is not None:
+            self.sinking.undone()
+            self.align()
         self.policy.close()
         self.reached = max(self.reached, self.position)
         self.position = self.committer.position
@@ -313,6 +357,20 @@ class Transacting:
         else:
             self._signals.pause(min(0.05 * 2**self._aborts, 5.0))
 
+    def _reconnect(self, error: DatabaseTrouble) -> None:
+        """The database did not answer: undo, look what it holds, and the records come again."""
+        assert self.sinking is not None
+        count = self._undo()
+        self._tools.log.warning("rolled_back", cause=f"sink: {error}", records=count, position=self.position)
+        self.sinking.reopen(self.committer.mark)
+        self.align()
+
+    def align(self) -> None:
+        """Let the work follow what the database is ahead by."""
+        if self.sinking is not None:
+            self.work.barrier = self.sinking.barrier
+            self.failing.handled_until = -1 if self.sinking.barrier is None else self.sinking.barrier
+
     def resume(self, mark: Mark, committer: Committer) -> bool:
         """After a new producer has fenced: keep memory if the last mark allows it (rule T4); False means restore."""
         expected, previous, flight = self.committer.expected, self.committer.mark, self._flight
@@ -332,7 +390,7 @@ class Transacting:
 
     def abandon(self) -> None:
         """The partition fails: abort what is open, or its readers would wait for the transaction to time out."""
-        with suppress(KafkaTrouble):
+        with suppress(HoldfastError):  # of the database, too
             if self._flight is not None:
                 self._flight.commit.wait()
                 self.committer.committed()

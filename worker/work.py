@@ -33,6 +33,8 @@ class Work:
         self._poison: Poisoned | None = None
         #: records below this offset are handled one by one, to find the one to blame
         self._careful_until = -1
+        #: a transaction has to end at this offset: what is at or behind it waits
+        self.barrier: int | None = None
 
     @property
     def waiting(self) -> bool:
@@ -51,6 +53,11 @@ class Work:
             size = 1
         elif self._poison is not None:
             size = min(size, sum(offset(message) < self._poison.offset for message in messages))
+        if self.barrier is not None:
+            size = min(size, sum(offset(message) < self.barrier for message in messages[:size]))
+            if size == 0:
+                self._todo.appendleft(messages)
+                return None
         if size < len(messages):
             self._todo.appendleft(messages[size:])
             messages = messages[:size]
@@ -90,6 +97,12 @@ class Work:
         """A record failed. Everything is to be redone up to it."""
         self._careful_until = -1
         self._poison = poison
+
+    def at_barrier(self, position: int) -> bool:
+        """Everything before it was handled: a commit comes first."""
+        if self.barrier is None or self.poisoned:
+            return False
+        return position >= self.barrier or (self.waiting and offset(self._todo[0][0]) >= self.barrier)
 
     def face(self) -> None:
         """Everything before the poison is committed.

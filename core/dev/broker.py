@@ -89,7 +89,7 @@ class Broker:
             )
         self.identity = Identity.of(self._process.pid)
         if guarded:
-            self._guard = _start_guard(self._process.pid, self.directory.parent if remove else None)
+            self._guard = start_guard(self._process.pid, self.directory.parent if remove else None)
 
     def wait_ready(self, brokers: frozenset[int], deadline: float) -> None:
         """Block until an admin client can list topics here and sees all of `brokers`."""
@@ -146,7 +146,7 @@ class Broker:
         return f"{told[-1][:160]} ({self.log})" if told else f"see {self.log}"
 
 
-def _start_guard(pid: int, leftovers: Path | None) -> subprocess.Popen[bytes]:
+def start_guard(pid: int, leftovers: Path | None) -> subprocess.Popen[bytes]:
     """Watch this process from outside: when it dies in any way, the pipe closes and the broker is killed.
 
     PR_SET_PDEATHSIG would be tied to the starting thread and does not exist on macOS.

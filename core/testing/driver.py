@@ -11,7 +11,7 @@ from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
 from holdfast.failures import require_deltas
-from holdfast.handler import Handler, declared, input_type
+from holdfast.handler import Handler, declared, input_type, sinks_of
 from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_command, waiting
 from holdfast.names import Names
 from holdfast.output import ORIGIN_HEADER, Headers, Output
@@ -207,6 +207,16 @@ class Driver(Wiring):
         if name not in tables:
             raise UsageError(f"no table {name!r}; there are: {', '.join(sorted(tables)) or 'none'}")
         return dict(tables[name].items())
+
+    def rows(self, sink: str) -> list[Any]:
+        """The rows of a sink's table (by table or attribute name), as committed, in the order of their keys."""
+        self._settle()
+        sinks = sinks_of(self._kind)
+        found = sinks.get(sink) or next((each for each in sinks.values() if each.table == sink), None)
+        if found is None:
+            raise UsageError(f"no sink {sink!r}; there are: {', '.join(sorted(sinks)) or 'none'}")
+        rows = self.database.tables.get(found.table, {})
+        return [found.value_type(**rows[key]) for key in sorted(rows)]
 
     @property
     def effects(self) -> list[EffectCall]:

@@ -7,11 +7,12 @@ from itertools import count
 from typing import Any
 
 from holdfast.config.settings import Settings
-from holdfast.handler import Handler, declared, schemas
+from holdfast.handler import Handler, declared, schemas, sinks_of
 from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.ports import Membership
+from holdfast.sink import Held
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.budget import Speeds
 from holdfast.snapshot.place import Place
@@ -27,11 +28,13 @@ from holdfast.testing.clients import (
     StableMemoryReader,
 )
 from holdfast.testing.clock import ManualClock
+from holdfast.testing.database import MemoryDatabase
 from holdfast.testing.lane import Lane
 from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from holdfast.worker.engine import bound_state
 from holdfast.worker.room import Memory
 from holdfast.worker.standby import Standbys, Surroundings
+from holdfast.worker.standing import note_of
 from holdfast.worker.tools import Report, Tools
 
 
@@ -49,6 +52,8 @@ class Wiring:
         #: the cluster in memory: for tests of faults
         self.broker = MemoryBroker(self.clock)
         self.offsets = MemoryOffsets(self.broker)
+        #: the database of the handler's sinks, in memory: for tests of faults
+        self.database = MemoryDatabase()
         #: what the partitions believe of the speed of restores; the driver's own take no time
         self.speeds = Speeds()
         self.metrics = ServiceMetrics(names.group)
@@ -86,6 +91,13 @@ class Wiring:
             producer.send_increment(self.names.increment, partition, records.pack(record, mark.format))
         producer.commit()
         self.broker.offsets[self.names.input, partition] = 0
+        if self._has_sinks:
+            self.database.held[partition] = Held(0, 0, note_of(mark))
+
+    @property
+    def _has_sinks(self) -> bool:
+        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
+        return bool(sinks_of(kind))
 
     def _place(self, partition: int) -> Place:
         names = self.names
@@ -138,6 +150,7 @@ class Wiring:
             speeds=self.speeds,
             standby=self.standbys,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
+            database=self.database.connector() if self._has_sinks else None,
             beside=Later,
             aside=lambda call, name: Later(call, name, patience=1),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import config, deploy, dlq, doctor, lag, new, support, top, txn
+from holdfast.ops.cli import config, deploy, dlq, doctor, lag, new, sink, support, top, txn
 
 
 def add_to(app: typer.Typer) -> None:
@@ -14,6 +14,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("top")(top.top)
     app.command("support-bundle")(support.support_bundle)
     app.add_typer(dlq.app, name="dlq")
+    app.add_typer(sink.app, name="sink")
     app.add_typer(txn.app, name="txn")
     app.add_typer(config.app, name="config")
     app.add_typer(deploy.app, name="deploy")

@@ -45,6 +45,7 @@ LAYERS = {
     "holdfast.contact": 0,
     "holdfast.command": 0,
     "holdfast.pinned": 0,
+    "holdfast.sink": 0,
     "holdfast.config": 1,
     "holdfast.rights": 2,
     "holdfast.snapshot": 2,

@@ -1,0 +1,198 @@
+"""A real PostgreSQL server for development and tests: `with Postgres() as server: server.url`."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from holdfast.dev.broker import start_guard
+from holdfast.dev.errors import DevError
+from holdfast.dev.ports import HOST, free_ports
+
+_SECONDS: Final = 120.0
+#: a database that tests make and forget: durable across a kill of its processes, not across one of the machine
+_SETTINGS: Final = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=32MB")
+
+
+def missing() -> str:
+    """Why there can be none here, or ''."""
+    if _program("initdb") is None or _program("postgres") is None:
+        return "no PostgreSQL server here: script/postgres installs it on Debian"
+    if os.getuid() == 0 and _user() is None:
+        return "PostgreSQL does not run as root, and there is no other user that it could run as"
+    return ""
+
+
+class Postgres:
+    """A server with a directory and a port of its own, as another user than root.
+
+    Its processes end with `stop`, and with this process even if that is killed.
+
+    :raises DevError: it is not installed, or does not start.
+    """
+
+    def __init__(self, settings: Sequence[str] = ()) -> None:
+        if why := missing():
+            raise DevError(why)
+        self.port = free_ports(1)[0]
+        self._settings = (*_SETTINGS, *settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        self._user = _user() if os.getuid() == 0 else None
+        if self._user is not None:
+            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
+        made = self._run("initdb", "--auth=trust", "--no-sync", "-U", "holdfast", "-D", str(self._data))
+        if made.returncode:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise DevError(f"initdb: {made.stdout.decode(errors='replace')[-500:]}")
+
+    @property
+    def url(self) -> str:
+        """For libpq."""
+        return self.url_at(self.port)
+
+    def url_at(self, port: int) -> str:
+        """By way of something that listens on another port, such as a proxy."""
+        return f"postgresql://holdfast@{HOST}:{port}/postgres"
+
+    def start(self) -> None:
+        """Blocks until it answers."""
+        for _ in range(5):  # a port that was free may be taken by the time it is used
+            self._spawn()
+            if self._answers():
+                return
+            self.stop()
+            self.port = free_ports(1)[0]
+        raise DevError(f"PostgreSQL does not start: {self.log()[-500:]}")
+
+    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """SIGQUIT: at once, without a checkpoint, as after a crash; SIGINT: in good order, sessions are ended."""
+        if self._guard is not None:  # before the pid can pass to somebody else
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
+        process, self._process = self._process, None
+        if process is not None:
+            self._signal(process, signal.SIGCONT)
+            process.send_signal(how)
+            try:
+                process.wait(_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._signal(process, signal.SIGKILL)
+                process.wait(_SECONDS)
+
+    def pause(self) -> None:
+        """All of its processes stand still, until `resume`."""
+        assert self._process is not None
+        self._signal(self._process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """They go on."""
+        assert self._process is not None
+        self._signal(self._process, signal.SIGCONT)
+
+    def log(self) -> str:
+        """What the server says."""
+        path = self._folder / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def _spawn(self) -> None:
+        told = [
+            *self._settings,
+            f"port={self.port}",
+            f"listen_addresses={HOST}",
+            f"unix_socket_directories={self._folder}",
+        ]
+        options = [part for setting in told for part in ("-c", setting)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(_program("postgres")), "-D", str(self._data), *options],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self._folder,
+                start_new_session=True,  # Ctrl-C is for who uses it
+                **self._as_user(),
+            )
+        self._guard = start_guard(self._process.pid, self._folder)
+
+    def _answers(self) -> bool:
+        deadline = time.monotonic() + _SECONDS
+        assert self._process is not None
+        while self._process.poll() is None and time.monotonic() < deadline:
+            asked = self._run("psql", "-h", HOST, "-p", str(self.port), "-U", "holdfast", "-c", "select 1", "postgres")
+            if asked.returncode == 0:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [str(_program(program)), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=self._folder,
+            timeout=_SECONDS,
+            check=False,
+            **self._as_user(),
+        )
+
+    def _as_user(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
+
+    def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        """To the server and its children: each of those leads a session of its own."""
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        pids = [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        for pid in (process.pid, *pids):  # the parent first: it would start others in their place
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+
+def _program(name: str) -> Path | None:
+    """Debian keeps the server's programs of each version in a folder of their own."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
+    found = shutil.which(name, path=os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")]))
+    return Path(found) if found else None
+
+
+def _user() -> pwd.struct_passwd | None:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None

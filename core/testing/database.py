@@ -1,0 +1,95 @@
+"""What a database of sinks promises, in memory: rows, positions, epochs, transactions; faults on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from holdfast.sink import Connect, Held, Outdated, Rows
+
+#: the calls that a fault can be planned for
+Call = Literal["connect", "take", "commit"]
+
+
+class MemoryDatabase:
+    """The tables and the position of each partition. `fail` makes trouble for tests."""
+
+    def __init__(self) -> None:
+        #: table -> key -> row, each by column
+        self.tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+        #: partition -> what is held, and the owner who has taken its epoch
+        self.held: dict[int, Held] = {}
+        self.owners: dict[int, object] = {}
+        #: transactions that have committed
+        self.commits = 0
+        #: called with (before, now, rows) when one commits
+        self.on_commit: Callable[[Held, Held, Sequence[Rows]], None] | None = None
+        self._faults: list[tuple[Call, BaseException, bool]] = []
+
+    def fail(self, call: Call, error: BaseException, *, after: bool = False, times: int = 1) -> None:
+        """The next `times` calls of this kind raise `error`, before they do anything or `after` they have done it."""
+        self._faults += [(call, error, after)] * times
+
+    def connector(self) -> Connect:
+        """For one assignment: its sessions have one owner."""
+        owner = object()
+
+        def connect(partition: int, _ends: Callable[[], bool] = bool) -> MemorySession:
+            self.strike("connect", after=False)
+            return MemorySession(self, partition, owner)
+
+        return connect
+
+    def strike(self, call: Call, *, after: bool) -> None:
+        """Raises what was planned for this moment."""
+        for at, (name, error, late) in enumerate(self._faults):
+            if (name, late) == (call, after):
+                del self._faults[at]
+                raise error
+
+
+class MemorySession:
+    """`holdfast.sink.Session`."""
+
+    def __init__(self, database: MemoryDatabase, partition: int, owner: object) -> None:
+        self._database, self._partition, self._owner = database, partition, owner
+
+    def take(self, *, again: bool) -> Held | None:
+        database, partition = self._database, self._partition
+        database.strike("take", after=False)
+        held = database.held.get(partition)
+        if held is None:
+            return None
+        if again and database.owners.get(partition) is not self._owner:
+            raise Outdated(f"somebody has taken epoch {held.epoch}, ours is older", fenced=True)
+        database.owners[partition] = self._owner
+        held = database.held[partition] = held._replace(epoch=held.epoch + 1)
+        database.strike("take", after=True)
+        return held
+
+    def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
+        database, partition = self._database, self._partition
+        database.strike("commit", after=False)
+        now = database.held[partition]
+        if now.epoch > held.epoch:
+            raise Outdated(f"epoch {now.epoch} was taken, ours is {held.epoch}", fenced=True)
+        if now.position != held.position:
+            raise Outdated(f"it holds position {now.position}, not {held.position}", fenced=False)
+        database.held[partition] = Held(held.epoch, position, note)
+        if database.on_commit is not None:
+            database.on_commit(now, database.held[partition], rows)
+        for each in rows:
+            _apply(database.tables.setdefault(each.table, {}), each)
+        database.commits += 1
+        database.strike("commit", after=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _apply(table: dict[tuple[Any, ...], dict[str, Any]], rows: Rows) -> None:
+    for key in rows.deletes:
+        table.pop(tuple(key), None)
+    for values in rows.puts:
+        row = dict(zip(rows.columns, values, strict=True))
+        table[tuple(row[name] for name in rows.key)] = row

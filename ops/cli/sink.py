@@ -1,0 +1,101 @@
+"""`holdfast sink init | show`: the database that the sinks of a service write to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.exits import Answer
+from holdfast.ops.cli import show as shown
+from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, quiet_settings
+from holdfast.ops.sinks import Standing, standings
+
+app = typer.Typer(help="The database of a service's sinks.", no_args_is_help=True)
+
+Named = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service.")]
+
+
+@app.command("show")
+def show(
+    target: Named,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what the database holds of each partition with the partition's last mark. Changes nothing.
+
+    holdfast sink show examples.sinks.app:service
+
+    Exit code 0: every partition could go live on it; 1: one could not, and why is told.
+    """
+    _run(target, config, overrides, secrets_dir, profile, as_json=as_json, make=False, adopt=False)
+
+
+@app.command("init")
+def init(
+    target: Named,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Partitions that disagree, too, go on from their mark as the rows are now.")
+    ] = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the table of positions, and a position for each partition that has none: its last mark's. Stop it first.
+
+    holdfast sink init examples.sinks.app:service
+
+    With --adopt you say that the rows are right as they are: nothing is written again, nothing is taken back.
+    Exit code 0: every partition can go live; 1: one disagrees and was left as it is.
+    """
+    _run(target, config, overrides, secrets_dir, profile, as_json=as_json, make=True, adopt=adopt)
+
+
+def _run(
+    target: str,
+    config: Config,
+    overrides: Overrides,
+    secrets_dir: SecretsDir,
+    profile: Profile,
+    *,
+    as_json: bool,
+    make: bool,
+    adopt: bool,
+) -> None:
+    service, settings = find_service(target), quiet_settings(config, overrides, secrets_dir, profile)
+    service.settings = settings
+    found = standings(service, settings, make=make, adopt=adopt)
+    if as_json:
+        shown.print_json(msgspec.to_builtins(found))
+    else:
+        _print(found)
+    bad = [each for each in found if each.trouble]
+    if bad:
+        shown.complain(
+            f"{service.names.input}[{bad[0].partition}]@{bad[0].mark}: {bad[0].trouble}; `holdfast sink init {target}` "
+            f"gives a position to partitions without one, with --adopt to the others, too"
+        )
+        raise typer.Exit(Answer.NO)
+
+
+def _print(found: list[Standing]) -> None:
+    table = Table("partition", "mark", "database", "epoch", "owner", "", box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in found:
+        position = "-" if each.position is None else str(each.position)
+        ahead = "ahead, by one transaction" if each.position != each.mark else ""
+        said = each.trouble or ("made now" if each.made else ahead)
+        epoch = "-" if each.epoch is None else str(each.epoch)
+        cells = (str(each.partition), str(each.mark), position, epoch, each.owner, said)
+        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+    Console(highlight=False).print(table)

@@ -1,0 +1,25 @@
+"""One PostgreSQL server for the tests of a process; without one they are skipped, but not in CI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.dev.postgres import Postgres, missing
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if str(ROOT) not in sys.path:  # tests.sinks.* and the example are imported from the project's root
+    sys.path.insert(0, str(ROOT))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    if (why := missing()) and os.environ.get("CI") != "true":
+        pytest.skip(why)
+    with Postgres() as server:
+        yield server

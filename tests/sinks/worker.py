@@ -1,0 +1,75 @@
+"""A process of the example's service that dies or stands still at a named point; see `install`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+POINTS = {
+    "before_take": "restored, the epoch is not taken",
+    "after_take": "the epoch is taken, nobody has looked at the position",
+    "before_database": "everything is in Kafka's transaction, nothing in the database's",
+    "before_rows": "the guard has passed and holds the row's lock, no row is written",
+    "after_rows": "rows and position are written, the database's commit is not asked for",
+    "after_database": "the database has committed, Kafka's commit is not asked for",
+    "after_kafka": "both have committed, nobody was told",
+}
+
+
+def install(directory: str) -> None:
+    """Who comes to a point whose file `<directory>/<point>` says `kill` or `freeze` does so, once."""
+    from holdfast.kafka.producer import KafkaTransactions
+    from holdfast.worker.postgres import PostgresSession
+
+    def hit(point: str) -> None:
+        path = Path(directory) / point
+        try:
+            path.rename(path.with_suffix(f".{os.getpid()}"))
+        except FileNotFoundError:
+            return
+        action = path.with_suffix(f".{os.getpid()}").read_text()
+        os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+        time.sleep(0.01)  # the signal comes to another thread of this process, a moment later
+
+    _around(PostgresSession, "take", lambda: hit("before_take"), lambda: hit("after_take"))
+    _around(PostgresSession, "commit", lambda: hit("before_database"), lambda: hit("after_database"))
+    _around(PostgresSession, "_delete", lambda: hit("before_rows"), _nothing)
+    _around(PostgresSession, "_upsert", _nothing, lambda: hit("after_rows"))
+    _around(KafkaTransactions, "commit", _nothing, lambda: hit("after_kafka"))
+
+
+def _around(kind: Any, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
+    inner = getattr(kind, name)
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before()
+        result = inner(self, *args, **kwargs)
+        after()
+        return result
+
+    setattr(kind, name, wrapped)
+
+
+def _nothing() -> None:
+    pass
+
+
+def main() -> None:
+    install(os.environ["SINK_POINTS"])
+    from examples.sinks.app import Payments
+
+    from holdfast import Service
+    from holdfast.config.load import load
+    from holdfast.ops.logs import configure_logging
+
+    settings = load()
+    configure_logging(settings.log)
+    Service("balances", input=os.environ["SINK_INPUT"], handler=Payments, settings=settings).run()
+
+
+if __name__ == "__main__":
+    main()

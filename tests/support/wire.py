@@ -1,0 +1,123 @@
+"""A TCP proxy in front of one server that strikes at a text on its way there: before it, behind its answer, or late."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from types import TracebackType
+from typing import Literal, Self
+
+HOST = "127.0.0.1"
+#: the text is not passed on; it is, and its answer is swallowed; it is passed on by `release` only
+How = Literal["before", "after", "held"]
+
+
+class Wire:
+    """Listens on a free port at once. The client's connection is reset each time it strikes."""
+
+    def __init__(self, upstream: int) -> None:
+        self.upstream = upstream
+        self.struck = threading.Event()
+        self._lock = threading.Lock()
+        self._plan: tuple[bytes, How] | None = None
+        self._held: list[tuple[socket.socket, bytes]] = []
+        self._listener = socket.create_server((HOST, 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="wire", daemon=True).start()
+
+    def strike(self, text: bytes, how: How) -> None:
+        """At the next time that a client sends this."""
+        self.struck.clear()
+        with self._lock:
+            self._plan = text, how
+
+    def release(self) -> None:
+        """What was held arrives now."""
+        held, self._held = self._held, []
+        for server, piece in held:
+            with contextlib.suppress(OSError):
+                server.sendall(piece)
+            _shut(server)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+        for server, _ in self._held:
+            server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection((HOST, self.upstream), timeout=30)
+            except OSError:
+                _reset(client)
+                continue
+            server.settimeout(None)
+            threading.Thread(target=self._up, args=(client, server), daemon=True).start()
+            threading.Thread(target=_down, args=(client, server), daemon=True).start()
+
+    def _up(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := client.recv(65536):
+                how = self._planned(piece)
+                if how is None:
+                    server.sendall(piece)
+                    continue
+                self._strike(client, server, piece, how)
+                return
+        _shut(server)
+
+    def _planned(self, piece: bytes) -> How | None:
+        with self._lock:
+            if self._plan is None or self._plan[0] not in piece:
+                return None
+            how, self._plan = self._plan[1], None
+            return how
+
+    def _strike(self, client: socket.socket, server: socket.socket, piece: bytes, how: How) -> None:
+        if how == "held":
+            self._held.append((server, piece))
+            _reset(client)
+        elif how == "before":
+            _reset(client)
+            _shut(server)
+        else:
+            _reset(client)
+            server.sendall(piece)
+            server.settimeout(60)
+            with contextlib.suppress(OSError):
+                server.recv(65536)  # done: it has answered
+            _shut(server)
+        self.struck.set()
+
+
+def _down(client: socket.socket, server: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := server.recv(65536):
+            client.sendall(piece)
+    _shut(client)
+
+
+def _reset(each: socket.socket) -> None:
+    """RST and not FIN."""
+    with contextlib.suppress(OSError):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RD)
+    each.close()
+
+
+def _shut(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
