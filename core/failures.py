@@ -180,8 +180,8 @@ def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> Non
 
     if delays(kind) and sinks_of(kind):
         raise UsageError(
-            f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: which tries a transaction took from "
-            f"a retry topic is not kept beside the rows. Use retry(...) or dead_letter()"
+            f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: what a transaction took from a "
+            f"retry topic is not kept beside the rows. Use retry(...) or dead_letter()"
         )
 
 
