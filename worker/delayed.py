@@ -38,7 +38,7 @@ class Retries:
     @property
     def waiting(self) -> bool:
         """Something is due that no mark has passed yet."""
-        now = self._now()
+        now = self._now() if self._lanes else 0
         return any(lane.due(self._next[topic], now)[1] > self._next[topic] for topic, lane in self._lanes.items())
 
     @property
@@ -47,7 +47,7 @@ class Retries:
         return sum(lane.held for lane in self._lanes.values()) if self._lanes else None
 
     def hold(self) -> Mapping[str, int]:
-        """None now: something that failed comes first."""
+        """None now: something that failed comes first, the partition stands still, or too many effects are owed."""
         return self._next
 
     def take(self, failing: Failing) -> Mapping[str, int]:

@@ -98,10 +98,14 @@ class Riders:
         """A mark without records has something to say: a command, a tick, a full, or that effects are done."""
         return (
             self.controlled.waiting(mark)
-            or self.retries.waiting
+            or (self.retries.waiting and self.may_retry(mark))
             or self.fulls.mark_due(now)
             or len(mark.effects) > 2 * self._pending().number
         )
+
+    def may_retry(self, mark: Mark) -> bool:
+        """Whether records of retry topics may be handled: as for the input's own."""
+        return mark.paused is None and not self.burdened(None)
 
     def handled(self, records: int, seconds: float) -> None:
         """A transaction has handled so many records in so long: what a replay of them would take (`Mark.pace`).

@@ -218,7 +218,8 @@ class Transacting:
             return self._obey_again(self.sinking.ahead)
         try:
             obeyed = controlled.obey(self.committer.mark, self.failing, idle=self.policy.since is None)
-            obeyed = obeyed._replace(retries=retries.take(self.failing))
+            held = retries.waiting and not self._riders.may_retry(self.committer.mark)
+            obeyed = obeyed._replace(retries=retries.hold() if held else retries.take(self.failing))
         except Poisoned as poison:
             if poison.decided:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from tests.driver.apps import Interval
 
 from holdfast import Handler, Output, Record, Table
+from holdfast.config.around import EffectsSettings
 from holdfast.errors import (
     HandlerFailed,
     MessageRefused,
@@ -18,6 +20,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.failures import dead_letter, park, retry, retry_later
+from holdfast.handler import EffectKey
 from holdfast.letters import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
 from holdfast.testing import Driver
 
@@ -316,6 +319,17 @@ class Log(Handler[Posting]):
             raise ValueError(f"{posting.amount} is refused")
 
 
+class Posts(Log):
+    def on_record(self, record: Record[Posting]) -> None:
+        super().on_record(record)
+        if record.value.amount == 13:
+            self.effect(nothing)
+
+
+def nothing(key: EffectKey) -> None:
+    """A side effect."""
+
+
 class Waits(Log):
     on_failure: ClassVar = {ValueError: retry_later(60, any_order=True).then(park())}
 
@@ -412,3 +426,36 @@ def test_a_letter_from_a_retry_topic_has_nobody_follow() -> None:
     post(driver, "ann", 1)
     assert driver.table("lines") == {"ann": [1]}
     assert [(each.offset, each.ordered) for each in driver.letters()] == [(0, False)]
+
+
+def test_a_partition_that_stands_still_tries_nothing_again() -> None:
+    driver = Driver(Hooks)
+    Hooks.refused = {13}
+    driver.feed(Posting("ann", 13), key="ann")
+    driver.commit()
+    driver.command("pause", via_control_topic=True)
+    driver.advance(1)
+    Hooks.refused = set()
+    driver.advance(1000)
+    assert driver.outputs("lines") == []
+    driver.command("resume", via_control_topic=True)
+    driver.advance(1)
+    assert len(driver.outputs("lines")) == 1
+
+
+def test_what_comes_back_waits_while_too_many_side_effects_are_owed() -> None:
+    driver = Driver(Posts, run_effects=True)
+    driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
+    driver.fail_effects(ConnectionError("no answer"))
+    Book.refused = {13}
+    for _ in range(60):
+        post(driver, "good", 0)
+        post(driver, "ann", 13)
+    Book.refused = set()
+    driver.advance(100)
+    assert len(driver.owed) <= 21
+    driver.fail_effects(None)
+    for _ in range(10):
+        driver.advance(100)
+    assert driver.owed == []
+    assert len({call.key for call in driver.effects}) == 60

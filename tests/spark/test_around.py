@@ -20,6 +20,7 @@ from holdfast.config.connection import KafkaSettings
 from holdfast.config.processing import SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.dev import Cluster
+from holdfast.failures import retry_later
 from holdfast.internal import PREFIX
 from holdfast.ops.looking import looking
 from holdfast.snapshot.spark.export import export
@@ -32,7 +33,9 @@ def test_a_compaction_keeps_what_stands_around_the_records(
     spark: Session, spark_broker: Cluster, tmp_path: Path
 ) -> None:
     run = uuid.uuid4().hex[:8]
-    kind = type("Around", (around.Around,), {"answers": Output(f"answers-{run}", value=str)})
+    # With a retry topic, so that its position is in the marks.
+    policies = {**around.Around.on_failure, TimeoutError: retry_later(3600, any_order=True)}
+    kind = type("Around", (around.Around,), {"answers": Output(f"answers-{run}", value=str), "on_failure": policies})
     settings = Settings(
         kafka=KafkaSettings(bootstrap_servers=spark_broker.bootstrap_servers),
         service=ServiceSettings(mode="development"),
