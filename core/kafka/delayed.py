@@ -36,6 +36,8 @@ class DelayedLane(ControlLane):
         super().__init__(feed, partition)
         self._input = input
         self._held: deque[Retried] = deque()
+        #: the position at which the log had nothing: what is read now may be numbered anew, below it
+        self._lost = -1
 
     @property
     def held(self) -> int:
@@ -47,12 +49,16 @@ class DelayedLane(ControlLane):
             self._feed.change(self)
         found = []
         with self._lock:
-            while self._held and self._held[0].at < position:
+            if position != self._lost:
+                self._lost = -1
+            while self._held and self._held[0].at < position != self._lost:
                 self._held.popleft()
             for each in self._held:
                 if each.due > now:
                     break
                 found.append(each)
+            if found and found[-1].at + 1 == self._lost:  # or the position after them would look like the lost one
+                found.pop()
             refill = self.full and len(self._held) < _LOW
             self.full = self.full and not refill
         if refill:
@@ -60,8 +66,10 @@ class DelayedLane(ControlLane):
         return found, found[-1].at + 1 if found else position
 
     def gone(self, log: Log) -> None:
-        """Somebody has deleted records that were to be tried again: the rest goes on, and this is told."""
+        """Somebody has deleted records that were to be tried again, or the topic: it is told, and the rest goes on."""
         log.error("retries_gone", topic=self._feed.topic, partition=self.partition, offset=self.next)
+        with self._lock:
+            self._lost = self.next
 
     def put(self, message: Message, log: Log) -> None:
         """The feed's thread. What there is no room for is read again."""
