@@ -5,11 +5,12 @@ Three brokers; the topics that a test names have one replica, on the broker that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.system.conftest import SETTINGS, started
 from tests.system.processes import await_true
@@ -18,6 +19,12 @@ from tests.system.verify import read_all
 
 from holdfast.dev import Cluster
 from holdfast.dev.jars import DEFAULT_VERSION
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.producer import KafkaTransactions
+from holdfast.kafka.remains import Remains
+from holdfast.observe import Log
+from holdfast.ports import Noted
+from holdfast.snapshot.records import Header, pack
 from holdfast.topics import REQUIRED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
@@ -50,9 +57,16 @@ def stage(cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
 
 
 def end(admin: AdminClient, topic: str, partition: int, isolation: IsolationLevel) -> int:
-    place = TopicPartition(topic, partition)
+    """Asked again while the leader changes."""
+    place, deadline = TopicPartition(topic, partition), time.monotonic() + 60
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return int(admin.list_offsets({place: latest}, isolation_level=isolation)[place].result(30).offset)
+    while True:
+        try:
+            return int(admin.list_offsets({place: latest}, isolation_level=isolation)[place].result(30).offset)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            admin.list_topics(topic, 30)
 
 
 def hidden(admin: AdminClient, topic: str, partition: int) -> int:
@@ -124,3 +138,33 @@ def test_what_a_killed_owner_left_there_is_thrown_away_by_the_next(stage: Stage,
     assert heir.stop(120) == 0
     assert not heir.events("failed", "thread_died")
     stage.verify()
+
+
+def test_a_committed_one_without_its_marker_is_left_alone_and_told(
+    stage: Stage, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, settings = stage.names, stage.settings()
+    new = NewTopic(names.increment, 2, replica_assignment=ALONE, config=REQUIRED)
+    stage.admin.create_topics([new])[names.increment].result(30)
+    stage.create_topics()
+    admin, log = Admin(settings, names.group), Log(service=names.service)
+    member = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": names.group})
+    owner = KafkaTransactions(settings, names, 0, log, time.monotonic)
+    owner.fence(lambda: False)
+    owner.begin()
+    owner.send_increment(names.increment, 0, pack(Header(1, owner.attempt, "some", 0)))
+    owner.lineage = Noted("some", 1).text()
+    owner.send_offsets(7, member.consumer_group_metadata())
+    cluster.kill(VICTIM)
+    await_true(lambda: leader(stage.admin, names.increment) < 0, "it has no leader", 120)
+    owner.commit()
+    cluster.start(VICTIM)
+    await_true(lambda: leader(stage.admin, names.increment) == VICTIM, "it has one")
+    assert hidden(stage.admin, names.increment, 0) == 1
+    remains = Remains(settings, admin, names, 0, {}, log)
+    heir = KafkaTransactions(settings, names, 0, log, time.monotonic, remains=remains)
+    heir.fence(lambda: False)
+    assert hidden(stage.admin, names.increment, 0) == 1, "nothing was thrown away"
+    told = capsys.readouterr()
+    assert "commit_hidden" in told.out + told.err
+    member.close()
