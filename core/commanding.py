@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -16,7 +17,7 @@ from holdfast.kafka.control import largest_command
 from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
-from holdfast.ports import OutOfRange, Reader
+from holdfast.ports import Cancelled, OutOfRange, Reader
 from holdfast.snapshot import frame, records
 from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.records import FullRef, Manifest, Mark
@@ -158,7 +159,8 @@ class Commander:
                 self._settings, self._names.group, self._admin, lambda: time.monotonic() > until + 1, time.monotonic
             )
             try:
-                self._follow(reader, each, answer, until, full)
+                with suppress(Cancelled):  # the time is over, in the middle of a read
+                    self._follow(reader, each, answer, until, full)
             finally:
                 reader.close()
             answers.append(answer)

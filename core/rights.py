@@ -118,11 +118,12 @@ def compactor(names: Names, _: Sequence[str]) -> Rights:
 
 def operator(names: Names, outputs: Sequence[str]) -> Rights:
     """`topics create`, repairs and surgery (state ..., repair ...) of a stopped service, and all that a reader does."""
+    growing = (names.input, names.increment, names.full, *filter(names.is_for_letters, outputs))
     every = dict.fromkeys((names.input, *outputs, names.increment, names.full, names.control))
     return [
         *(right for right in reader(names, outputs) if (right.operation, right.kind) != ("DESCRIBE", GROUP)),
         *(Right("CREATE", TOPIC, topic, "topics create, snapshot restore") for topic in every),
-        *(Right("ALTER", TOPIC, topic, "state repartition") for topic in (names.input, names.increment, names.full)),
+        *(Right("ALTER", TOPIC, topic, "state repartition") for topic in growing),
         Right("WRITE", TOPIC, names.increment, "genesis, adopt and repair records"),
         Right("WRITE", TOPIC, names.full, "the full of a changed state"),
         Right("READ", GROUP, names.group, "the group's offset, and being its only member meanwhile"),

@@ -196,6 +196,17 @@ def test_a_producer_uses_its_right_and_no_other(telling: Secured, stage: Stage) 
 
 
 @pytest.mark.long
+@pytest.mark.spark
+def test_a_compactor_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage) -> None:
+    with Local(stage, **_login(telling, stage, "service"), HOLDFAST_SNAPSHOT__ON_STOP="off") as local:
+        local.await_live(0, 1)
+        stage.feed(500, keys=100)
+        stage.await_all()
+    command(telling, stage, "compactor", [(["compact", "--keep", "1"], True)])
+    agrees(telling, stage, "compactor")
+
+
+@pytest.mark.long
 def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage, tmp_path: Path) -> None:
     """Topics made, offsets set right, a backup brought back, the state dealt out to more partitions. Comes last."""
     names, why = stage.names, ["--why", "x"]

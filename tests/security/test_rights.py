@@ -34,7 +34,7 @@ def _reading(stage: Stage) -> Calls:
 
 
 def _commanding(stage: Stage) -> Calls:
-    return [(["snapshot", "take", "--timeout", "20", *way], True) for way in ((), ("--via-control-topic",))]
+    return [(["snapshot", "take", "--timeout", "90", *way], True) for way in ((), ("--via-control-topic",))]
 
 
 CALLS: dict[str, Callable[[Stage], Calls]] = {"reader": _reading, "commander": _commanding}
