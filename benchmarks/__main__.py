@@ -13,6 +13,7 @@ BENCHMARKS = {
     "lanes": "1, 8, 50, 100 partitions in one process, the same load in all",
     "compact": "5 and 20 million delta entries folded by Spark, against mere reading and one Python process",
     "standby": "1,000,000 keys, a hot standby, the owner stopped and killed: how long nobody answers",
+    "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
 }
 

@@ -10,13 +10,15 @@ from holdfast.sink import Connect, Held, Outdated, Rows
 #: the calls that a fault can be planned for
 Call = Literal["connect", "take", "commit"]
 
+Tables = dict[str, dict[tuple[Any, ...], dict[str, Any]]]
+
 
 class MemoryDatabase:
     """The tables and the position of each partition. `fail` makes trouble for tests."""
 
     def __init__(self) -> None:
         #: table -> key -> row, each by column
-        self.tables: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
+        self.tables: Tables = {}
         #: partition -> what is held, and the owner who has taken its epoch
         self.held: dict[int, Held] = {}
         self.owners: dict[int, object] = {}
@@ -79,7 +81,7 @@ class MemorySession:
         if database.on_commit is not None:
             database.on_commit(now, database.held[partition], rows)
         for each in rows:
-            _apply(database.tables.setdefault(each.table, {}), each)
+            apply(database.tables.setdefault(each.table, {}), each)
         database.commits += 1
         database.strike("commit", after=True)
 
@@ -87,7 +89,8 @@ class MemorySession:
         """Nothing is open."""
 
 
-def _apply(table: dict[tuple[Any, ...], dict[str, Any]], rows: Rows) -> None:
+def apply(table: dict[tuple[Any, ...], dict[str, Any]], rows: Rows) -> None:
+    """What a commit does to one table."""
     for key in rows.deletes:
         table.pop(tuple(key), None)
     for values in rows.puts:

@@ -337,6 +337,8 @@ class Driver(Wiring):
         replay = Replay(engine, partition, messages, pinned, self.names.control, self.mark(partition).digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
+        if self._partitions == 1:
+            replay.expect_rows(self.database.tables)
         replay.bury(tried.verdicts(self._read_letters(partition), self.names.control))
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
         chosen = several if batches is None else [batches]

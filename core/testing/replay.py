@@ -10,6 +10,7 @@ from holdfast.output import ORIGIN, ORIGIN_HEADER
 from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.record import Message
 from holdfast.snapshot import digest
+from holdfast.testing.database import Tables, apply
 from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
 from holdfast.worker.burying import Verdict
@@ -42,12 +43,17 @@ class Replay:
         self._control = control
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
+        self._rows: Tables | None = None
         self._verdicts: dict[At, Verdict] = {}
 
     def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
         """What this partition has sent, by topic, and the effects it has noted."""
         self._outputs = {topic: [*filter(None, map(self._own, log.committed()))] for topic, log in logs.items()}
         self._effects = list(dict.fromkeys(call.key for call in effects if call.key[1] == self._partition))
+
+    def expect_rows(self, tables: Tables) -> None:
+        """What the database of its sinks holds; of no use where another partition writes there, too."""
+        self._rows = tables
 
     def bury(self, verdicts: dict[At, Verdict]) -> None:
         """What became of records that failed is decided once."""
@@ -60,6 +66,7 @@ class Replay:
             engine.letters.verdicts = dict(self._verdicts)
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
+        rows: Tables = {}
         for batch in in_order(self._batches(sizes), self._pinned):
             self._handle(engine, batch)
             for topic, value, key, partition, _, _, _, headers in engine.take_outputs():
@@ -67,8 +74,12 @@ class Replay:
                 if topic in outputs:  # what else there is are letters
                     outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.take_effects()]
+            for each in (engine.sinks.take() or list)():
+                apply(rows.setdefault(each.table, {}), each)
             engine.state.commit(engine.freeze(), delta=True)
         self._compare(sizes, engine, outputs, effects)
+        if self._rows is not None and rows != self._rows:
+            self._differs(sizes, f"the sinks hold {rows}, they held {self._rows}")
 
     def _batches(self, sizes: Sequence[int]) -> Iterator[Sequence[MemoryMessage]]:
         at, size = 0, cycle(sizes)

@@ -105,6 +105,10 @@ MATRIX: dict[str, Scenario] = {
     ),
     "F27": Scenario("damaged chunks and frames", tests=["tests/unit/test_frame.py", "tests/unit/test_full.py"]),
     "F28": Scenario("records that fail, beside kills", ["F1", "F1p", "F2", "F4", "F4p", "F15", "F18"], failing=50),
+    "F29": Scenario(
+        "sink's database killed, frozen, deadlocked; resets at its commit; kills between the two commits; zombies",
+        tests=["tests/sinks/test_session.py", "tests/sinks/test_service.py"],
+    ),
     "F30": Scenario("a broker's disk is full", tests=[f"{SYSTEM}/test_disk_full.py"]),
     "F31": Scenario("soak", soak=True),
     "F32": Scenario("wall clocks of workers stepped by days", ["F32"]),

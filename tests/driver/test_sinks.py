@@ -27,7 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.failures import dead_letter, retry_later
 from holdfast.sink import DatabaseTrouble, Held, Rows, RowsRefused
-from holdfast.testing import Driver
+from holdfast.testing import BatchesMatter, Driver
 from holdfast.worker.lifecycle import Phase
 
 
@@ -393,6 +393,34 @@ def test_another_state_than_the_rows_were_written_beside_is_refused() -> None:
     driver.restore()
     driver.commit()
     assert driver.rows("rows") == [Account("now", 0)]
+
+
+class PerBatch(Handler[Op]):
+    """A row that tells how the records were cut."""
+
+    rows = Sink("rows", value=Account, key="account")
+
+    def on_batch(self, records: Sequence[Record[Op]]) -> None:
+        self.rows.put(Account("all", len(records)))
+
+
+def test_a_replay_in_other_batches_compares_the_rows() -> None:
+    driver = Driver(PerBatch, batch=3)
+    driver.feed_all([Op("ann"), Op("bob"), Op("ann")])
+    assert driver.rows("rows") == [Account("all", 3)]
+    with pytest.raises(BatchesMatter, match="the sinks hold"):
+        driver.replay()
+
+
+def test_partitions_write_side_by_side() -> None:
+    driver = Driver(Books, partitions=2)
+    for number in range(6):
+        driver.feed(Op(f"a{number % 2}", number), partition=number % 2)
+    driver.crash()
+    driver.restore()
+    assert driver.rows("accounts") == [Account("a0", 6, 3), Account("a1", 9, 3)]
+    assert {partition: held.position for partition, held in driver.database.held.items()} == {0: 3, 1: 3}
+    driver.replay(partition=1)
 
 
 class Early(Whim):

@@ -9,6 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from examples.sinks.app import Payments
+
+from holdfast import Service
+from holdfast.config.load import load
+from holdfast.ops.logs import configure_logging
+
 POINTS = {
     "before_take": "restored, the epoch is not taken",
     "after_take": "the epoch is taken, nobody has looked at the position",
@@ -58,17 +64,13 @@ def _nothing() -> None:
     pass
 
 
+service = Service("balances", input=os.environ.get("SINK_INPUT", "payments"), handler=Payments, settings=load())
+
+
 def main() -> None:
     install(os.environ["SINK_POINTS"])
-    from examples.sinks.app import Payments
-
-    from holdfast import Service
-    from holdfast.config.load import load
-    from holdfast.ops.logs import configure_logging
-
-    settings = load()
-    configure_logging(settings.log)
-    Service("balances", input=os.environ["SINK_INPUT"], handler=Payments, settings=settings).run()
+    configure_logging(service.settings.log)
+    service.run()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ class Wire:
         self._lock = threading.Lock()
         self._plan: tuple[bytes, How] | None = None
         self._held: list[tuple[socket.socket, bytes]] = []
+        #: servers' sides of connections whose next answer goes nowhere
+        self._swallowing: set[socket.socket] = set()
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="wire", daemon=True).start()
@@ -64,7 +66,7 @@ class Wire:
                 continue
             server.settimeout(None)
             threading.Thread(target=self._up, args=(client, server), daemon=True).start()
-            threading.Thread(target=_down, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._down, args=(client, server), daemon=True).start()
 
     def _up(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -85,27 +87,27 @@ class Wire:
             return how
 
     def _strike(self, client: socket.socket, server: socket.socket, piece: bytes, how: How) -> None:
-        if how == "held":
-            self._held.append((server, piece))
-            _reset(client)
-        elif how == "before":
-            _reset(client)
-            _shut(server)
-        else:
+        if how == "after":  # struck once it has answered
+            self._swallowing.add(server)
             _reset(client)
             server.sendall(piece)
-            server.settimeout(60)
-            with contextlib.suppress(OSError):
-                server.recv(65536)  # done: it has answered
+            return
+        _reset(client)
+        if how == "held":
+            self._held.append((server, piece))
+        else:
             _shut(server)
         self.struck.set()
 
-
-def _down(client: socket.socket, server: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while piece := server.recv(65536):
-            client.sendall(piece)
-    _shut(client)
+    def _down(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := server.recv(65536):
+                if server in self._swallowing:
+                    self.struck.set()
+                    _shut(server)
+                    break
+                client.sendall(piece)
+        _shut(client)
 
 
 def _reset(each: socket.socket) -> None:
