@@ -58,16 +58,15 @@ class Operated:
         self.stage.send(msgspec.json.encode(Event(self._ids, amount)), partition, key)
         return self._ids
 
-    def ids(self) -> list[int]:
-        """Of the events that have an answer, in order."""
-        decode = msgspec.json.Decoder(Line).decode
-        return [decode(each.value or b"").id for each in read_all(self.stage.servers, self.stage.output)]
+    def answers(self) -> dict[str, list[int]]:
+        """By key the ids of the events that have an answer, in their order."""
+        decode, found = msgspec.json.Decoder(Line).decode, dict[str, list[int]]()
+        for each in read_all(self.stage.servers, self.stage.output):
+            found.setdefault((each.key or b"").decode(), []).append(decode(each.value or b"").id)
+        return found
 
-    def await_ids(self, *wanted: int) -> None:
-        await_true(lambda: self.ids() == list(wanted), f"answers {wanted}, not {self.ids()}", 90)
-
-    def await_ids_in_any_order(self, *wanted: int) -> None:
-        await_true(lambda: sorted(self.ids()) == sorted(wanted), f"answers {wanted}, not {self.ids()}", 90)
+    def await_answers(self, **wanted: list[int]) -> None:
+        await_true(lambda: self.answers() == wanted, f"answers {wanted}, not {self.answers()}", 90)
 
     def letters(self) -> list[tuple[str, str, str]]:
         """Those that wait: key, error, why."""
@@ -99,7 +98,7 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     operated.stage.send(b"garbage", 0, "carl")
     operated.send("dora", app.LONG)
     later, last = operated.send("dora", app.LATER), operated.send("bob", 3)
-    operated.await_ids(first, last, later)
+    operated.await_answers(ann=[first], bob=[last], dora=[later])
     assert operated.letters() == [
         ("ann", "Refused", "raised"),
         ("ann", "Refused", "followed"),
@@ -118,7 +117,7 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     operated.stage.poison.unlink()
     operated.holdfast("dlq", "replay", TARGET, "--key", "ann", "--why", "mended")
     behind = operated.send("ann", 4)
-    operated.await_ids(first, last, later, refused, follows, behind)
+    operated.await_answers(ann=[first, refused, follows, behind], bob=[last], dora=[later])
     operated.holdfast("dlq", "discard", TARGET, "--all", "--why", "a test")
     assert operated.letters() == []
     shown = operated.told("dlq", "show", "0@1", TARGET)
@@ -126,7 +125,7 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     assert [each["why"] for each in shown] == ["raised", "too early", "mended"]
     traces = [each for each in operated.dead() if each.value is None]
     assert len(traces) == 1 + 2 + 3, "each step leaves one trace"
-    assert down not in operated.ids()
+    assert down not in operated.answers()["bob"]
 
     assert operated.process.stop() == 0
     operated.told("topics", "check", TARGET)
@@ -147,6 +146,7 @@ def check_letter(operated: Operated, offset: int, key: bytes, id: int) -> None:
     assert int(told["attempts"]) >= 1
 
 
+@pytest.mark.long
 def test_a_partition_parks_a_pause_ends_with_a_stop_and_a_service_stops(operated: Operated) -> None:
     parked, behind = operated.send("ann", app.PARKED, 1), operated.send("bob", 1, 1)
     process = operated.process
@@ -154,17 +154,17 @@ def test_a_partition_parks_a_pause_ends_with_a_stop_and_a_service_stops(operated
     paused = operated.send("carl", app.PAUSED)
     assert process.await_event("record_retried")["partition"] == 0
     assert process.stop() == 0, "a pause of minutes ends with the stop"
-    assert operated.ids() == []
+    assert operated.answers() == {}
     operated.stage.poison.unlink()
     process.start().await_live(0, 1)
-    operated.await_ids_in_any_order(parked, behind, paused)
+    operated.await_answers(ann=[parked], bob=[behind], carl=[paused])
 
     operated.stage.poison.touch()
     parked_again = operated.send("ann", app.PARKED, 1)
     process.await_event("failed")
     operated.stage.poison.unlink()
     operated.holdfast("retry", "1", "--service", operated.stage.names.service)
-    operated.await_ids_in_any_order(parked, behind, paused, parked_again)
+    operated.await_answers(ann=[parked, parked_again], bob=[behind], carl=[paused])
     operated.send("ann", app.STOPS, 1)
     await_true(lambda: process.exit_code is not None, "the service ends", 90)
     assert process.exit_code not in (0, -9)
