@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.handler import Handler
     from holdfast.output import Output
     from holdfast.record import Record
+    from holdfast.reference import Reference
     from holdfast.serde import Json, MsgPack, Serde
     from holdfast.service import Service
     from holdfast.sink import Sink
@@ -26,6 +27,7 @@ __all__ = [
     "MsgPack",
     "Output",
     "Record",
+    "Reference",
     "Serde",
     "Service",
     "Sink",
@@ -42,6 +44,7 @@ _HOMES = {
     "MsgPack": "serde",
     "Output": "output",
     "Record": "record",
+    "Reference": "reference",
     "Serde": "serde",
     "Service": "service",
     "Sink": "sink",

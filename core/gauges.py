@@ -21,6 +21,10 @@ def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sampl
         yield Sample(metrics.LOOP_TIME, (), heartbeat)
     for partition in status["partitions"]:
         yield from _of_partition(partition)
+    for reference in status.get("references", ()):
+        yield Sample(metrics.REFERENCE_ROWS, (reference["topic"],), reference["rows"])
+        if reference["age"] is not None:
+            yield Sample(metrics.REFERENCE_AGE, (reference["topic"],), reference["age"])
     for copy in status.get("standbys", ()):
         yield Sample(metrics.STANDBY, (str(copy["partition"]),), float(copy["loading"] is None))
         if copy["age"] is not None:

@@ -221,6 +221,18 @@ STANDBYS_DROPPED: Final = _counter(
     "standbys_dropped", "Copies that were given up and are made anew.", of_partition=False
 )
 
+# Reference data
+
+REFERENCE_ROWS: Final = _gauge(
+    "reference_rows", "Keys of a reference topic in this process.", "topic", of_partition=False
+)
+REFERENCE_AGE: Final = _gauge(
+    "reference_age_seconds",
+    "Since all that had been committed to a reference topic was read here; absent before that.",
+    "topic",
+    of_partition=False,
+)
+
 # State and snapshots
 
 KEYS: Final = _gauge("state_keys", "Keys in the partition's tables.")

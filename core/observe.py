@@ -20,6 +20,7 @@ Event = Literal[
     "standby",
     "standby_ready",
     "standby_dropped",
+    "reference_trouble",
     "member",
     "assigned",
     "revoked",

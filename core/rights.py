@@ -46,12 +46,13 @@ class Right(NamedTuple):
 Rights = list[Right]
 
 
-def service(names: Names, outputs: Sequence[str]) -> Rights:
+def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
     """`holdfast run`, and a service inside another program."""
     return [
         Right("READ", TOPIC, names.input, "the records, and their offsets in the transaction"),
         Right("DESCRIBE_CONFIGS", TOPIC, names.input, "how long retention leaves", optional=True),
         *(Right("WRITE", TOPIC, topic, "what the handler sends") for topic in dict.fromkeys(outputs)),
+        *(Right("READ", TOPIC, topic, "reference data") for topic in references),
         *(Right("READ", TOPIC, topic, "what is tried later") for topic in filter(names.is_for_retries, outputs)),
         *(
             Right("READ", TOPIC, topic, "to see what the end of a transaction has left open there", optional=True)

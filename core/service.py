@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from holdfast import gauges, metrics
+from holdfast import gauges, metrics, reference
 from holdfast.balancer.manager import Manager
 from holdfast.config.settings import Settings
 from holdfast.errors import Misconfigured, UsageError, of_thread
@@ -32,7 +32,7 @@ from holdfast.rights import Right
 from holdfast.rights import service as rights_of_service
 from holdfast.snapshot.garbage import collect_less_often
 from holdfast.table import Table
-from holdfast.topics import START_PATIENCE, reaching, require
+from holdfast.topics import START_PATIENCE, reaching, require, require_references
 from holdfast.topology import Topology
 from holdfast.version import __version__
 from holdfast.wiring import Wiring
@@ -128,6 +128,7 @@ class Service:
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
         require_deltas(self.handler_class, self._settings.snapshot.delta_interval)
+        reference.require_deltas(self.handler_class, self._settings.snapshot.delta_interval)
         log = self._new_log()
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
@@ -147,8 +148,6 @@ class Service:
         self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
         leaving.start(self._thread)
         self._thread.start()
-        if wiring.standbys is not None:
-            wiring.standbys.start()
         wiring.start(consumer)
         self._topology = Topology(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
@@ -212,6 +211,8 @@ class Service:
             "partitions": partitions,
             # copies of others' states, and how old each is; see docs/standby.md
             "standbys": self._wiring.standbys.status() if self._wiring is not None and self._wiring.standbys else [],
+            # reference topics, and the version that is read here; see docs/reference.md
+            "references": self._wiring.references.status() if self._wiring and self._wiring.references else [],
             # why there is none; None while there are some
             "waiting": self._manager.waiting if self._manager is not None and running else None,
             # there is none because the others have them all, and are alive
@@ -257,11 +258,15 @@ class Service:
             except Misconfigured:
                 require_rights(self._settings, admin, self._rights(), log, cancelled)
                 raise
+            require_references(admin, self._references(), log)
         require_rights(self._settings, admin, self._rights(), log, cancelled)
         return facts
 
+    def _references(self) -> list[str]:
+        return [each.topic for each in reference.references(self.handler_class).values()]
+
     def _rights(self) -> list[Right]:
-        return rights_of_service(self.names, self._outputs())
+        return rights_of_service(self.names, self._outputs(), self._references())
 
     def _outputs(self) -> list[str]:
         outputs = [output.topic for output in declared(self.handler_class)[1].values()]

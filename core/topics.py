@@ -115,6 +115,28 @@ def require(
     return facts
 
 
+def require_references(admin: Admin, topics: Sequence[str], log: Log) -> None:
+    """Reference topics are others': they must be there, and keep the newest value of each key for ever.
+
+    :raises TopicMissing, TopicMismatch: naming the topic. :raises KafkaTrouble: the cluster does not answer.
+    """
+    if not topics:
+        return
+    for topic, fact in admin.describe(list(topics)).items():
+        if fact is None:
+            raise TopicMissing(f"the reference topic {topic} is missing: its owner creates it, compacted")
+        try:
+            policy = TopicAdmin(admin).settings(topic).get("cleanup.policy", "")
+        except KafkaTrouble as error:  # only the right to look may be missing
+            log.warning("kafka_retry", doing=f"look at the settings of {topic}", cause=str(error))
+            continue
+        if policy != "compact":
+            raise TopicMismatch(
+                f"the reference topic {topic} has cleanup.policy={policy}: what is deleted from it by age would be "
+                f"missing in one process and not in another. kafka-configs --alter --add-config cleanup.policy=compact"
+            )
+
+
 def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
     """One broker's word is not enough: it may be behind.
 

@@ -35,6 +35,7 @@ from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.overview import Overview
 from holdfast.ports import Access, NoControl
+from holdfast.reference import references
 from holdfast.rights import Right
 from holdfast.sink import Connect
 from holdfast.snapshot import frame
@@ -46,6 +47,7 @@ from holdfast.topics import require
 from holdfast.version import __version__
 from holdfast.worker.engine import bound_state
 from holdfast.worker.partition import PartitionWorker
+from holdfast.worker.referring import NoReferences, References, Sources
 from holdfast.worker.room import Memory
 from holdfast.worker.standby import PATIENCE, Standbys, Surroundings
 from holdfast.worker.tools import NoStandby, Report, Tools
@@ -123,6 +125,8 @@ class Wiring:
         #: None where no copies are kept
         self.standbys = self._standbys() if service.settings.group.standbys else None
         overview.standbys = self.standbys
+        #: None where the handler declares none
+        self.references = self._references()
         self._delayed = {
             topic: DelayedFeed(service.settings, service.names, log, topic)
             for topic in retry_topics(service.handler_class, service.names)
@@ -131,7 +135,11 @@ class Wiring:
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
-        """Look after the login, where it may change."""
+        """Begin what goes on beside the partitions, and look after the login, where it may change."""
+        if self.standbys is not None:
+            self.standbys.start()
+        if self.references is not None:
+            self.references.start()
         feeds = [*([self._feed] if self._feed is not None else []), *self._delayed.values()]
         renew = [self._admin.renew, consumer.renew, *(feed.renew for feed in feeds)]
         self._renewal = Renewal(self._service.settings, self._log, renew)
@@ -142,6 +150,8 @@ class Wiring:
             self.standbys.close()
         if self._renewal is not None:
             self._renewal.close()
+        if self.references is not None:
+            self.references.close()
         if self._feed is not None:
             self._feed.close()
         for feed in self._delayed.values():
@@ -153,6 +163,23 @@ class Wiring:
         look = partial(group_view, self._admin, names.group, names.input)
         session = group.session_seconds if group.protocol == "classic" else None
         return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+
+    def _references(self) -> References | None:
+        service, settings = self._service, self._service.settings
+        declared = tuple(references(service.handler_class).values())
+        if not declared:
+            return None
+        facts = self._admin.describe([each.topic for each in declared])
+        return References(
+            Sources(
+                declared=declared,
+                partitions={topic: fact.partitions for topic, fact in facts.items() if fact is not None},
+                reader=lambda cancelled: StableReader(settings, service.names.group, self._admin, cancelled),
+                deadline=settings.restore.deadline,
+                log=self._log,
+                clock=time.monotonic,
+            )
+        )
 
     def _standbys(self) -> Standbys:
         service, admin, names = self._service, self._admin, self._service.names
@@ -231,6 +258,7 @@ class Wiring:
             memory=_MEMORY,
             access=self._access,
             standby=self.standbys or NoStandby(),
+            referring=self.references or NoReferences(),
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
             control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,

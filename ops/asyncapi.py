@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 
 from holdfast.handler import declared, input_type
+from holdfast.reference import references
 from holdfast.serde import OfTopic, Serde
 from holdfast.service import Service
 
@@ -59,7 +60,8 @@ def json_schemas(service: Service) -> Json:
 def _topics(service: Service) -> list[tuple[str, str, Any]]:
     outputs = declared(service.handler_class)[1].values()
     read = (service.input, "receive", input_type(service.handler_class))
-    return [read, *((output.topic, "send", output.value_type) for output in outputs)]
+    looked_up = [(each.topic, "receive", each.value_type) for each in references(service.handler_class).values()]
+    return [read, *looked_up, *((output.topic, "send", output.value_type) for output in outputs)]
 
 
 def _message(kind: Any) -> tuple[Json, Json]:

@@ -22,6 +22,7 @@ from holdfast.ops.written import Answer, Records, Written
 from holdfast.pinned import PinnedMessage
 from holdfast.ports import OutOfRange
 from holdfast.record import Message
+from holdfast.reference import references
 from holdfast.service import Service
 from holdfast.snapshot import digest
 from holdfast.snapshot.chain import Chain, Increment
@@ -77,6 +78,11 @@ class _Replay:
         self.view, self.place, self.old, self.new = view, place, old, new
         self.reader = view.another_reader()
         kind = service.handler if isinstance(service.handler, type) else type(service.handler())
+        if references(kind):
+            raise UsageError(
+                f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw "
+                f"long ago cannot be shown to them again. `holdfast snapshot verify` without --replay proves the state"
+            )
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
         self.topics = view.facts_of([output.topic for output in outputs.values()] + letter_topics(kind, place.names))

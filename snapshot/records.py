@@ -154,6 +154,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reach: int = 0
     #: table -> the highest version of its values that was ever written, where that is not 1
     schemas: dict[str, int] = {}
+    #: reference topic -> next offset of each of its partitions: what the handler saw of it in this transaction
+    reference: dict[str, tuple[int, ...]] = {}
     #: the command by which the partition stands still until another one has it go on (format 3)
     paused: Command | None = None
     #: noted by this or an earlier transaction and not known to be done

@@ -44,6 +44,8 @@ class Closing(NamedTuple):
     pace: int = 0
     #: next offset of each retry topic
     retries: Mapping[str, int] = MappingProxyType({})
+    #: see `Mark.reference`
+    reference: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 class Committer:
@@ -151,6 +153,7 @@ class Committer:
             commands=closing.commands,
             pinned=closing.pinned,
             pace=closing.pace,
+            reference=dict(closing.reference),
             take=_take(self.mark.take, n, closing),
             paused=_paused(self.mark.paused, closing.switch),
             effects=closing.effects,

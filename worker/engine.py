@@ -6,7 +6,7 @@ No Kafka and no thread in here: the worker and the test driver run the same engi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 from weakref import ref
@@ -27,6 +27,7 @@ from holdfast.letters import REQUESTS
 from holdfast.names import Names
 from holdfast.output import Sent
 from holdfast.record import Message, Record
+from holdfast.reference import SharedRows, Version, references
 from holdfast.sink import Sinks
 from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
@@ -67,8 +68,12 @@ class Engine:
         settings: Settings | None = None,
         names: Names | None = None,
         state: State | None = None,
+        shared: Mapping[str, SharedRows] | None = None,
     ) -> None:
-        """`state`: one that is there already, of tables that were bound as these would be."""
+        """`state`: one that is there already, of tables that were bound as these would be.
+
+        `shared`: the rows of each reference topic; without them the handler finds no reference data.
+        """
         #: which record is being handled, and who may cut a batch short
         self._handling = Handling() if handling is None else handling
         self.handler = factory()
@@ -86,7 +91,14 @@ class Engine:
         sinks = {name: sink.bind() for name, sink in sinks_of(type(self.handler)).items()}
         #: rows for a database
         self.sinks = Sinks(sinks.values())
-        for attribute, value in (*bound.items(), *self._bound_outputs.items(), *sinks.items()):
+        rows = shared or {}
+        #: reference data, by attribute name
+        self.references = {
+            name: reference.bind(rows.get(reference.topic) or SharedRows(0))
+            for name, reference in references(type(self.handler)).items()
+        }
+        bound_all = (*bound.items(), *self._bound_outputs.items(), *sinks.items(), *self.references.items())
+        for attribute, value in bound_all:
             setattr(self.handler, attribute, value)
         self.handler.partition = partition
         #: None where no record can become a dead letter
@@ -107,6 +119,16 @@ class Engine:
         self._on_record = self.handler.on_record if self.moments is None else self.moments.handle
 
     # Handling
+
+    def renew(self) -> None:
+        """The next transaction begins: it sees the newest reference data."""
+        for reference in self.references.values():
+            reference.renew()
+
+    @property
+    def reference(self) -> dict[str, Version]:
+        """The version of each reference topic that the open transaction sees."""
+        return {reference.topic: reference.version for reference in self.references.values()}
 
     def mute(self, replaying: bool) -> None:
         """In a replay outputs and effects go nowhere."""

@@ -232,6 +232,7 @@ class Live:
         """Nothing came: move a full on, and keep the producer id from expiring."""
         if self._policy.since is not None or not self._transacting.settle():
             return
+        self._engine.renew()  # what it saw last need not be kept for it
         now, mark = self._tools.clock(), self.committer.mark
         due = self._riders.mark_due(mark, now) and not self._transacting.behind
         if due or self._policy.renewal_due(now):

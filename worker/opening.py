@@ -34,6 +34,7 @@ from holdfast.worker.engine import Engine, Poisoned
 from holdfast.worker.failing import Tries
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_newest, require_one_lineage
+from holdfast.worker.referring import history
 from holdfast.worker.room import Room
 from holdfast.worker.second_look import surely
 from holdfast.worker.signals import Signals
@@ -122,10 +123,13 @@ class Opening:
             behind = self._offset_behind(restored.mark)
             require_one_lineage(self._tools, restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
+            self._tools.referring.await_version(restored.mark.reference, self._partition, self._leaving)
         finally:
             reader.close()
         self._copy = None
-        return Opened(self._new_engine(restored.state) if restored.from_standby else engines[0], restored, behind)
+        engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
+        engine.renew()
+        return Opened(engine, restored, behind)
 
     def _go_on(self, reader: Reader) -> Restored | None:
         """From the copy that this process has kept, after the fence as any restore; None: there is none of use."""
@@ -189,6 +193,7 @@ class Opening:
         self.progress.enter("replay", start, end)
         reader, count = WatchedReader(self._tools.reader(self._leaving), self.progress, _REPLAY_BATCH), 0
         try:
+            self._see_again(engine, restored.mark, reader)
             batches = reader.read(self._names.input, self._partition, start, end)
             for piece in in_order(batches, restored.pinned):
                 if isinstance(piece, Pinned):
@@ -204,7 +209,15 @@ class Opening:
         finally:
             self.progress.leave()
             reader.close()
+        engine.renew()
         return count
+
+    def _see_again(self, engine: Engine, mark: Mark, reader: Reader) -> None:
+        """The reference data that the records of the gap saw: all of them one version, because a delta ends each."""
+        for reference in engine.references.values():
+            version = mark.reference.get(reference.topic, reference.version)
+            if version != reference.version:
+                reference.go_back(history(reader, reference, version), version)
 
     def _leaving(self) -> bool:
         """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
@@ -251,6 +264,7 @@ class Opening:
             settings=settings,
             names=self._names,
             state=state,
+            shared=self._tools.referring.shared,
         )
 
     def _offset_behind(self, mark: Mark) -> bool:

@@ -53,7 +53,7 @@ class Riders:
         self.fulls = Fulls(tools, engine.state, self._snapshots, mark, signals.leaving)
         self.controlled = Controlled(tools, engine, mark)
         self.retries = Retries(tools, engine, mark)
-        self._pace = mark.pace
+        self._pace, self._reference = mark.pace, mark.reference
         name, settings = f"effects-{tools.place.partition}", tools.settings.effects
         about = Surroundings(name, partial(_effect_failed, tools), settings, signals.lost)
         self._effects = tools.effects(engine.handler, about)
@@ -120,9 +120,9 @@ class Riders:
 
     def closing(self, position: int, frozen: Frozen, noted: Sequence[Effect], obeyed: Obeyed, now: float) -> Closing:
         """What the mark of this transaction will say."""
-        letters = self._engine.letters
-        if letters is not None and letters.decided:
-            self._snapshots.force_delta = True
+        letters, reference = self._engine.letters, self._engine.reference
+        if (letters is not None and letters.decided) or reference != self._reference:
+            self._snapshots.force_delta = True  # no replay passes a verdict, nor from one version to another
         delta = self._engine.state.delta(frozen) if self._snapshots.delta_due(now) else None
         owed = (*self._effects.owed(), *noted)
         commands = (*self._engine.take_commands(), *obeyed.commands)
@@ -140,10 +140,12 @@ class Riders:
             obeyed.switch,
             self._pace,
             obeyed.retries,
+            reference,
         )
 
     def committed(self, mark: Mark, flight: Flight, increment_bytes: int) -> None:
         """The transaction is the truth: start what had to wait for it."""
+        self._reference = mark.reference
         self.controlled.committed(flight.closing.control)
         self.retries.committed(flight.closing.retries)
         self._tools.speeds.expect(mark.pace)

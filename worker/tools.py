@@ -33,6 +33,7 @@ from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
 from holdfast.snapshot.store.sink import StoreSink
 from holdfast.worker.effects import EffectRunner, Effects, Surroundings
 from holdfast.worker.handling import Handling
+from holdfast.worker.referring import NoReferences, Referring
 from holdfast.worker.room import Memory
 from holdfast.worker.tracing import NoTracing, Tracing
 
@@ -118,6 +119,7 @@ class Tools:
     handling: Handling = field(default_factory=Handling)
     tracing: Tracing = field(default_factory=NoTracing)
     standby: Standby = field(default_factory=NoStandby)
+    referring: Referring = field(default_factory=NoReferences)
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background

@@ -120,6 +120,8 @@ class Transacting:
     def _process(self, messages: Sequence[Message]) -> None:
         if not self.committer.is_open:
             self._require_clean_producer()
+        if self.policy.since is None:
+            self._engine.renew()
         began, careful = self._tools.clock(), self.work.is_careful(messages)
         wait = self._flight is not None or (self._outgoing.holding and not careful)
         self.policy.handled(len(messages), began)
@@ -183,6 +185,8 @@ class Transacting:
             raise TransactionAborted("the group metadata is not known yet", stale=True)
         if self.at_barrier and self.work.barrier is not None:  # its last records may have been deleted since
             self.position = max(self.position, self.work.barrier)
+        if self.policy.since is None:
+            self._engine.renew()  # commands and ticks alone make this transaction
         obeyed = self._obey()
         self._riders.handled(self.policy.records, self._handling)
         frozen, effects = self._engine.freeze(), self._engine.take_effects()

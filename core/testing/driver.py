@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from holdfast import command, serde
+from holdfast import command, reference, serde
 from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
@@ -16,13 +16,16 @@ from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_comma
 from holdfast.names import Names
 from holdfast.output import ORIGIN_HEADER, Headers, Output
 from holdfast.pinned import Pinned, Placed
+from holdfast.reference import Version, references
 from holdfast.snapshot import records
 from holdfast.snapshot.records import FullRef, Mark
+from holdfast.testing.clients import StableMemoryReader
 from holdfast.testing.lane import Lane
-from holdfast.testing.replay import Replay
+from holdfast.testing.replay import Replay, Seen
 from holdfast.testing.stepped import EffectCall
 from holdfast.testing.wiring import Wiring
 from holdfast.worker.engine import Engine
+from holdfast.worker.referring import history
 from holdfast.worker.verdicts import Late, Tried
 
 _TICKS = 50
@@ -86,6 +89,7 @@ class Driver(Wiring):
         )
         super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
         require_deltas(kind, values.snapshot.delta_interval)
+        reference.require_deltas(kind, values.snapshot.delta_interval)
         self._kind, self._batch, self._autocommit = kind, batch, autocommit
         self._encode = serde.for_messages(input_type(kind), self.names.input).encode
         self._run_effects, self._output_partitions = run_effects, output_partitions
@@ -142,6 +146,17 @@ class Driver(Wiring):
         self._lane(partition).live()
         log = self.broker.log(self.names.control, partition)
         return log.append(value, None, [header], int(self.clock.wall() * 1000))
+
+    def publish(self, name: str, key: Any, value: Any) -> None:
+        """Write reference data (by topic or attribute name); None deletes the key. The next transaction sees it."""
+        declared = references(self._kind)
+        found = next((each for own, each in declared.items() if name in (own, each.topic)), None)
+        if found is None:
+            raise UsageError(f"no reference {name!r}; it has: {', '.join(declared) or 'none'}")
+        data = None if value is None else serde.for_messages(found.value_type, found.topic).encode(value)
+        blob = key if isinstance(key, bytes) else str(key).encode()
+        self.broker.log(found.topic, 0).append(data, blob, None, int(self.clock.wall() * 1000))
+        self._references.turn()
 
     def letters(self, partition: int = 0) -> list[Letter]:
         """The dead letters of a partition that wait: neither replayed nor discarded. See docs/failures.md."""
@@ -339,6 +354,7 @@ class Driver(Wiring):
         replay.expect(sent, self._effects)
         if self._partitions == 1:
             replay.expect_rows(self.database.tables)
+        replay.refer(self._see)
         replay.bury(tried.verdicts(self._read_letters(partition), self.names.control))
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
         chosen = several if batches is None else [batches]
@@ -347,18 +363,28 @@ class Driver(Wiring):
 
     # Inside
 
-    def _pinned(self, partition: int, tried: Tried) -> list[Placed[Pinned | Late]]:
+    def _pinned(self, partition: int, tried: Tried) -> list[Placed[Pinned | Late | Seen]]:
         increments = self.broker.log(self.names.increment, partition)
-        if increments.start > 0 and self.broker.log(self.names.control, partition).end > 0:
-            raise UsageError("the marks that pin commands of the control topic are truncated: replay before the fulls")
+        if increments.start > 0 and (self.broker.log(self.names.control, partition).end > 0 or references(self._kind)):
+            raise UsageError("marks that pin commands or reference data are truncated: replay before the fulls")
         written = (records.unpack(message.value()) for message in increments.committed())
-        found: list[Placed[Pinned | Late]] = []
+        found: list[Placed[Pinned | Late | Seen]] = []
         before: Mapping[str, int] = {}
+        seen: Mapping[str, Version] = {}
         for mark in (record for record in written if isinstance(record, Mark)):
+            if mark.reference != seen:
+                seen = mark.reference
+                found.append(Placed(mark.start, Seen(seen)))
             beside: list[Pinned | Late] = [*mark.pinned, *tried.between(before, mark.positions)]
             found += [Placed(mark.positions[self.names.input], each) for each in beside]
             before = mark.positions
         return found
+
+    def _see(self, engine: Engine, seen: Seen) -> None:
+        reader = StableMemoryReader(self.broker, lambda: False)
+        for each in engine.references.values():
+            version = seen.versions[each.topic]
+            each.go_back(history(reader, each, version), version)
 
     def _tried(self, partition: int) -> Tried:
         tried = Tried(self._kind, self.names)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
+from typing import NamedTuple
 
 from holdfast.errors import UsageError
 from holdfast.output import ORIGIN, ORIGIN_HEADER
 from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.record import Message
+from holdfast.reference import Version
 from holdfast.snapshot import digest
 from holdfast.testing.database import Tables, apply
 from holdfast.testing.log import MemoryLog, MemoryMessage
@@ -20,6 +22,12 @@ from holdfast.worker.verdicts import At, Late
 
 #: value, key, headers, partition
 _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
+
+
+class Seen(NamedTuple):
+    """From here on the records saw these versions of the reference topics."""
+
+    versions: Mapping[str, Version]
 
 
 class BatchesMatter(UsageError):
@@ -34,7 +42,7 @@ class Replay:
         engine: Callable[[], Engine],
         partition: int,
         messages: Sequence[MemoryMessage],
-        pinned: Sequence[Placed[Pinned | Late]],
+        pinned: Sequence[Placed[Pinned | Late | Seen]],
         control: str,
         expected: bytes,
     ) -> None:
@@ -45,6 +53,11 @@ class Replay:
         self._effects: list[object] = []
         self._rows: Tables | None = None
         self._verdicts: dict[At, Verdict] = {}
+        self._see: Callable[[Engine, Seen], None] = lambda engine, seen: None
+
+    def refer(self, see: Callable[[Engine, Seen], None]) -> None:
+        """What shows an engine the reference data of then."""
+        self._see = see
 
     def expect(self, logs: Mapping[str, MemoryLog], effects: Sequence[EffectCall]) -> None:
         """What this partition has sent, by topic, and the effects it has noted."""
@@ -86,7 +99,7 @@ class Replay:
         while at < len(self._messages):
             yield self._messages[at : (at := at + max(1, next(size)))]
 
-    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | Late) -> None:
+    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | Late | Seen) -> None:
         """As the worker does: a batch that on_batch refuses is handled record by record."""
         try:
             if isinstance(batch, Pinned):
@@ -94,6 +107,9 @@ class Replay:
                 return
             if isinstance(batch, Late):
                 handle(engine, *batch)
+                return
+            if isinstance(batch, Seen):
+                self._see(engine, batch)
                 return
             try:
                 engine.run(batch)

@@ -12,6 +12,7 @@ from holdfast.meters import ServiceMetrics
 from holdfast.names import Names
 from holdfast.observe import Log
 from holdfast.ports import Membership
+from holdfast.reference import references
 from holdfast.sink import Held
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.budget import Speeds
@@ -32,6 +33,7 @@ from holdfast.testing.database import MemoryDatabase
 from holdfast.testing.lane import Lane
 from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from holdfast.worker.engine import bound_state
+from holdfast.worker.referring import References, Sources
 from holdfast.worker.room import Memory
 from holdfast.worker.standby import Standbys, Surroundings
 from holdfast.worker.standing import note_of
@@ -65,6 +67,8 @@ class Wiring:
         self._inline: dict[int, InlineEffects] = {}
         #: the copies of another instance, followed when a test says so
         self.standbys = Standbys(self._around_standbys())
+        self._references = References(self._sources())
+        self._references.turn()
 
     def _write_genesis(self, partition: int) -> None:
         """The first start is an act (rule D5): here the driver's."""
@@ -105,6 +109,18 @@ class Wiring:
         kind = self._factory if isinstance(self._factory, type) else type(self._factory())
         return Place(
             names, partition, self._partitions, ids, Writer(instance="driver", reads=frame.NEWEST), schemas(kind)
+        )
+
+    def _sources(self) -> Sources:
+        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
+        declared = tuple(references(kind).values())
+        return Sources(
+            declared=declared,
+            partitions={each.topic: 1 for each in declared},
+            reader=lambda cancelled: StableMemoryReader(self.broker, cancelled),
+            deadline=self.settings.restore.deadline,
+            log=Log(self._log),
+            clock=self.clock,
         )
 
     def _around_standbys(self) -> Surroundings:
@@ -149,6 +165,7 @@ class Wiring:
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
             standby=self.standbys,
+            referring=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             database=self.database.connector() if self._has_sinks else None,
             beside=Later,

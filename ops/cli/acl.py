@@ -23,7 +23,8 @@ from holdfast.ops.cli.target import (
     names_of,
     outputs_of,
 )
-from holdfast.rights import ROLES, principal_of, rights_of
+from holdfast.reference import references
+from holdfast.rights import ROLES, TOPIC, Right, principal_of, rights_of
 
 
 def acl(
@@ -56,6 +57,9 @@ def acl(
     names = names_of(settings, target, name, input_topic)
     topics = list(outputs or ()) + (outputs_of(find_service(target)) if target else [])
     chosen = {each: rights_of(each, names, topics) for each in role or ROLES}
+    if target and "service" in chosen:
+        read = references(find_service(target).handler_class).values()
+        chosen["service"] += [Right("READ", TOPIC, each.topic, "reference data") for each in read]
     who = {each: principal or _principal(settings, names, each) for each in chosen}
     servers = settings.kafka.bootstrap_servers
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -216,6 +217,50 @@ def test_a_tail_that_does_not_fit_is_no_takeover() -> None:
     driver.restore()
     assert taken_over(driver) is None, "a restore from the topic took its place"
     assert driver.table("balances")["ann"].total == 2
+
+
+def test_a_log_that_tells_another_story_of_the_last_transaction_is_believed() -> None:
+    """As after an unclean leader election: what the copy has read is not what the log holds now."""
+    driver = Driver(Accounts, autocommit=False)
+    for _ in range(2):
+        driver.feed(Op("ann", 1), key="ann")
+        driver.commit()
+    driver.stand_by()
+    driver.crash()
+    log = driver.broker.log(driver.names.increment, 0)
+    for message in list(log.committed()):
+        record = records.unpack(message.value())
+        if getattr(record, "n", 0) == 2:
+            log.replace(message.offset(), records.pack(rewritten(record), 3))
+    driver.restore()
+    assert taken_over(driver) is None
+    assert driver.mark().attempt == "another"
+
+
+def rewritten(record: Any) -> Any:
+    if isinstance(record, Mark):
+        return msgspec.structs.replace(record, attempt="another")
+    kind, fields = type(record), list(msgspec.structs.astuple(record))
+    fields[1] = "another"
+    return kind(*fields)
+
+
+def test_a_command_that_no_delta_holds_is_replayed_by_who_takes_over() -> None:
+    driver = Driver(Commanded, delta_interval=1000.0, autocommit=False)
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    driver.stand_by()
+    driver.command("fee", via_control_topic=True)
+    driver.feed(Op("bob", 1), key="bob")
+    driver.commit()
+    driver.stand_by()
+    driver.feed(Op("ann", 1), key="ann")
+    driver.commit()
+    assert not driver.mark().delta
+    driver.crash()
+    driver.restore()
+    assert taken_over(driver) == 1
+    assert {key: value.total for key, value in owners_state(driver).items()} == {"ann": 2, "bob": 1, "fees": 1}
 
 
 def test_another_lineage_ends_the_copy() -> None:

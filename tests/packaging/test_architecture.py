@@ -26,6 +26,7 @@ LAYERS = {
     "holdfast.internal": 0,
     "holdfast.output": 0,
     "holdfast.record": 0,
+    "holdfast.reference": 0,
     "holdfast.handler": 0,
     "holdfast.serde": 0,
     "holdfast.letters": 0,

@@ -1,0 +1,240 @@
+"""Reference data: one version per transaction, named by its mark, and seen again by a replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from tests.driver.apps import Interval
+
+from holdfast import Handler, Output, Record, Reference, Table
+from holdfast.errors import HandlerFailed, NonDeterministicReplay, UsageError
+from holdfast.reference import SharedRows, references
+from holdfast.testing import Driver
+
+PRICES = "prices-v1"
+
+
+class Valued(Handler[str]):
+    """What each record saw is in its state and its output."""
+
+    prices = Reference(PRICES, key=str, value=int)
+    seen = Table(key=int, value=int)
+    sent = Output("sent", value=int)
+
+    def on_record(self, record: Record[str]) -> None:
+        price = self.prices.get(record.value, -1)
+        self.seen[record.offset] = price
+        self.sent.send(price)
+
+    def on_command(self, command: str, record: Record[bytes]) -> None:
+        self.seen[-1 - len(self.seen)] = sum(price for _, price in self.prices.items())
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("price"), st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 9))),
+        st.tuples(st.just("feed"), st.sampled_from("abc"), st.none()),
+        st.tuples(st.sampled_from(["commit", "crash", "wait", "abort", "command", "full"]), st.just(""), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@given(steps=STEPS, interval=st.sampled_from(["commit", 5.0]))
+@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_replay_sees_what_live_saw(steps: list[tuple[str, str, Any]], interval: Interval) -> None:
+    """Outputs are what was seen live and committed; the state after any crash says the same of every record."""
+    driver = Driver(Valued, delta_interval=interval, autocommit=False)
+    driver.feed("a")
+    for what, key, value in steps:
+        match what:
+            case "price":
+                driver.publish("prices", key, value)
+            case "feed":
+                driver.feed(key)
+            case "commit":
+                driver.commit()
+            case "crash":
+                driver.crash()
+                driver.restore()  # raises NonDeterministicReplay when the gap sees anything else
+            case "wait":
+                driver.advance(2.0)
+            case "abort":
+                driver.rebalance()
+            case "command":
+                driver.command("sum", via_control_topic=True)
+            case _:
+                driver.take_full()
+    driver.commit()
+    driver.crash()
+    driver.restore()
+    driver.commit()
+    state = driver.table("seen")
+    assert [state[offset] for offset in sorted(state) if offset >= 0] == driver.outputs("sent")
+    if driver.broker.log(driver.names.increment, 0).start == 0:
+        driver.replay(batches=2)
+
+
+def test_a_transaction_sees_one_version_and_its_mark_names_it() -> None:
+    driver = Driver(Valued, autocommit=False)
+    driver.publish(PRICES, "a", 1)
+    driver.feed("a")
+    driver.publish(PRICES, "a", 2)
+    driver.publish(PRICES, "b", 5)
+    driver.feed("a")
+    driver.feed("b")
+    driver.commit()
+    assert driver.outputs("sent") == [1, 1, -1], "all of one transaction"
+    assert driver.mark().reference == {PRICES: (1,)}
+    driver.feed("a")
+    driver.publish(PRICES, "a", None)
+    driver.feed("b")
+    driver.commit()
+    assert driver.outputs("sent")[3:] == [2, 5]
+    assert driver.mark().reference == {PRICES: (3,)}
+    driver.feed("a")
+    driver.commit()
+    assert driver.outputs("sent")[5:] == [-1]
+
+
+def test_what_takes_a_new_version_carries_a_delta() -> None:
+    driver = Driver(Valued, delta_interval=1000.0, autocommit=False)
+    driver.publish(PRICES, "a", 1)
+    deltas = []
+    for price in (None, 2, None, None, 3, None):
+        if price is not None:
+            driver.publish(PRICES, "a", price)
+        driver.feed("a")
+        driver.commit()
+        deltas.append(driver.mark().delta)
+    assert deltas == [True, True, False, False, True, False]
+    driver.crash()
+    driver.publish(PRICES, "a", 9)  # the replay of the gap must not see it, live must
+    driver.restore()
+    assert [event for event, _ in driver.events].count("replayed") >= 1
+    driver.feed("a")
+    driver.commit()
+    assert list(driver.table("seen").values()) == [1, 2, 2, 2, 3, 3, 9]
+
+
+def test_what_compaction_has_taken_a_replay_cannot_see_and_says_so() -> None:
+    """Never another state: the digest refuses it. With a delta in every commit nothing is replayed."""
+    for interval, refused in ((1000.0, True), ("commit", False)):
+        driver = Driver(Valued, delta_interval=interval, autocommit=False)  # type: ignore[arg-type]
+        driver.publish(PRICES, "a", 1)
+        for _ in range(3):
+            driver.feed("a")
+            driver.commit()
+        driver.crash()
+        driver.publish(PRICES, "a", 2)
+        driver.broker.log(PRICES, 0).abort_record(0)  # as compaction would: a newer value is there
+        if refused:
+            with pytest.raises(NonDeterministicReplay):
+                driver.restore()
+            continue
+        driver.restore()
+        driver.feed("a")
+        driver.commit()
+        assert driver.outputs("sent") == [1, 1, 1, 2]
+
+
+def test_a_new_owner_never_sees_an_older_version() -> None:
+    driver = Driver(Valued, autocommit=False)
+    driver.publish(PRICES, "a", 7)
+    driver.feed("a")
+    driver.commit()
+    driver.crash()
+    shared = driver._references.shared[PRICES] = SharedRows(1)  # a process that has just begun to read
+    assert shared.version == (0,)
+    driver._references._fresh.clear()
+    calls = []
+
+    def reads_meanwhile(seconds: float) -> bool:
+        calls.append(seconds)
+        driver._references.turn()
+        return False
+
+    driver._references._ending.wait = reads_meanwhile  # type: ignore[method-assign, assignment]
+    driver.restore()
+    assert calls, "it waited for the rows"
+    driver.feed("a")
+    driver.commit()
+    assert driver.outputs("sent") == [7, 7]
+
+
+def test_a_copy_takes_the_version_over_too() -> None:
+    driver = Driver(Valued, autocommit=False)
+    driver.publish(PRICES, "a", 7)
+    driver.feed("a")
+    driver.commit()
+    driver.stand_by()
+    driver.crash()
+    driver.restore()
+    driver.feed("a")
+    driver.commit()
+    assert driver.outputs("sent") == [7, 7]
+
+
+class Typed(Handler[int]):
+    names = Reference("names", key=int, value=dict[str, int])
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[int]) -> None:
+        self.out.send(self.names[record.value]["n"])
+
+
+def test_a_value_that_cannot_be_decoded_fails_the_record_that_reads_it() -> None:
+    driver = Driver(Typed, autocommit=False)
+    driver.publish("names", 1, {"n": 5})
+    driver.broker.log("names", 0).append(b"{", b"2", None, 0)
+    driver.broker.log("names", 0).append(b"{}", b"no number", None, 0)
+    driver.publish("names", 3, {"n": 6})
+    driver.feed(1)
+    driver.feed(3)
+    driver.commit()
+    assert driver.outputs("out") == [5, 6]
+    assert [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
+    with pytest.raises(HandlerFailed, match="names cannot be decoded"):
+        driver.feed(2)
+
+
+def test_what_is_read_and_what_is_not() -> None:
+    driver = Driver(Valued, autocommit=False)
+    for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", None)):
+        driver.publish(PRICES, key, value)
+    driver.feed("a")
+    handler: Any = driver.handler()
+    assert dict(handler.prices.items()) == {"a": 3, "c": 4}
+    assert (len(handler.prices), "b" in handler.prices, handler.prices["c"]) == (2, False, 4)
+    driver.publish(PRICES, "d", 9)
+    assert sorted(handler.prices) == ["a", "c"], "not within the transaction"
+    with pytest.raises(KeyError):
+        handler.prices["b"]
+    with pytest.raises(UsageError, match="declaration"):
+        Valued.prices.get("a")
+    with pytest.raises(UsageError, match="delta_interval is off"):
+        Driver(Valued, delta_interval="off")
+
+    class Twice(Valued):
+        again = Reference(PRICES, key=str, value=int)
+
+    with pytest.raises(UsageError, match="two references"):
+        references(Twice)
+
+
+def test_changes_meanwhile_are_hidden_from_who_has_not_renewed() -> None:
+    """Two partitions of one process at two versions, one copy of the rows."""
+    shared = SharedRows(1)
+    shared.advance([("a", b"1"), ("b", b"2")], (2,))
+    old, new = Valued.prices.bind(shared), Valued.prices.bind(shared)
+    shared.advance([("a", b"3"), ("b", None), ("c", b"4")], (5,))
+    new.renew()
+    shared.advance([("a", None)], (6,))
+    assert (dict(old.items()), old.version) == ({"a": 1, "b": 2}, (2,))
+    assert (dict(new.items()), new.version) == ({"a": 3, "c": 4}, (5,))
+    old.renew()
+    assert (dict(old.items()), old.version) == ({"c": 4}, (6,))
