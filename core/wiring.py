@@ -141,7 +141,8 @@ class Wiring:
         if self.references is not None:
             self.references.start()
         feeds = [*([self._feed] if self._feed is not None else []), *self._delayed.values()]
-        renew = [self._admin.renew, consumer.renew, *(feed.renew for feed in feeds)]
+        beside = [each for each in (self.standbys, self.references) if each is not None]
+        renew = [self._admin.renew, consumer.renew, *(each.renew for each in (*feeds, *beside))]
         self._renewal = Renewal(self._service.settings, self._log, renew)
         self._renewal.start()
 

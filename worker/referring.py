@@ -77,6 +77,7 @@ class References:
         self._complained = float("-inf")
         self._ending = threading.Event()
         self._reader: FollowingReader | None = None
+        self._old_login = False
 
     def start(self) -> None:
         threading.Thread(target=self.run, name="reference", daemon=True).start()
@@ -84,6 +85,10 @@ class References:
     def close(self) -> None:
         """Ends soon; nobody waits for it."""
         self._ending.set()
+
+    def renew(self) -> None:
+        """The login has changed: go on with a new client."""
+        self._old_login = True
 
     def status(self) -> list[dict[str, Any]]:
         """Each topic: how many rows, as of which offsets, and for how many seconds there may have been newer ones."""
@@ -138,6 +143,9 @@ class References:
 
     def turn(self) -> None:
         """Read what has been committed by now. Raises as the reader does."""
+        if self._old_login:
+            self._old_login = False
+            self._drop_reader()
         reader = self._reader = self._reader or self._sources.reader(self._ending.is_set)
         for topic, shared in self.shared.items():
             asked = self._sources.clock()

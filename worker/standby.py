@@ -78,6 +78,7 @@ class Standbys:
         self._round = float("-inf")
         self._ending = threading.Event()
         self._reader: FollowingReader | None = None
+        self._old_login = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -88,6 +89,10 @@ class Standbys:
         """Ends soon; nobody waits for it."""
         self._ending.set()
         self.give_way()
+
+    def renew(self) -> None:
+        """The login has changed: go on with new clients."""
+        self._old_login = True
 
     def take(self, partition: int) -> Copy | None:
         """Waits for one slice at most."""
@@ -189,6 +194,9 @@ class Standbys:
         if asked - self._round < _ROUND or not copies:
             return
         self._round = asked
+        if self._old_login:
+            self._old_login = False
+            self._drop_reader()
         reader = self._reader = self._reader or self._around.reader(self._ending.is_set)
         ends = reader.ends(self._around.increment, list(copies))
         for partition, copy in copies.items():
