@@ -36,7 +36,8 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import last_mark
 from holdfast.table import Changes
 from holdfast.worker.delayed import handle
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.verdicts import Tried
 
 #: so many of each kind are told of the first transaction that differs
@@ -195,7 +196,7 @@ class _Replay:
             for key in changes.keys:
                 wrote.setdefault((changes.table, key), []).append(offset)
         engine.state.commit(frozen, delta=True)
-        engine.take_effects()
+        engine.effects.take()
         engine.take_commands()
         self.told.records += 1
         for sent in engine.take_outputs():

@@ -16,8 +16,9 @@ from holdfast.pinned import Pinned, PinnedMessage
 from holdfast.ports import Asked
 from holdfast.snapshot import frame
 from holdfast.snapshot.records import Mark
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
 from holdfast.worker.failing import Failing
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.ticking import Ticking
 from holdfast.worker.tools import Tools
 

@@ -12,8 +12,9 @@ from typing import Final
 from holdfast.failures import retry_topics
 from holdfast.letters import Retried
 from holdfast.snapshot.records import Mark
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
 from holdfast.worker.failing import Failing
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.tools import Tools
 
 #: in one transaction: of each topic, and seconds for all of them
@@ -61,7 +62,7 @@ class Retries:
         for topic, lane in self._lanes.items():
             found, end = lane.due(positions[topic], self._now())
             for count, each in enumerate(found):
-                if count == self._most or self._engine.crowded or self._tools.clock() > until:
+                if count == self._most or self._engine.effects.crowded or self._tools.clock() > until:
                     end = each.at
                     break
                 self._handle(topic, each, failing)

@@ -7,19 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal
-from weakref import ref
 
 from holdfast import serde
 from holdfast.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, command_of
 from holdfast.config.settings import Settings
 from holdfast.errors import (
-    HandlerFailed,
-    HoldfastError,
-    PartitionError,
-    RegistryUnreachable,
-    UndecodableRecord,
     UsageError,
 )
 from holdfast.handler import Handler, declared, input_type, overrides, sinks_of
@@ -29,27 +22,14 @@ from holdfast.output import Sent
 from holdfast.record import Message, Record
 from holdfast.reference import SharedRows, Version, references
 from holdfast.sink import Sinks
-from holdfast.snapshot.records import Effect
 from holdfast.snapshot.state import Frozen, State
 from holdfast.table import Table
 from holdfast.worker.burying import Letters, letters_of
-from holdfast.worker.effects import note, weight
 from holdfast.worker.handling import Handling
 from holdfast.worker.moments import moments
+from holdfast.worker.noting import Noting
+from holdfast.worker.poison import Poisoned, poisoned, undecodable
 from holdfast.worker.tracing import Tracing
-
-
-class Poisoned(Exception):
-    """The handler or the decoder failed at this record; the open writes hold traces of it until the rollback."""
-
-    def __init__(self, offset: int, error: HoldfastError, *, batch: bool = False, decided: bool = False) -> None:
-        super().__init__(str(error))
-        self.offset = offset
-        self.error = error
-        #: on_batch raised: which record of it is to blame is not known yet
-        self.batch = batch
-        #: what becomes of it is known already: undo, and it comes again
-        self.decided = decided
 
 
 class Engine:
@@ -78,7 +58,6 @@ class Engine:
         self._handling = Handling() if handling is None else handling
         self.handler = factory()
         self.outputs: list[Sent] = [] if tracing is None else tracing.outputs(self._handling)
-        self.effects: list[Effect] = []
         #: commands of the open transaction, in order
         self.commands: list[Command] = []
         tables, outputs = declared(type(self.handler))
@@ -103,17 +82,12 @@ class Engine:
         self.handler.partition = partition
         #: None where no record can become a dead letter
         self.letters = letters_of(bound, names, partition, self.outputs)
-        # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
-        self.handler._note_effect = partial(_note_effect, ref(self))
         self._traced = traced
         self._decode = serde.for_messages(input_type(type(self.handler))).decode
         self._batched = overrides(self.handler, "on_batch")
         self._single = overrides(self.handler, "on_record")
-        self._effect_at: tuple[int, int] = (-1, 0)
-        settings = Settings() if settings is None else settings
-        #: side effects of one transaction, and their bytes in its mark
-        self._effects_most, self._effect_room = settings.effects.pending, effect_room(settings)
-        self._effect_weight = 0
+        #: side effects that the open transaction has asked for
+        self.effects = Noting(self.handler, self._handling, Settings() if settings is None else settings)
         #: what goes by the partition's time; None where nothing does, at no cost
         self.moments = moments(self.handler, bound, self._handling)
         self._on_record = self.handler.on_record if self.moments is None else self.moments.handle
@@ -199,7 +173,7 @@ class Engine:
                 handle(record)
         except Exception as error:  # a handler may raise anything
             assert record is not None
-            raise self._poisoned(record, error) from error
+            raise poisoned(record, error) from error
         finally:
             handling.leave()
         if len(records) == given:
@@ -215,7 +189,7 @@ class Engine:
         try:
             self.handler.on_batch(records)
         except Exception as error:  # a handler may raise anything
-            raise self._poisoned(records[0], error, batch=self._single) from error
+            raise poisoned(records[0], error, batch=self._single) from error
         finally:
             self._handling.leave()
 
@@ -243,7 +217,7 @@ class Engine:
         try:
             command = command_of(message)
         except BadCommand as error:
-            raise Poisoned(message.offset() or 0, _undecodable(message, error)) from error
+            raise Poisoned(message.offset() or 0, undecodable(message, error)) from error
         assert command is not None
         self.commands.append(command)
         if self.moments is not None:
@@ -274,7 +248,7 @@ class Engine:
         try:
             self.handler.on_command(command.name, record)
         except Exception as error:  # a handler may raise anything
-            raise self._poisoned(record, error) from error
+            raise poisoned(record, error) from error
         finally:
             self._handling.leave()
 
@@ -287,7 +261,7 @@ class Engine:
         try:
             self.moments.reach(record.timestamp)
         except Exception as error:  # a handler may raise anything
-            raise self._poisoned(record, error) from error
+            raise poisoned(record, error) from error
         finally:
             self._handling.leave()
 
@@ -297,42 +271,8 @@ class Engine:
             try:
                 values.append(self._decode(message.value()))
             except Exception as error:  # noqa: BLE001  a decoder may raise anything
-                return values, Poisoned(message.offset() or 0, _undecodable(message, error))
+                return values, Poisoned(message.offset() or 0, undecodable(message, error))
         return values, None
-
-    def _poisoned(self, record: Record[Any], error: Exception, *, batch: bool = False) -> Poisoned:
-        if isinstance(error, Poisoned):
-            return error
-        if isinstance(error, RegistryUnreachable):
-            return Poisoned(record.offset, RegistryUnreachable(str(error), **_coordinates(record.message)))
-        failed = HandlerFailed(
-            f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
-            f"mend the handler, then `holdfast retry {record.partition}`",
-            **_coordinates(record.message),
-        )
-        failed.__cause__ = error
-        return Poisoned(record.offset, failed, batch=batch)
-
-    def _note_effect(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        record = self._handling.record
-        if record is None:
-            raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
-        if self.handler.replaying:
-            return
-        offset, index = self._effect_at
-        index = index + 1 if offset == record.offset else 0
-        self._effect_at = record.offset, index
-        key = (record.topic, record.partition, record.offset, index)
-        effect = note(self.handler, function, key, args, record.key, record.timestamp)
-        self.effects.append(effect)
-        self._effect_weight += weight((effect,))
-        if self.crowded:
-            self._handling.cut()  # the mark has to fit a message: the rest of the batch comes with the next one
-
-    @property
-    def crowded(self) -> bool:
-        """The open transaction asks for as many side effects as a mark should name."""
-        return self._effect_weight >= self._effect_room or len(self.effects) >= self._effects_most
 
     # One transaction
 
@@ -340,10 +280,6 @@ class Engine:
         """What the handler has sent since the last call; the list itself stays, the outputs append to it."""
         taken = self.outputs.copy()
         self.outputs.clear()
-        return taken
-
-    def take_effects(self) -> list[Effect]:
-        taken, self.effects, self._effect_weight = self.effects, [], 0
         return taken
 
     def take_commands(self) -> list[Command]:
@@ -372,11 +308,11 @@ class Engine:
         self.state.rollback()
         self.outputs.clear()
         self.sinks.forget()
-        self.take_effects()
+        self.effects.forget()
         self.commands.clear()
         if self.letters is not None:
             self.letters.forget()
-        self._handling.record, self._effect_at = None, (-1, 0)
+        self._handling.record = None
         if self.moments is not None:
             self.moments.forget()
 
@@ -384,35 +320,3 @@ class Engine:
 def bound_state(tables: dict[str, Table[Any, Any]], *, traced: bool, track_delta: bool) -> State:
     """An empty state of these declarations, for one partition."""
     return State([table.bind(traced=traced) for table in tables.values()], track_delta=track_delta)
-
-
-def effect_room(settings: Settings) -> int:
-    """Bytes that owed effects may take in a mark before they are a burden: it names older and newer ones, and more."""
-    return settings.kafka.message_max_bytes // 8
-
-
-def _note_effect(engine: ref[Engine], function: Callable[..., object], args: tuple[Any, ...]) -> None:
-    alive = engine()
-    if alive is None:
-        raise UsageError("effect() of a handler whose partition has gone")
-    alive._note_effect(function, args)
-
-
-def _undecodable(message: Message, error: Exception) -> PartitionError:
-    if isinstance(error, RegistryUnreachable):
-        return RegistryUnreachable(str(error), **_coordinates(message))
-    failed = UndecodableRecord(
-        f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
-        f"`holdfast retry {message.partition()}`",
-        **_coordinates(message),
-    )
-    failed.__cause__ = error
-    return failed
-
-
-def _coordinates(message: Message) -> dict[str, Any]:
-    return {
-        "topic": message.topic() or "",
-        "partition": message.partition() or 0,
-        "position": message.offset() or 0,
-    }

@@ -16,7 +16,8 @@ from holdfast.handler import Handler
 from holdfast.letters import Failure, Retried, failure_of
 from holdfast.ports import Cancelled
 from holdfast.worker.burying import Verdict
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Report, Tools
 

@@ -30,10 +30,11 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.standby import Copy, go_on
 from holdfast.snapshot.state import State
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
 from holdfast.worker.failing import Tries
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_newest, require_one_lineage
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.referring import history
 from holdfast.worker.room import Room
 from holdfast.worker.second_look import surely

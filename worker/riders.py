@@ -15,8 +15,9 @@ from holdfast.worker.committer import Closing
 from holdfast.worker.controlled import Controlled, Obeyed
 from holdfast.worker.delayed import Retries
 from holdfast.worker.effects import Pending, Surroundings, weight
-from holdfast.worker.engine import Engine, effect_room
+from holdfast.worker.engine import Engine
 from holdfast.worker.fulls import Fulls
+from holdfast.worker.noting import effect_room
 from holdfast.worker.policy import SnapshotPolicy
 from holdfast.worker.signals import Signals
 from holdfast.worker.tools import Tools
@@ -87,7 +88,7 @@ class Riders:
 
     def burdened(self, flight: Flight | None) -> bool:
         """Too many effects are owed: no more records now."""
-        noted, pending = self._engine.effects, self._pending()
+        noted, pending = self._engine.effects.noted, self._pending()
         if flight is not None:
             noted = [*flight.effects, *noted]
         if pending.number + len(noted) >= self._tools.settings.effects.pending:

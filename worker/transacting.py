@@ -28,10 +28,11 @@ from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
 from holdfast.worker.controlled import Obeyed
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
 from holdfast.worker.failing import Failing
 from holdfast.worker.outgoing import Outgoing
 from holdfast.worker.ownership import await_newer_membership
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.policy import CommitPolicy
 from holdfast.worker.refusals import ProducerDropped, fenced, refused
 from holdfast.worker.riders import Flight, Riders
@@ -189,7 +190,7 @@ class Transacting:
             self._engine.renew()  # commands and ticks alone make this transaction
         obeyed = self._obey()
         self._riders.handled(self.policy.records, self._handling)
-        frozen, effects = self._engine.freeze(), self._engine.take_effects()
+        frozen, effects = self._engine.freeze(), self._engine.effects.take()
         closing = self._riders.closing(self.position, frozen, effects, obeyed, now)
         committer = self.committer
         try:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.record import Message
-from holdfast.worker.engine import Poisoned
+from holdfast.worker.poison import Poisoned
 
 Messages = Sequence[Message]
 

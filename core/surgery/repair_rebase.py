@@ -28,7 +28,8 @@ from holdfast.surgery.bench import Bench
 from holdfast.surgery.repair import Mended
 from holdfast.surgery.repair_positions import as_marked
 from holdfast.table import Changes
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
+from holdfast.worker.poison import Poisoned
 
 Records = Literal["replay", "again"]
 

@@ -17,7 +17,8 @@ from holdfast.testing.log import MemoryLog, MemoryMessage
 from holdfast.testing.stepped import EffectCall
 from holdfast.worker.burying import Verdict
 from holdfast.worker.delayed import handle
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.verdicts import At, Late
 
 #: value, key, headers, partition
@@ -86,7 +87,7 @@ class Replay:
                 blob = key.encode() if isinstance(key, str) else key
                 if topic in outputs:  # what else there is are letters
                     outputs[topic].append((value, blob, tuple(headers or ()), partition))
-            effects += [effect.key for effect in engine.take_effects()]
+            effects += [effect.key for effect in engine.effects.take()]
             for each in (engine.sinks.take() or list)():
                 apply(rows.setdefault(each.table, {}), each)
             engine.state.commit(engine.freeze(), delta=True)

@@ -123,9 +123,9 @@ def no_rollback() -> None:
 
     def forget_all_but_tables(self: Engine) -> None:
         self.outputs.clear()
-        self.effects.clear()
+        self.effects.forget()
         self.commands.clear()
-        self._handling.record, self._effect_at = None, (-1, 0)
+        self._handling.record = None
 
     Engine.rollback = forget_all_but_tables  # type: ignore[method-assign]
 
@@ -142,16 +142,16 @@ def no_taint() -> None:
 
 def effects_in_replay() -> None:
     """Side effects of a replay are owed like any other."""
-    from holdfast.worker.engine import Engine
+    from holdfast.worker.noting import Noting
 
-    noting = Engine._note_effect
+    note = Noting.note
 
-    def loud(self: Engine, function: Any, args: tuple[Any, ...]) -> None:
-        replaying, self.handler.replaying = self.handler.replaying, False
-        noting(self, function, args)
-        self.handler.replaying = replaying
+    def loud(self: Noting, function: Any, args: tuple[Any, ...]) -> None:
+        replaying, self._handler.replaying = self._handler.replaying, False
+        note(self, function, args)
+        self._handler.replaying = replaying
 
-    Engine._note_effect = loud  # type: ignore[method-assign]
+    Noting.note = loud  # type: ignore[method-assign]
 
 
 def reset_to_earliest() -> None:

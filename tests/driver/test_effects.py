@@ -12,7 +12,7 @@ from holdfast.config.processing import CommitSettings
 from holdfast.handler import EffectKey
 from holdfast.testing import Driver
 from holdfast.worker.effects import weight
-from holdfast.worker.engine import effect_room
+from holdfast.worker.noting import effect_room
 
 
 class Posting(Handler[str]):

@@ -12,7 +12,8 @@ from holdfast import Handler, Output, Record, Table
 from holdfast.command import COMMAND_HEADER, Command, header
 from holdfast.errors import HandlerFailed, UndecodableRecord, UsageError
 from holdfast.handler import EffectKey
-from holdfast.worker.engine import Engine, Poisoned
+from holdfast.worker.engine import Engine
+from holdfast.worker.poison import Poisoned
 
 
 class Sums(Handler[int]):
@@ -58,9 +59,9 @@ def test_a_batch_goes_record_by_record_and_leaves_outputs_effects_and_tables() -
     engine.run(batch(2, 4))
     assert engine.handler.partition == 3
     assert [sent[1] for sent in engine.take_outputs()] == [b"2", b"6"]
-    assert [effect.key for effect in engine.take_effects()] == [("input", 0, 2, 0), ("input", 0, 4, 0)]
+    assert [effect.key for effect in engine.effects.take()] == [("input", 0, 2, 0), ("input", 0, 4, 0)]
     assert committed(engine) == {"all": 6}
-    assert (engine.take_outputs(), engine.take_effects()) == ([], [])
+    assert (engine.take_outputs(), engine.effects.take()) == ([], [])
 
 
 def test_a_record_that_raises_is_named_and_the_rollback_leaves_nothing() -> None:
@@ -73,9 +74,9 @@ def test_a_record_that_raises_is_named_and_the_rollback_leaves_nothing() -> None
     assert str(error).startswith("input[0]@3: the handler raised ValueError: odd 3.")
     assert isinstance(error.__cause__, ValueError)
     engine.rollback()
-    assert (engine.outputs, engine.effects, committed(engine)) == ([], [], {})
+    assert (engine.outputs, engine.effects.noted, committed(engine)) == ([], [], {})
     engine.run(batch(2))
-    assert [effect.key for effect in engine.take_effects()] == [("input", 0, 2, 0)]
+    assert [effect.key for effect in engine.effects.take()] == [("input", 0, 2, 0)]
 
 
 @pytest.mark.parametrize("kind", [Sums, Batches])
@@ -164,7 +165,7 @@ def test_in_a_replay_nothing_leaves_but_tables_follow() -> None:
     engine.mute(replaying=True)
     assert engine.handler.replaying
     engine.run(batch(2, 4))
-    assert (engine.take_outputs(), engine.take_effects()) == ([], [])
+    assert (engine.take_outputs(), engine.effects.take()) == ([], [])
     engine.mute(replaying=False)
     assert committed(engine) == {"all": 6}
     engine.run(batch(6))
@@ -186,8 +187,8 @@ class Effects(Handler[int]):
 def test_effects_of_a_record_are_numbered() -> None:
     engine = Engine(Effects, 0)
     engine.run(batch(1, 2))
-    assert [(effect.offset, effect.index) for effect in engine.effects] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    assert [effect.function for effect in engine.effects[:2]] == [f"{__name__}:noop", ".own"]
+    assert [(effect.offset, effect.index) for effect in engine.effects.noted] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [effect.function for effect in engine.effects.noted[:2]] == [f"{__name__}:noop", ".own"]
 
 
 def test_effects_that_could_not_run_after_a_restart_are_refused() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.messages import batch
 
 from holdfast.errors import HandlerFailed
-from holdfast.worker.engine import Poisoned
+from holdfast.worker.poison import Poisoned
 from holdfast.worker.work import Work, offset
 
 
