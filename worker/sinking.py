@@ -81,7 +81,8 @@ class Sinking:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(DatabaseTrouble),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT),
-            stop=lambda _: signals.leaving() or clock() >= until,
+            # With a signal set no pause would last: the partition leaves, fails, or begins anew.
+            stop=lambda _: signals.any.is_set() or clock() >= until,
             sleep=self._pause,
             before_sleep=self._tell,
             reraise=True,

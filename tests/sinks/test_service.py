@@ -56,6 +56,7 @@ def test_the_tables_are_what_the_payments_say_whatever_is_killed(stages: Stages,
         assert process.wait(120) == -signal.SIGKILL
         assert stage.reached(point), point
         process = stage.start("one", static=True)
+        stage.feed(20, seed)
         stage.await_booked()
     process.terminate()
     assert process.wait(60) == 0
@@ -144,6 +145,8 @@ def test_rebalances_between_processes_that_come_and_go(stages: Stages, seed: int
         (leaver.kill if round_ % 2 else leaver.terminate)()
         leaver.wait(60)
         stage.await_booked()
+    stage.feed(50, seed)
+    stage.await_booked()
     last = stage.processes["p8"]
     last.terminate()
     assert last.wait(60) == 0
