@@ -63,8 +63,9 @@ class SinkSettings:
 
     url: str = text(
         "",
-        "Where PostgreSQL is: postgresql://user@host:5432/database, or what else libpq takes, without the password. One database for all "
-        "sinks of a service, because their rows and the positions are one transaction. One connection per partition.",
+        "Where PostgreSQL is: postgresql://user@host:5432/database, or what else libpq takes, without the password. "
+        "One database for all sinks of a service, because their rows and the positions are one transaction. One "
+        "connection per partition.",
     )
     password: Secret = secret("Password for the database. Give it in the secrets directory.")  # noqa: RUF009
     table: str = text(
