@@ -115,6 +115,7 @@ def agrees(broker: Secured, stage: Stage, role: str) -> None:
     assert uses(broker, stage, role, "Denied") == set()
 
 
+@pytest.mark.long
 def test_the_service_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage) -> None:
     with Local(stage, **_login(telling, stage, "service"), **FULLS) as local:
         local.await_live(0, 1)

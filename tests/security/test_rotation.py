@@ -67,7 +67,8 @@ def flows(stage: Fed, local: Local) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_changed_password_needs_no_restart(strict: Secured, stage: Fed, tmp_path: Path, protocol: str) -> None:
     user = f"{stage.names.service}-rotating"
     login, stage.secrets = strict.scram(user), tmp_path / "secrets"
