@@ -57,6 +57,7 @@ def test_a_listener_that_wants_tls_is_told(guarded: Secured, stage: Stage) -> No
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_a_foreign_authority_is_told(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
     login = guarded.scram("ann") | {f"{SSL}CA_LOCATION": str(Authority(tmp_path).ca)}
     (found,) = look(stage, login, "brokers-reachable")

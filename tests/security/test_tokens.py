@@ -67,6 +67,7 @@ def test_a_wrong_secret_does_not_come_in_and_is_not_told(
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_a_token_from_a_file(guarded: Secured, topic: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(unsigned("fred") + "\n")
