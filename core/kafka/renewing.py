@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.config import client
 from holdfast.config.secret import FileSecret
 from holdfast.config.settings import Settings
+from holdfast.errors import KafkaTrouble
 from holdfast.kafka.taint import quiet_logger
 from holdfast.observe import Log
 
@@ -81,14 +82,17 @@ class Renewal:
                 wait = 0.0 if self._renewed(now) else _TRY_AGAIN
 
     def _renewed(self, now: bytes) -> bool:
-        refused = self._trial()
+        refused, files = self._trial(), [str(file) for file in self._files]
+        try:
+            for renew in () if refused else self._renew:
+                renew()
+        except KafkaTrouble as error:  # what was renewed is renewed again then
+            refused = str(error)
         if refused:
-            self._log.warning("login_not_renewed", cause=refused, files=[str(file) for file in self._files])
+            self._log.warning("login_not_renewed", cause=refused, files=files)
             return False
         self._used = now
-        self._log.info("login_renewed", files=[str(file) for file in self._files])
-        for renew in self._renew:
-            renew()
+        self._log.info("login_renewed", files=files)
         return True
 
     def _trial(self) -> str:
