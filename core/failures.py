@@ -168,8 +168,8 @@ def retry_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
 def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> None:
     """That a record was buried is decided once and kept by a delta: without deltas a replay would decide anew.
 
-    :raises UsageError: there are none, and records may be buried; or records are tried later, and rows go to a
-        database. Raises as `policies`.
+    :raises UsageError: there are none, and records may be buried; or rows go to a database, and records are
+        tried later or reference data is looked at. Raises as `policies`.
     """
     if sends_letters(kind) and delta_interval == "off":  # the policies are looked at in any case
         raise UsageError(
@@ -177,7 +177,13 @@ def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> Non
             f"record was buried, so that a replay need not decide again. Set it to a time, such as 10s"
         )
     from holdfast.handler import sinks_of  # it needs this module's types
+    from holdfast.reference import references
 
+    if references(kind) and sinks_of(kind):
+        raise UsageError(
+            f"{kind.__name__} has both sinks and reference data: which version a transaction saw is not kept beside "
+            f"the rows, so that handling it again might see a newer one. Do the one in a service behind the other"
+        )
     if delays(kind) and sinks_of(kind):
         raise UsageError(
             f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: what a transaction took from a "

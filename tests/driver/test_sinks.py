@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, marks, with_interval
 
-from holdfast import Handler, Output, Record, Sink, Table, Timer, command
+from holdfast import Handler, Output, Record, Reference, Sink, Table, Timer, command
 from holdfast.config.processing import CommitSettings
 from holdfast.errors import (
     HandlerFailed,
@@ -440,6 +440,15 @@ class Later(Books):
 def test_tries_by_way_of_a_retry_topic_are_refused() -> None:
     with pytest.raises(UsageError, match="retry_later"):
         Driver(Later)
+
+
+class Priced(Books):
+    prices = Reference("prices", key=str, value=int)
+
+
+def test_reference_data_is_refused() -> None:
+    with pytest.raises(UsageError, match="reference data"):
+        Driver(Priced)
 
 
 def test_a_declaration_is_checked() -> None:
