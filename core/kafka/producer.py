@@ -6,7 +6,7 @@ import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import starmap
 from operator import length_hint
@@ -74,6 +74,7 @@ class KafkaTransactions:
         return self._taint.reason
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
+        self._get_to_know()
         try:
             self._resume(self._alive().init_transactions, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
         except OutcomeUnknown as error:
@@ -85,6 +86,14 @@ class KafkaTransactions:
             self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
             self._reach_and_abort(hidden)
         self._taint.reason = ""
+
+    def _get_to_know(self) -> None:
+        """The first answer names the brokers, the second needs one of them to be connected; asked for the coordinator
+        before that, librdkafka asks again only 0.5 s later.
+        """
+        with self._watched("list_topics", 2 * _FENCE_STEP + GRACE), suppress(KafkaException):  # the fence tells why
+            for _ in range(2):
+                self._alive().list_topics(self._reached[0][0], _FENCE_STEP)
 
     def _reach_and_abort(self, places: Sequence[Place]) -> None:
         """The marker of this id that the brokers owe these partitions comes with the end of a transaction that reaches
