@@ -224,7 +224,7 @@ STANDBYS_DROPPED: Final = _counter(
 # Reference data
 
 REFERENCE_ROWS: Final = _gauge(
-    "reference_rows", "Keys of a reference topic in this process.", "topic", of_partition=False
+    "reference_keys", "Keys of a reference topic in this process.", "topic", of_partition=False
 )
 REFERENCE_AGE: Final = _gauge(
     "reference_age_seconds",
