@@ -32,7 +32,9 @@ def deal(owners: Mapping[int, str], members: Sequence[str], copies: int) -> dict
     dealt: dict[int, list[str]] = {}
     for partition, owner in sorted(owners.items()):
         others = [member for member in members if member != owner]
-        others.sort(key=lambda member: (max(load[member] - fair, -1), zlib.crc32(f"{partition} {member}".encode()), member))
+        others.sort(
+            key=lambda member: (max(load[member] - fair, -1), zlib.crc32(f"{partition} {member}".encode()), member)
+        )
         dealt[partition] = others[:copies]
         load.update(dealt[partition])
     return dealt
