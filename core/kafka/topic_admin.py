@@ -8,9 +8,9 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from holdfast.errors import KafkaTrouble
+from holdfast.errors import KafkaTrouble, Misconfigured
 from holdfast.kafka.admin import Admin
-from holdfast.kafka.errors import kafka_error
+from holdfast.kafka.errors import about, kafka_error
 from holdfast.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
 
 
@@ -38,7 +38,10 @@ class TopicAdmin:
 
     def settings(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        entries = result(self._client.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource])
+        try:
+            entries = result(self._client.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource])
+        except Misconfigured as error:
+            raise about(topic, error) from error.__cause__
         return {name: entry.value for name, entry in entries.items()}
 
     def offset(self, topic: str, partition: int, start_at: str | int) -> int:
