@@ -30,7 +30,7 @@ def _times(settings: Settings) -> Iterator[Problem]:
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
             "else the broker aborts first and the commit looks like a fence",
         )
-    if settings.sink.timeout >= commit.transaction_timeout:
+    if settings.sink.url and settings.sink.timeout >= commit.transaction_timeout:
         yield _must(
             "sink.timeout",
             settings.sink.timeout,

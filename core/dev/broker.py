@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,11 @@ class Broker:
     def signal(self, number: signal.Signals) -> bool:
         """Send a signal to our process; False when it is gone."""
         return self.identity is not None and self.identity.signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP; returns once every thread stands still, if it is our child: until then it may answer."""
+        if self.signal(signal.SIGSTOP) and self._process is not None:
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def request_stop(self) -> None:
         """Ask for a controlled shutdown; a paused process is woken, or it could not hear."""

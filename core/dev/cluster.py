@@ -113,7 +113,7 @@ class Cluster:
 
     def pause(self, broker: int) -> None:
         """SIGSTOP: the broker's host stays reachable, the broker says nothing."""
-        self._of(broker).signal(signal.SIGSTOP)
+        self._of(broker).pause()
 
     def resume(self, broker: int) -> None:
         """SIGCONT after `pause`."""

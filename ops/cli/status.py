@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ from holdfast.topics import reaching
 
 #: seconds
 _OWED_LONG: Final = 10.0
+_WIDE = 1000
 _COLOURS: Final = {"live": "green", "failed": "red"}
 
 
@@ -144,7 +146,8 @@ def _show_partitions(partitions: Sequence[dict[str, Any]]) -> None:
                 overflow="fold",
             ),
         )
-    Console(highlight=False).print(table)
+    # whoever reads a pipe looks for words, which must not be broken
+    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
 def _copy(copy: dict[str, Any]) -> str:

@@ -21,6 +21,8 @@ from holdfast.sink import Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRe
 from holdfast.testing.database import MemoryDatabase
 from holdfast.worker.postgres import PostgresSession, Where, connect
 
+pytestmark = pytest.mark.slow
+
 
 class Row(msgspec.Struct, frozen=True):
     id: int

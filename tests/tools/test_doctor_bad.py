@@ -352,8 +352,9 @@ def test_a_right_that_is_missing(patient: Patient) -> None:
     other = acl(ResourceType.TOPIC, output, "User:bob", AclOperation.WRITE, allow)
     with patient.acls(reading, other):
         await_true(lambda: bool(patient.look("rights")), "the ACL holds")
-        (found,) = patient.look("rights")
+        found, wished = patient.look("rights")
         assert (found.level, found.about, found.reason) == (Level.FAIL, output, "WRITE is not allowed")
+        assert (wished.level, wished.about, wished.reason) == (Level.WARN, output, "READ is not allowed")
         assert found.mend.endswith(
             f"kafka-acls --bootstrap-server {patient.servers} --add --allow-principal "
             f"User:NAME --operation Write --topic {output}"
