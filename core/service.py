@@ -30,7 +30,7 @@ from holdfast.ports import Cancelled
 from holdfast.recent import Recent
 from holdfast.rights import Right
 from holdfast.rights import service as rights_of_service
-from holdfast.snapshot.garbage import collect_less_often
+from holdfast.snapshot.garbage import collect_less_often, thaw
 from holdfast.table import Table
 from holdfast.topics import START_PATIENCE, reaching, require, require_references
 from holdfast.topology import Topology
@@ -310,6 +310,7 @@ class Service:
                 self._leaving.close()
             if self._topology is not None:
                 self._topology.close()
+            thaw()
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -16,6 +16,11 @@ def collect_less_often() -> None:
     gc.set_threshold(10_000, 50, 100)
 
 
+def thaw() -> None:
+    """A service has ended: what was frozen may be garbage now, its clients with their threads among it."""
+    gc.unfreeze()
+
+
 class NoCollection:
     """Off while any partition of the process restores; then what is alive is frozen, so that no later pass walks it.
 
