@@ -89,11 +89,12 @@ class KafkaTransactions:
 
     def _get_to_know(self) -> None:
         """The first answer names the brokers, the second needs one of them to be connected; asked for the coordinator
-        before that, librdkafka asks again only 0.5 s later.
+        before that, librdkafka asks again only 0.5 s later. The topic is one that is only read: of those that it
+        writes to a producer that knows them early would not see that they have grown.
         """
         with self._watched("list_topics", 2 * _FENCE_STEP + GRACE), suppress(KafkaException):  # the fence tells why
             for _ in range(2):
-                self._alive().list_topics(self._reached[0][0], _FENCE_STEP)
+                self._alive().list_topics(self._input, _FENCE_STEP)
 
     def _reach_and_abort(self, places: Sequence[Place]) -> None:
         """The marker of this id that the brokers owe these partitions comes with the end of a transaction that reaches
