@@ -41,11 +41,18 @@ def _holder_of_link(targets: Iterable[str]) -> int | None:
     wanted = set(targets)
     for process in _PROC.glob("[0-9]*"):
         try:
-            if any(str(fd.readlink()) in wanted for fd in (process / "fd").iterdir()):
+            if any(_target(fd) in wanted for fd in (process / "fd").iterdir()):
                 return int(process.name)
         except OSError:  # it ended meanwhile, or belongs to another user
             continue
     return None
+
+
+def _target(fd: Path) -> str:
+    try:
+        return str(fd.readlink())
+    except FileNotFoundError:  # closed meanwhile; the others are still to be looked at
+        return ""
 
 
 def _listening_inodes(port: int) -> list[str]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, TopicPartition
 
 #: how many records a consumer takes at once
 BATCH = 10
@@ -33,12 +33,7 @@ class Scene:
         """
         own = {"bootstrap.servers": self.servers, "group.id": self.group, "enable.partition.eof": True}
         consumer = Consumer({**own, "auto.offset.reset": "earliest", "isolation.level": "read_committed", **settings})
-        place = TopicPartition(self.input, 0)
-        if offset is None:
-            (place,) = consumer.committed([place], 30)
-        else:
-            place.offset = offset
-        consumer.assign([place])
+        consumer.assign([TopicPartition(self.input, 0, OFFSET_STORED if offset is None else offset)])
         return consumer
 
 
