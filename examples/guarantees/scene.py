@@ -12,6 +12,13 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, TopicPartition
 #: how many records a consumer takes at once
 BATCH = 10
 
+#: a broker is just becoming the group's coordinator; the client asks again by itself
+COORDINATOR_MOVES = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -62,6 +69,8 @@ def batches(consumer: Consumer) -> Iterator[Batch]:
         if message is None:
             continue
         error = message.error()
+        if error is not None and error.code() in COORDINATOR_MOVES:
+            continue
         if error is None:
             batch.values.append(message.value() or b"")
             batch.end = (message.offset() or 0) + 1
