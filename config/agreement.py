@@ -71,7 +71,8 @@ def _times(settings: Settings) -> Iterator[Problem]:
 def _group(settings: Settings) -> Iterator[Problem]:
     group = settings.group
     if group.standbys and settings.snapshot.delta_interval == "off":
-        yield _must("group.standbys", group.standbys, "0 with snapshot.delta_interval off", "a copy follows deltas")
+        cause = "must be 0 with snapshot.delta_interval off: a copy follows deltas"
+        yield Problem(key="group.standbys", value=str(group.standbys), cause=cause)
     if settings.ops.replica != "off" and not group.standbys:
         yield _must("ops.replica", settings.ops.replica, "off without group.standbys", "there are no copies to answer")
     if group.membership == "static" and not (group.instance_id or settings.service.instance):

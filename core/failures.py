@@ -165,32 +165,6 @@ def retry_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
     return [names.retry(delay) for delay in delays(kind)] if kind.on_failure else []
 
 
-def require_deltas(kind: type[Handler[Any]], delta_interval: float | str) -> None:
-    """That a record was buried is decided once and kept by a delta: without deltas a replay would decide anew.
-
-    :raises UsageError: there are none, and records may be buried; or rows go to a database, and records are
-        tried later or reference data is looked at. Raises as `policies`.
-    """
-    if sends_letters(kind) and delta_interval == "off":  # the policies are looked at in any case
-        raise UsageError(
-            f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a delta keeps which "
-            f"record was buried, so that a replay need not decide again. Set it to a time, such as 10s"
-        )
-    from holdfast.handler import sinks_of  # it needs this module's types
-    from holdfast.reference import references
-
-    if references(kind) and sinks_of(kind):
-        raise UsageError(
-            f"{kind.__name__} has both sinks and reference data: which version a transaction saw is not kept beside "
-            f"the rows, so that handling it again might see a newer one. Do the one in a service behind the other"
-        )
-    if delays(kind) and sinks_of(kind):
-        raise UsageError(
-            f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: what a transaction took from a "
-            f"retry topic is not kept beside the rows. Use retry(...) or dead_letter()"
-        )
-
-
 def _declared(kind: type[Handler[Any]]) -> Mapping[type[BaseException], Policy]:
     found: Mapping[type[BaseException], Policy] = kind.on_failure
     for cls, policy in found.items():

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from holdfast import serde
+from holdfast.declarations import declarations
 from holdfast.errors import UsageError
 from holdfast.internal import internal
 from holdfast.output import Output
@@ -98,16 +99,13 @@ def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict
 
     Behind its own tables come those that holdfast needs for it (`holdfast.internal`).
     """
-    attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
-    tables = {name: value for name, value in attributes.items() if isinstance(value, Table)}
-    outputs = {name: value for name, value in attributes.items() if isinstance(value, Output)}
-    return tables | internal(kind, tables), outputs
+    tables = declarations(kind, Table)
+    return tables | internal(kind, tables), declarations(kind, Output)
 
 
 def sinks_of(kind: type[Handler[Any]]) -> dict[str, Sink[Any]]:
     """The sinks that a handler class declares, by attribute name, base classes first."""
-    attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
-    return {name: value for name, value in attributes.items() if isinstance(value, Sink)}
+    return declarations(kind, Sink)
 
 
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
 from holdfast import serde
+from holdfast.declarations import declarations
 from holdfast.errors import UsageError
 
 K = TypeVar("K")
@@ -178,17 +179,7 @@ def put(rows: Rows, changes: Iterable[Change]) -> None:
 
 def references(kind: type[Any]) -> dict[str, Reference[Any, Any]]:
     """The references that a handler class declares, by attribute name, base classes first."""
-    attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
-    found = {name: value for name, value in attributes.items() if isinstance(value, Reference)}
+    found = declarations(kind, Reference)
     if len({reference.topic for reference in found.values()}) < len(found):
         raise UsageError(f"{kind.__name__} declares two references of one topic: use one, it is one table")
     return found
-
-
-def require_deltas(kind: type[Any], delta_interval: float | str) -> None:
-    """:raises UsageError: there are none, and a replay might pass several versions of a reference."""
-    if delta_interval == "off" and references(kind):
-        raise UsageError(
-            f"{kind.__name__} has reference data, and snapshot.delta_interval is off: a transaction that takes a new "
-            f"version carries a delta, so that a replay sees one version. Set it to a time, such as 10s"
-        )

@@ -12,11 +12,12 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from holdfast import gauges, metrics, reference
+from holdfast import gauges, metrics
 from holdfast.balancer.manager import Manager
+from holdfast.combinations import check_combinations
 from holdfast.config.settings import Settings
 from holdfast.errors import Misconfigured, UsageError, of_thread
-from holdfast.failures import letter_topics, require_deltas
+from holdfast.failures import letter_topics
 from holdfast.handler import Handler, check_schemas, declared
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.allowed import require_rights
@@ -28,6 +29,7 @@ from holdfast.observe import Log
 from holdfast.overview import Overview
 from holdfast.ports import Cancelled
 from holdfast.recent import Recent
+from holdfast.reference import references
 from holdfast.rights import Right
 from holdfast.rights import service as rights_of_service
 from holdfast.snapshot.garbage import collect_less_often, thaw
@@ -127,8 +129,7 @@ class Service:
         """
         if self._thread is not None:
             raise UsageError(f"service {self.name!r} was started already")
-        require_deltas(self.handler_class, self._settings.snapshot.delta_interval)
-        reference.require_deltas(self.handler_class, self._settings.snapshot.delta_interval)
+        check_combinations(self.handler_class, self._settings.snapshot.delta_interval)
         log = self._new_log()
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
         leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
@@ -263,7 +264,7 @@ class Service:
         return facts
 
     def _references(self) -> list[str]:
-        return [each.topic for each in reference.references(self.handler_class).values()]
+        return [each.topic for each in references(self.handler_class).values()]
 
     def _rights(self) -> list[Right]:
         return rights_of_service(self.names, self._outputs(), self._references())

@@ -12,9 +12,7 @@ from typing import Any, Literal
 from holdfast import serde
 from holdfast.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, command_of
 from holdfast.config.settings import Settings
-from holdfast.errors import (
-    UsageError,
-)
+from holdfast.errors import UsageError
 from holdfast.handler import Handler, declared, input_type, overrides, sinks_of
 from holdfast.letters import REQUESTS
 from holdfast.names import Names

@@ -46,12 +46,12 @@ class Failing:
 
         False: the partition fails. :raises RecordError: it fails, and the error says more than the record's own.
         """
+        if poison.final:
+            return False
         policy = self._policy(poison.error)
         place = self._tools.place.input, poison.offset
         if policy is None or (self._letters is not None and place in self._letters.verdicts):
             return False  # with a verdict: the letter itself is refused
-        if getattr(poison.error, "position", poison.offset) != poison.offset:
-            return False  # what came back from a retry topic: it was judged
         if self._attempts <= policy.retries:
             return self._retry(poison, policy)
         if poison.offset < self.handled_until:

@@ -63,9 +63,10 @@ class Opening:
     def __init__(self, tools: Tools, signals: Signals) -> None:
         self._tools, self._signals = tools, signals
         self._names, self._partition = tools.place.names, tools.place.partition
-        #: of the restore and the replay that go on, or were the last ones
+        #: what this process has kept of the state while another one owned it; None once it is used
         self._copy: Copy | None = None
         self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
+        #: of the restore and the replay that go on, or were the last ones
         self.progress = Progress(tools.clock, partial(tell_progress, tools), self._room)
 
     def fence(self, ascertain: Callable[[], None]) -> Transactions:

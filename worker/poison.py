@@ -11,7 +11,9 @@ from holdfast.record import Message, Record
 class Poisoned(Exception):
     """The handler or the decoder failed at this record; the open writes hold traces of it until the rollback."""
 
-    def __init__(self, offset: int, error: HoldfastError, *, batch: bool = False, decided: bool = False) -> None:
+    def __init__(
+        self, offset: int, error: HoldfastError, *, batch: bool = False, decided: bool = False, final: bool = False
+    ) -> None:
         super().__init__(str(error))
         self.offset = offset
         self.error = error
@@ -19,6 +21,8 @@ class Poisoned(Exception):
         self.batch = batch
         #: what becomes of it is known already: undo, and it comes again
         self.decided = decided
+        #: it came beside the input and was judged: the partition fails
+        self.final = final
 
 
 def poisoned(record: Record[Any], error: Exception, *, batch: bool = False) -> Poisoned:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from holdfast.errors import HoldfastError, RestoreTimeout
@@ -13,6 +14,7 @@ from holdfast.observe import Log
 from holdfast.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from holdfast.record import Message
 from holdfast.reference import Change, Reference, Rows, SharedRows, Version, put
+from holdfast.worker.own_reader import OwnReader
 
 #: seconds between two looks at the ends of the topics
 _ROUND: Final = 0.2
@@ -76,8 +78,7 @@ class References:
         self._fresh: dict[str, float] = {}
         self._complained = float("-inf")
         self._ending = threading.Event()
-        self._reader: FollowingReader | None = None
-        self._old_login = False
+        self._reader = OwnReader(partial(sources.reader, self._ending.is_set))
 
     def start(self) -> None:
         threading.Thread(target=self.run, name="reference", daemon=True).start()
@@ -88,7 +89,7 @@ class References:
 
     def renew(self) -> None:
         """The login has changed: go on with a new client."""
-        self._old_login = True
+        self._reader.renew()
 
     def status(self) -> list[dict[str, Any]]:
         """Each topic: how many rows, as of which offsets, and for how many seconds there may have been newer ones."""
@@ -134,19 +135,16 @@ class References:
                 break
             except (HoldfastError, OutOfRange) as error:
                 self._complain(str(error))
-                self._drop_reader()
+                self._reader.drop()
             except Exception as error:
                 self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)
-                self._drop_reader()
+                self._reader.drop()
             self._ending.wait(_ROUND)
-        self._drop_reader()
+        self._reader.drop()
 
     def turn(self) -> None:
         """Read what has been committed by now. Raises as the reader does."""
-        if self._old_login:
-            self._old_login = False
-            self._drop_reader()
-        reader = self._reader = self._reader or self._sources.reader(self._ending.is_set)
+        reader = self._reader.get()
         for topic, shared in self.shared.items():
             asked = self._sources.clock()
             for partition, end in reader.ends(topic, range(len(shared.version))).items():
@@ -181,11 +179,6 @@ class References:
         if now - self._complained >= _COMPLAIN:
             self._complained = now
             self._sources.log.warning("reference_trouble", cause=cause)
-
-    def _drop_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
 
 
 def history(reader: Reader, reference: Reference[Any, Any], version: Version) -> Rows:

@@ -25,6 +25,7 @@ from holdfast.snapshot.progress import Progress
 from holdfast.snapshot.restore import restore
 from holdfast.snapshot.standby import SLICE, Copy, Unfit, copied
 from holdfast.snapshot.state import State
+from holdfast.worker.own_reader import OwnReader
 from holdfast.worker.room import Memory, Room
 from holdfast.worker.view import Committed
 
@@ -77,13 +78,10 @@ class Standbys:
         self._looked = float("-inf")
         self._round = float("-inf")
         self._ending = threading.Event()
-        self._reader: FollowingReader | None = None
-        self._old_login = False
-        self._thread: threading.Thread | None = None
+        self._reader = OwnReader(partial(around.reader, self._ending.is_set))
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self.run, name="standby", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self.run, name="standby", daemon=True).start()
 
     def close(self) -> None:
         """Ends soon; nobody waits for it."""
@@ -92,7 +90,7 @@ class Standbys:
 
     def renew(self) -> None:
         """The login has changed: go on with new clients."""
-        self._old_login = True
+        self._reader.renew()
 
     def take(self, partition: int) -> Copy | None:
         """Waits for one slice at most."""
@@ -156,12 +154,12 @@ class Standbys:
                 continue
             except (KafkaTrouble, RestoreTimeout) as error:  # the copies grow old, and go on when Kafka answers
                 self._around.log.debug("kafka_retry", doing="follow increments", cause=str(error))
-                self._drop_reader()
+                self._reader.drop()
             except Exception as error:
                 self._around.log.error("thread_died", thread="standby", cause=repr(error), exc_info=True)
                 self.give_way()
-                self._drop_reader()
-        self._drop_reader()
+                self._reader.drop()
+        self._reader.drop()
 
     def turn(self) -> None:
         """Look whom to stand by for, make one copy that is missing, follow with all that are there."""
@@ -194,10 +192,7 @@ class Standbys:
         if asked - self._round < _ROUND or not copies:
             return
         self._round = asked
-        if self._old_login:
-            self._old_login = False
-            self._drop_reader()
-        reader = self._reader = self._reader or self._around.reader(self._ending.is_set)
+        reader = self._reader.get()
         ends = reader.ends(self._around.increment, list(copies))
         for partition, copy in copies.items():
             try:
@@ -283,11 +278,6 @@ class Standbys:
     def _note(self, partition: int, event: str, fields: dict[str, object]) -> None:
         """What a restore tells of fulls that vanish under it is the owner's business."""
         self._around.log.debug(event, partition=partition, standby=True, **fields)  # type: ignore[arg-type]
-
-    def _drop_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
 
 
 class _Slowly:

@@ -20,7 +20,6 @@ from holdfast.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from holdfast.pinned import PinnedMessage
 from holdfast.ports import Membership
 from holdfast.record import Message
 from holdfast.sink import DatabaseTrouble
@@ -30,6 +29,7 @@ from holdfast.worker.committer import Committer
 from holdfast.worker.controlled import Obeyed
 from holdfast.worker.engine import Engine
 from holdfast.worker.failing import Failing
+from holdfast.worker.obeying import Obeying
 from holdfast.worker.outgoing import Outgoing
 from holdfast.worker.ownership import await_newer_membership
 from holdfast.worker.poison import Poisoned
@@ -38,7 +38,6 @@ from holdfast.worker.refusals import ProducerDropped, fenced, refused
 from holdfast.worker.riders import Flight, Riders
 from holdfast.worker.signals import Signals
 from holdfast.worker.sinking import sinking_of
-from holdfast.worker.standing import Note
 from holdfast.worker.telling import tell_committed
 from holdfast.worker.tools import Tools
 from holdfast.worker.work import Work, offset
@@ -62,6 +61,7 @@ class Transacting:
         self._flight: Flight | None = None
         #: outputs of the transaction that is ahead of it, too
         self._outgoing = Outgoing(tools)
+        self._obeying = Obeying(tools, engine, riders, self._outgoing, self.failing)
         #: input records that have committed here
         self.records = 0
         #: seconds in the handler for the open transaction, and the record that it handled last
@@ -211,45 +211,12 @@ class Transacting:
         self._handling = 0.0
 
     def _obey(self) -> Obeyed:
-        """Commands of the control topic are handled last, at this position, which their mark pins.
-
-        :raises Poisoned: one cannot be handled; it fails once what comes before this position is committed.
-        """
-        controlled = self._riders.controlled
-        retries = self._riders.retries
+        """:raises Poisoned: what came beside the input cannot be handled."""
         if self.work.poisoned or (self.behind and not self.at_barrier):
-            return controlled.hold()._replace(retries=retries.hold())
+            return self._obeying.hold()
         if self.sinking is not None and self.sinking.ahead is not None:
-            return self._obey_again(self.sinking.ahead)
-        try:
-            obeyed = controlled.obey(self.committer.mark, self.failing, idle=self.policy.since is None)
-            held = retries.waiting and not self._riders.may_retry(self.committer.mark)
-            obeyed = obeyed._replace(retries=retries.hold() if held else retries.take(self.failing))
-        except Poisoned as poison:
-            if poison.decided:
-                raise
-            raise Poisoned(self.position, poison.error) from poison
-        return self._with_outputs(obeyed)
-
-    def _obey_again(self, note: Note) -> Obeyed:
-        """What was obeyed here when the database committed and Kafka did not."""
-        try:
-            for pinned in note.obeyed.pinned:
-                self._engine.obey(PinnedMessage(self._tools.place.names.control, self._tools.place.partition, pinned))
-        except Poisoned as poison:
-            raise Poisoned(self.position, poison.error) from poison
-        return self._with_outputs(note.obeyed)
-
-    def _with_outputs(self, obeyed: Obeyed) -> Obeyed:
-        outputs = self._engine.take_outputs()
-        if not outputs:
-            return obeyed
-        try:
-            self._outgoing.take(outputs, self.committer, wait=False)
-        except MessageRefused as error:
-            said = f"an output of a command that came by the control topic was refused: {error}"
-            raise Poisoned(self.position, refused(self._tools.place, said, self.position)) from error
-        return obeyed
+            return self._obeying.again(self.sinking.ahead, self.committer, self.position)
+        return self._obeying.obey(self.committer, self.position, idle=self.policy.since is None)
 
     def _land(self) -> bool:
         """False: the commit that was under way, and what is ahead of it, was undone."""

@@ -77,6 +77,11 @@ ACTIONS: Final[dict[int, Action]] = {
     _E._ALL_BROKERS_DOWN: Action.RESUME,
 }
 
+#: a group's coordinator is being found, or loads: a new broker's first group waits for some seconds
+COORDINATOR_MOVES: Final = frozenset(
+    (_E.NOT_COORDINATOR, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_LOAD_IN_PROGRESS),
+)
+
 
 def action(error: KafkaError) -> Action:
     """The table first, then the flags; an error that neither knows is fatal, as librdkafka's introduction says."""
@@ -107,6 +112,12 @@ def kafka_error(error: BaseException) -> KafkaError | None:
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     return None
+
+
+def code_of(error: KafkaTrouble) -> int | None:
+    """Of the client's error that caused it; None where there is none."""
+    inner = kafka_error(error.__cause__) if error.__cause__ else None
+    return inner.code() if inner is not None else None
 
 
 def translate(error: BaseException) -> KafkaTrouble:  # noqa: PLR0911  one line for each action

@@ -13,7 +13,7 @@ from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, KafkaTrouble, ToolRefused
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.kafka.errors import kafka_error
+from holdfast.kafka.errors import COORDINATOR_MOVES, code_of
 from holdfast.kafka.futures import NO_TIMEOUT, result
 from holdfast.kafka.patience import patiently
 from holdfast.names import Names
@@ -25,11 +25,6 @@ _PATIENCE = 60.0
 
 
 #: nobody is the group's coordinator yet, or it is still reading: usual on a cluster that has just been made
-_UNSETTLED = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 
 
 def members(admin: Admin, group: str) -> list[str]:
@@ -43,17 +38,12 @@ def members(admin: Admin, group: str) -> list[str]:
         return result(admin.client.describe_consumer_groups([group], request_timeout=NO_TIMEOUT)[group])
 
     try:
-        found = patiently(ask, _PATIENCE, again=lambda error: _code(error) in _UNSETTLED, longest=0.5)
+        found = patiently(ask, _PATIENCE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=0.5)
     except KafkaTrouble as error:
-        if _code(error) == KafkaError.GROUP_ID_NOT_FOUND:
+        if code_of(error) == KafkaError.GROUP_ID_NOT_FOUND:
             return []
         raise
     return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
-
-
-def _code(error: KafkaTrouble) -> int | None:
-    inner = kafka_error(error.__cause__) if error.__cause__ else None
-    return inner.code() if inner is not None else None
 
 
 class GroupHold:

@@ -11,14 +11,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble
 from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import describe, translate
+from holdfast.kafka.errors import COORDINATOR_MOVES, describe, translate
 from holdfast.kafka.futures import ATTEMPT
 from holdfast.kafka.taint import quiet_logger
 from holdfast.ports import Noted
@@ -30,12 +30,6 @@ PEEK = 2.0
 RENEW_EVERY = 30.0
 #: what stands beside a group offset, before the lineage
 LINEAGE = "lineage="
-#: a new broker's first group waits for its coordinator, up to some seconds
-_LOADING = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-)
 _COORDINATOR_WAIT = 30.0
 
 
@@ -108,7 +102,7 @@ class GroupOffsets:
                 refused = [place.error for place in done if place.error is not None]
             except KafkaException as error:
                 refused = [error.args[0]]
-            if not any(error.code() in _LOADING for error in refused) or time.monotonic() > until:
+            if not any(error.code() in COORDINATOR_MOVES for error in refused) or time.monotonic() > until:
                 return "; ".join(dict.fromkeys(map(describe, refused)))
             time.sleep(_PAUSE)
 

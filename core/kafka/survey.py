@@ -34,18 +34,14 @@ from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble
 from holdfast.kafka.admin import Admin
-from holdfast.kafka.errors import kafka_error, translate
+from holdfast.kafka.errors import COORDINATOR_MOVES, code_of, translate
 from holdfast.kafka.futures import EARLIEST, LATEST, result, told
+from holdfast.kafka.patience import patiently
 from holdfast.kafka.surveyed import Acl, Broker, Clock, Group, Member, Replicas, Topic
 from holdfast.kafka.taint import quiet_logger
 
 _DEADLINE: Final = 10.0
 _PROBES: Final = 5
-_UNSETTLED: Final = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 
 
 class ClusterSurvey:
@@ -92,10 +88,10 @@ class ClusterSurvey:
             try:
                 return _group(result(asked[name]))
             except KafkaTrouble as error:
-                code = _code(error)
+                code = code_of(error)
                 if code == KafkaError.GROUP_ID_NOT_FOUND:
                     return Group("DEAD", "", "", (), frozenset())
-                if code not in _UNSETTLED or time.monotonic() > until:
+                if code not in COORDINATOR_MOVES or time.monotonic() > until:
                     raise
                 time.sleep(0.1)
 
@@ -112,10 +108,14 @@ class ClusterSurvey:
         config: dict[str, Any] = dict(client.offsets(self._settings, group, isolation="read_uncommitted"))
         config["logger"] = quiet_logger("offsets")
         asker = self._askers.get(group) or self._askers.setdefault(group, Consumer(config))
-        try:
-            found = asker.committed([TopicPartition(topic, each) for each in range(partitions)], _DEADLINE)
-        except KafkaException as error:
-            raise translate(error) from error
+
+        def ask() -> list[TopicPartition]:
+            try:
+                return asker.committed([TopicPartition(topic, each) for each in range(partitions)], _DEADLINE)
+            except KafkaException as error:
+                raise translate(error) from error
+
+        found = patiently(ask, _DEADLINE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=0.5)
         return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
     def allowed(self) -> frozenset[str]:
@@ -178,7 +178,7 @@ class ClusterSurvey:
         try:
             found = result(future)
         except KafkaTrouble as error:
-            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
         partitions = tuple(
@@ -253,8 +253,3 @@ def _group(found: Any) -> Group:
 
 def _names(operations: Any) -> frozenset[str]:
     return frozenset(operation.name for operation in operations or ())
-
-
-def _code(error: KafkaTrouble) -> int | None:
-    inner = kafka_error(error.__cause__) if error.__cause__ else None
-    return inner.code() if inner is not None else None

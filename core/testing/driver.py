@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from holdfast import command, reference, serde
+from holdfast import command, serde
+from holdfast.combinations import check_combinations
 from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
-from holdfast.failures import require_deltas
 from holdfast.handler import Handler, declared, input_type, sinks_of
 from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_command, waiting
 from holdfast.names import Names
@@ -88,8 +88,7 @@ class Driver(Wiring):
             commit=CommitSettings(max_records=max(_TRANSACTION, batch) if autocommit else _MANUAL),
         )
         super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
-        require_deltas(kind, values.snapshot.delta_interval)
-        reference.require_deltas(kind, values.snapshot.delta_interval)
+        check_combinations(kind, values.snapshot.delta_interval)
         self._kind, self._batch, self._autocommit = kind, batch, autocommit
         self._encode = serde.for_messages(input_type(kind), self.names.input).encode
         self._run_effects, self._output_partitions = run_effects, output_partitions

@@ -12,7 +12,8 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, TopicPartition
 #: how many records a consumer takes at once
 BATCH = 10
 
-#: a broker is just becoming the group's coordinator; the client asks again by itself
+#: The broker is not, or not yet, the group's coordinator. The client asks for the coordinator again, but not for the
+#: offset (librdkafka issue 5586): the partition must be assigned once more.
 COORDINATOR_MOVES = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -70,6 +71,7 @@ def batches(consumer: Consumer) -> Iterator[Batch]:
             continue
         error = message.error()
         if error is not None and error.code() in COORDINATOR_MOVES:
+            consumer.assign(consumer.assignment())
             continue
         if error is None:
             batch.values.append(message.value() or b"")

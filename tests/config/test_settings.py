@@ -134,6 +134,13 @@ def test_values_that_contradict_each_other_are_refused(given: dict[str, Any], ke
     assert [problem.key for problem in raised.value.problems] == [key]
 
 
+def test_a_number_of_copies_is_shown_as_a_number() -> None:
+    with pytest.raises(SettingsError) as raised:
+        Settings(group=GroupSettings(standbys=1), snapshot=SnapshotSettings(delta_interval="off"))
+    said = "setting group.standbys = 1: must be 0 with snapshot.delta_interval off: a copy follows deltas"
+    assert str(raised.value).startswith(said)
+
+
 def test_the_consumer_protocol_says_where_its_session_times_are_set() -> None:
     with pytest.raises(SettingsError, match=r"--add-config consumer\.session\.timeout\.ms=10000"):
         Settings(group=GroupSettings(protocol="consumer", session_timeout=10.0))

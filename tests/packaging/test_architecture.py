@@ -23,6 +23,7 @@ LAYERS = {
     "holdfast.due_table": 0,
     "holdfast.expiring": 0,
     "holdfast.timers": 0,
+    "holdfast.declarations": 0,
     "holdfast.internal": 0,
     "holdfast.output": 0,
     "holdfast.record": 0,

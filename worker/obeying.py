@@ -1,0 +1,66 @@
+"""What comes beside the input, at the end of a transaction: commands, ticks, and records whose retry is due."""
+
+from __future__ import annotations
+
+from holdfast.errors import MessageRefused
+from holdfast.pinned import PinnedMessage
+from holdfast.worker.committer import Committer
+from holdfast.worker.controlled import Obeyed
+from holdfast.worker.engine import Engine
+from holdfast.worker.failing import Failing
+from holdfast.worker.outgoing import Outgoing
+from holdfast.worker.poison import Poisoned
+from holdfast.worker.refusals import refused
+from holdfast.worker.riders import Riders
+from holdfast.worker.standing import Note
+from holdfast.worker.tools import Tools
+
+
+class Obeying:
+    """Used by the partition's thread.
+
+    What it handles it handles last, at the input's position, which the mark pins. Each method that handles something
+    raises Poisoned when that fails: it fails the partition once what comes before this position is committed.
+    """
+
+    def __init__(self, tools: Tools, engine: Engine, riders: Riders, outgoing: Outgoing, failing: Failing) -> None:
+        self._tools, self._engine, self._riders = tools, engine, riders
+        self._outgoing, self._failing = outgoing, failing
+
+    def hold(self) -> Obeyed:
+        """Nothing of it now."""
+        return self._riders.controlled.hold()._replace(retries=self._riders.retries.hold())
+
+    def obey(self, committer: Committer, position: int, *, idle: bool) -> Obeyed:
+        """All that is there; `idle`: the transaction has handled no record."""
+        controlled, retries, mark = self._riders.controlled, self._riders.retries, committer.mark
+        try:
+            obeyed = controlled.obey(mark, self._failing, idle=idle)
+            held = retries.waiting and not self._riders.may_retry(mark)
+            obeyed = obeyed._replace(retries=retries.hold() if held else retries.take(self._failing))
+        except Poisoned as poison:
+            if poison.decided:
+                raise
+            raise Poisoned(position, poison.error, final=True) from poison
+        return self._with_outputs(obeyed, committer, position)
+
+    def again(self, note: Note, committer: Committer, position: int) -> Obeyed:
+        """What was obeyed here when the database committed and Kafka did not."""
+        place = self._tools.place
+        try:
+            for pinned in note.obeyed.pinned:
+                self._engine.obey(PinnedMessage(place.names.control, place.partition, pinned))
+        except Poisoned as poison:
+            raise Poisoned(position, poison.error, final=True) from poison
+        return self._with_outputs(note.obeyed, committer, position)
+
+    def _with_outputs(self, obeyed: Obeyed, committer: Committer, position: int) -> Obeyed:
+        outputs = self._engine.take_outputs()
+        if not outputs:
+            return obeyed
+        try:
+            self._outgoing.take(outputs, committer, wait=False)
+        except MessageRefused as error:
+            said = f"an output of a command that came by the control topic was refused: {error}"
+            raise Poisoned(position, refused(self._tools.place, said, position), final=True) from error
+        return obeyed
