@@ -10,30 +10,16 @@ from holdfast.config.settings import Settings
 from holdfast.names import Names
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    find_service,
-    load_settings,
-    names_of,
-    outputs_of,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Outputs
 from holdfast.reference import references
 from holdfast.rights import ROLES, TOPIC, Right, principal_of, rights_of
 
 
+@with_subject
 def acl(
-    target: Target = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
-    outputs: Annotated[
-        list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
-    ] = None,
+    about: Subject,
+    outputs: Outputs = None,
     role: Annotated[
         list[str] | None, typer.Option("--role", metavar="ROLE", help=f"{', '.join(ROLES)}. [default: all of them]")
     ] = None,
@@ -41,10 +27,6 @@ def acl(
         str | None,
         typer.Option("--principal", help="Such as User:clearing. [default: of the settings; of others User:ROLE]"),
     ] = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the `kafka-acls` lines of each role: what it needs, and no more. Asks and changes nothing.
@@ -53,12 +35,10 @@ def acl(
 
     The lines take a file admin.properties with the login of whoever administers the cluster.
     """
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    names = names_of(settings, target, name, input_topic)
-    topics = list(outputs or ()) + (outputs_of(find_service(target)) if target else [])
-    chosen = {each: rights_of(each, names, topics) for each in role or ROLES}
-    if target and "service" in chosen:
-        read = references(find_service(target).handler_class).values()
+    settings, names, service = about
+    chosen = {each: rights_of(each, names, about.outputs(outputs)) for each in role or ROLES}
+    if service and "service" in chosen:
+        read = references(service.handler_class).values()
         chosen["service"] += [Right("READ", TOPIC, each.topic, "reference data") for each in read]
     who = {each: principal or _principal(settings, names, each) for each in chosen}
     servers = settings.kafka.bootstrap_servers

@@ -12,39 +12,24 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.command import issuer
+from holdfast.config.settings import Settings
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    find_service,
-    outputs_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_settings, with_subject
+from holdfast.ops.cli.target import Who, Why, find_service, outputs_of
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import backup as saving
 from holdfast.surgery import restoration, where
 from holdfast.version import __version__
 
 
+@with_subject
 def backup(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
-    target: Target = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     with_input: Annotated[
         bool, typer.Option("--with-input", help="Also the input, from the oldest kept position on.")
     ] = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy all that is kept of a service's state into files, and prove it from them. The service may be running.
@@ -53,9 +38,7 @@ def backup(
 
     Exit code 0: written, read back and proven; 1: not, and there is no manifest.json.
     """
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
-    outputs = outputs_of(about.service) if about.service is not None else []
-    made = saving.backup(about.settings, about.names, outputs, to, with_input=with_input)
+    made = saving.backup(about.settings, about.names, about.outputs(), to, with_input=with_input)
     if as_json:
         show.print_json(msgspec.to_builtins(made))
         return
@@ -71,10 +54,12 @@ def backup(
         show.tell("without the input: a restore must be told where to go on in another one (--input-at)")
 
 
+@with_settings
 def restore(
+    settings: Settings,
     target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service, with the code that is to run.")],
     source: Annotated[Path, typer.Option("--from", metavar="DIR", help="What `snapshot backup` wrote.")],
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")],
+    why: Why,
     to_offset: Annotated[
         str | None,
         typer.Option(
@@ -101,11 +86,7 @@ def restore(
     replication: Annotated[
         int, typer.Option(min=0, metavar="N", help="Replicas of topics that are created. [default: the brokers']")
     ] = 0,
-    who: Annotated[str | None, typer.Option(metavar="TEXT", help="Who does it. [default: user@host]")] = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
+    who: Who = None,
     as_json: AsJson = False,
 ) -> None:
     """Restore a stopped service onto a cluster where its topics are missing or never held a record.
@@ -114,7 +95,6 @@ def restore(
 
     Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
     service = find_service(target)
     service.settings = settings
     done = restoration.restore(

@@ -11,21 +11,14 @@ from typing import Annotated
 import typer
 
 from holdfast import serde
+from holdfast.config.settings import Settings
 from holdfast.errors import KafkaTrouble, StartError, TopicMissing, UsageError
 from holdfast.handler import declared, input_type
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.stable import StableReader
 from holdfast.ops.cli import show
-from holdfast.ops.cli.subject import handler_of
-from holdfast.ops.cli.target import (
-    Config,
-    Overrides,
-    Profile,
-    SecretsDir,
-    find_service,
-    partitions_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import handler_of, with_settings
+from holdfast.ops.cli.target import find_service, partitions_of
 from holdfast.ops.looking import unreachable
 from holdfast.ports import OutOfRange
 from holdfast.record import Message
@@ -36,7 +29,9 @@ from holdfast.snapshot.look.typed import Typed
 _PAUSE = 0.1
 
 
+@with_settings
 def cat(
+    settings: Settings,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic.")],
     service: Annotated[
         str | None,
@@ -58,10 +53,6 @@ def cat(
         int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after so many. [0: no limit]")
     ] = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     _as_json: Annotated[bool, typer.Option("--json", help="JSON lines: what it prints anyway.")] = False,
 ) -> None:
     """Print committed records as JSON lines: marks, deltas, fulls, inputs, outputs.
@@ -70,7 +61,6 @@ def cat(
 
     A record of an increment or full topic that cannot be read has kind "damaged".
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
     found = find_service(service) if service is not None else None
     if found is not None:
         found.settings = settings

@@ -13,20 +13,8 @@ from holdfast.commanding import Answer, Commander, Sent
 from holdfast.errors import UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    ViaControlTopic,
-    names_of,
-    partitions_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, ViaControlTopic, partitions_of
 
 #: what a partition does once it has obeyed
 _STATES = {PAUSE: "stands still from", GO_ON: "goes on from"}
@@ -35,11 +23,10 @@ Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the marks
 Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait, for all partitions.")]
 
 
+@with_subject
 def command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What on_command is called with.")],
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     value: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The record's value. [default: null, which other readers skip]")
@@ -47,10 +34,6 @@ def command(
     via_control_topic: ViaControlTopic = False,
     wait: Wait = True,
     timeout: Timeout = 60.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Send a command through the input: on_command gets it in its place in the order, on every partition.
@@ -64,26 +47,20 @@ def command(
     if name in OWN or name == TICK:
         instead = "holdfast snapshot take" if name == TAKE else f"holdfast {name}"
         raise UsageError(f"{name!r} is holdfast's own command: `{instead}`")
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    commander = Commander(settings, names_of(settings, target, service, input_topic))
+    commander = Commander(about.settings, about.names)
     sent = commander.send(
         name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
     )
     follow(commander, name, sent, timeout if wait else None, as_json)
 
 
+@with_subject
 def take(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     via_control_topic: ViaControlTopic = False,
     wait: Wait = True,
     timeout: Timeout = 300.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Have the running service take a full of each partition, from this place in its input on.
@@ -94,8 +71,7 @@ def take(
 
     Exit code 0: every full is there, or sent with --no-wait; 1: not in time (whoever owns the partition still owes it).
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    commander = Commander(settings, names_of(settings, target, service, input_topic))
+    commander = Commander(about.settings, about.names)
     sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
     follow(commander, TAKE, sent, timeout if wait else None, as_json)
 

@@ -19,29 +19,17 @@ from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.steps import Steps
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    names_of,
-    partitions_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.job_metrics import JobMetrics, PartitionFigures
 
 if TYPE_CHECKING:
     from holdfast.compacted import Outcome
 
 
+@with_subject
 def compact(
-    target: Target = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     spark_master: Annotated[
         str,
@@ -63,10 +51,6 @@ def compact(
     pushgateway: Annotated[
         str | None, typer.Option("--pushgateway", metavar="URL", help="Push the figures there, too.")
     ] = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a new full of each partition, prove it, and delete what no kept full needs.
@@ -78,8 +62,7 @@ def compact(
 
     Exit code 0: every partition is proven; 1: one is not; 3: another run is at work.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    names = names_of(settings, target, name, input_topic)
+    names = about.names
     chosen = partitions_of(partitions)
     if importlib.util.find_spec("pyspark") is None:
         raise StartError("compaction needs an extra: pip install 'holdfast[spark]', and Java 17")
@@ -88,7 +71,7 @@ def compact(
     from holdfast.snapshot.spark.session import SparkOptions, Tasks, spark_session
 
     steps = Steps(Console(stderr=True, highlight=False))
-    run = Compaction(settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
+    run = Compaction(about.settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
     master = None if spark_master == "submit" else spark_master
     jars = spark_connector() if spark_master.startswith("local") else []
     figures = JobMetrics(names.group, metrics_file, pushgateway)

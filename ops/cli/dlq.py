@@ -17,20 +17,8 @@ from holdfast.errors import UsageError
 from holdfast.letters import DISCARD, REPLAY, Letter, Trace
 from holdfast.ops.cli import show as shown
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    load_settings,
-    names_of,
-    partitions_of,
-)
-from holdfast.ops.logs import configure_quietly
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 
 app = typer.Typer(help="Dead letters: records that could not be handled.", no_args_is_help=True)
 
@@ -44,16 +32,11 @@ Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long
 
 
 @app.command("list")
+@with_subject
 def list_(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     key: Key = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Which letters wait, by key: the one that failed first, and how many follow it.
@@ -62,7 +45,7 @@ def list_(
 
     Exit code 0: whether there are any or not.
     """
-    dead = _dead(config, overrides, secrets_dir, profile, target, service, input_topic)
+    dead = DeadLetters(about.settings, about.names)
     found = dead.waiting(partitions_of(partitions), _wanted(key, None))
     letters = [letter for each in found.values() for letter in each]
     if as_json:
@@ -78,15 +61,10 @@ def list_(
 
 
 @app.command("show")
+@with_subject
 def show_(
     place: Annotated[str, typer.Argument(metavar="P@OFFSET", help="Partition and offset of the record.")],
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
+    about: Subject,
     as_json: AsJson = False,
 ) -> None:
     """One letter as it was received, why it is here, and what became of it.
@@ -96,7 +74,7 @@ def show_(
     Exit code 0: here it is; 1: there is no letter of that record.
     """
     partition, offset = _parsed(place)
-    dead = _dead(config, overrides, secrets_dir, profile, target, service, input_topic)
+    dead = DeadLetters(about.settings, about.names)
     found = [each for _, records in dead.records([partition]) for each in records if each.offset == offset]
     if not found:
         shown.complain(f"no letter of record {place}; `holdfast dlq list` names those that wait")
@@ -111,10 +89,9 @@ def show_(
 
 
 @app.command()
+@with_subject
 def replay(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     key: Key = None,
     letter: Place = None,
@@ -122,10 +99,6 @@ def replay(
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the trace.")] = "",
     dry_run: DryRun = False,
     timeout: Timeout = 60.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Have the running service handle letters again: each once, a key's in their order, before its later records.
@@ -136,26 +109,21 @@ def replay(
 
     Exit code 0: all were handled; 1: some were not, or there is none.
     """
-    dead = _dead(config, overrides, secrets_dir, profile, target, service, input_topic)
+    dead = DeadLetters(about.settings, about.names)
     _settle(dead, REPLAY, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
 
 
 @app.command()
+@with_subject
 def discard(
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the trace, beside who did it.")],
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     key: Key = None,
     letter: Place = None,
     everything: All = False,
     dry_run: DryRun = False,
     timeout: Timeout = 60.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Give letters up: they are never handled, and their keys go on once none is left. They stay on their topic.
@@ -165,7 +133,7 @@ def discard(
 
     Exit code 0: all were discarded; 1: some were not, or there is none.
     """
-    dead = _dead(config, overrides, secrets_dir, profile, target, service, input_topic)
+    dead = DeadLetters(about.settings, about.names)
     _settle(dead, DISCARD, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
 
 
@@ -267,17 +235,3 @@ def _text(data: bytes | None) -> str:
 
 def _past(what: str) -> str:
     return "replayed" if what == REPLAY else "discarded"
-
-
-def _dead(
-    config: Any,
-    overrides: Any,
-    secrets_dir: Any,
-    profile: str | None,
-    target: str | None,
-    service: str | None,
-    input_topic: str | None,
-) -> DeadLetters:
-    settings = load_settings(config, overrides, secrets_dir, profile)
-    configure_quietly(settings.log)
-    return DeadLetters(settings, names_of(settings, target, service, input_topic))

@@ -18,18 +18,8 @@ from holdfast.errors import StartError, UsageError
 from holdfast.handler import declared
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import handler_of, subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    partitions_of,
-)
+from holdfast.ops.cli.subject import Subject, handler_of, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.looking import Looking, looking
 from holdfast.surgery.where import positions_of
 from holdfast.table import Table
@@ -38,9 +28,10 @@ if TYPE_CHECKING:
     from holdfast.snapshot.spark.moment import Moment
 
 
+@with_subject
 def export(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
-    target: Target = None,
+    about: Subject,
     at_offset: Annotated[
         str | None,
         typer.Option(metavar="OFFSET", help="Of the input: 1200 for every partition, or 0=1200,1=900."),
@@ -50,17 +41,11 @@ def export(
     ] = None,
     latest: Annotated[bool, typer.Option("--latest", help="The newest state.")] = False,
     form: Annotated[str, typer.Option("--format", metavar="NAME", help="parquet or jsonl.")] = "parquet",
-    name: ServiceName = None,
-    input_topic: InputName = None,
     partitions: Partitions = None,
     spark_master: Annotated[
         str, typer.Option(metavar="URL", help="local[N], or 'submit' for what spark-submit has configured.")
     ] = "local[2]",
     spark_memory: Annotated[str, typer.Option(metavar="SIZE", help="Heap of a local Spark.")] = "1g",
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the state at a position as typed columns, one directory for each table. The service may be running.
@@ -83,7 +68,6 @@ def export(
     from holdfast.snapshot.spark.export import fresh, plan
     from holdfast.snapshot.spark.session import SparkOptions, spark_session
 
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     tables = _tables(about.service)
     options = SparkOptions(
         None if spark_master == "submit" else spark_master,

@@ -14,29 +14,17 @@ from rich.text import Text
 from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    names_of,
-    partitions_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.lagging import Lag, Lags
 
 _COLUMNS: Final = ("partition", "position", "end", "records behind", "seconds behind", "hidden by a transaction")
 _LATER: Final = "tried later"
 
 
+@with_subject
 def lag(
-    target: Target = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     most: Annotated[
         int | None, typer.Option("--most", min=0, metavar="RECORDS", help="More in one partition is exit code 1.")
@@ -44,10 +32,6 @@ def lag(
     most_seconds: Annotated[
         float | None, typer.Option("--most-seconds", min=0, metavar="SECONDS", help="More is exit code 1, too.")
     ] = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far each partition is behind: offsets to the end, and the age of the record that comes next.
@@ -56,9 +40,7 @@ def lag(
 
     Exit code 0: shown, and within --most; 1: more behind than that.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    names = names_of(settings, target, name, input_topic)
-    lags = Lags(settings, names)
+    names, lags = about.names, Lags(about.settings, about.names)
     try:
         told = lags.now(partitions_of(partitions))
     finally:

@@ -6,32 +6,16 @@ from holdfast.command import GO_ON, PAUSE
 from holdfast.commanding import Commander
 from holdfast.ops.cli.command import Timeout, Wait, follow
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    names_of,
-    partitions_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 
 
+@with_subject
 def pause(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     wait: Wait = True,
     timeout: Timeout = 60.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Have partitions commit what they have handled, close their transactions and handle no more records.
@@ -43,22 +27,15 @@ def pause(
 
     Exit code 0: every mark says so, or sent with --no-wait; 1: not in time (it is obeyed in its turn).
     """
-    _switch(
-        PAUSE, target, service, input_topic, partitions, wait, timeout, config, overrides, secrets_dir, profile, as_json
-    )
+    _switch(PAUSE, about, partitions, timeout if wait else None, as_json)
 
 
+@with_subject
 def resume(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     wait: Wait = True,
     timeout: Timeout = 60.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Have partitions that `holdfast pause` has stopped go on from where they stand.
@@ -67,26 +44,10 @@ def resume(
 
     Exit code 0: every mark says so, or sent with --no-wait; 1: not in time (it is obeyed in its turn).
     """
-    _switch(
-        GO_ON, target, service, input_topic, partitions, wait, timeout, config, overrides, secrets_dir, profile, as_json
-    )
+    _switch(GO_ON, about, partitions, timeout if wait else None, as_json)
 
 
-def _switch(
-    name: str,
-    target: str | None,
-    service: str | None,
-    input_topic: str | None,
-    partitions: str | None,
-    wait: bool,
-    timeout: float,
-    config: Config,
-    overrides: Overrides,
-    secrets_dir: SecretsDir,
-    profile: Profile,
-    as_json: bool,
-) -> None:
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    commander = Commander(settings, names_of(settings, target, service, input_topic))
+def _switch(name: str, about: Subject, partitions: str | None, timeout: float | None, as_json: bool) -> None:
+    commander = Commander(about.settings, about.names)
     sent = commander.send(name, partitions_of(partitions), control=True)
-    follow(commander, name, sent, timeout if wait else None, as_json)
+    follow(commander, name, sent, timeout, as_json)

@@ -20,17 +20,8 @@ from holdfast.errors import UsageError
 from holdfast.names import Names
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import subject_of, with_settings
+from holdfast.ops.cli.target import InputName, ServiceName, Target
 from holdfast.ops.looking import Looking, looking, point_of
 from holdfast.snapshot.look import past, proof
 from holdfast.snapshot.look.past import Point
@@ -39,7 +30,9 @@ from holdfast.snapshot.look.past import Point
 _SAME = ("position", "n", "keys", "digest", "lineage")
 
 
+@with_settings
 def prove(
+    settings: Settings,
     target: Target = None,
     at: Annotated[
         str,
@@ -62,10 +55,6 @@ def prove(
     ] = False,
     name: ServiceName = None,
     input_topic: InputName = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild the state of every partition, and print positions, keys, digests, signed.
@@ -82,9 +71,8 @@ def prove(
         return
     secret = _read_key(key)
     if check is not None:
-        settings = quiet_settings(config, overrides, secrets_dir, profile)
         raise typer.Exit(_check(check, secret, settings, as_json, recompute=recompute))
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
+    about = subject_of(settings, target, name, input_topic)
     with looking(about.settings, about.names) as view:
         told = [
             proof.partition(place.partition, past.at(view.reader, place, point))

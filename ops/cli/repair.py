@@ -12,20 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.command import issuer
+from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    find_service,
-    load_settings,
-    partitions_of,
-)
-from holdfast.ops.logs import configure_quietly
+from holdfast.ops.cli.subject import with_settings
+from holdfast.ops.cli.target import Partitions, Who, Why, find_service, partitions_of
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import repair as repairing
 from holdfast.surgery.repair import Repair
@@ -38,8 +30,6 @@ app = typer.Typer(
 )
 
 Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The stopped service.")]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")]
-Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Who does it. [default: user@host]")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done: what happens without --yes.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it. The group must be empty; every partition is fenced first.")]
 
@@ -59,7 +49,9 @@ class Records(StrEnum):
 
 
 @app.command("accept-gap")
+@with_settings
 def accept_gap(
+    settings: Settings,
     target: Service,
     why: Why,
     to: Annotated[
@@ -73,10 +65,6 @@ def accept_gap(
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """The input no longer holds what comes next, or was made anew: go on behind the gap with the state as it is.
@@ -86,21 +74,19 @@ def accept_gap(
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
     repair = AcceptGap(_targets(to))
-    _run(repair, target, why, who, dry_run, yes, (config, overrides, secrets_dir, profile), as_json)
+    _run(repair, target, why, who, dry_run, yes, settings, as_json)
 
 
 @app.command("adopt-offsets")
+@with_settings
 def adopt_offsets(
+    settings: Settings,
     target: Service,
     why: Why,
     source: Annotated[Source, typer.Option("--from", help="Which position is right: the mark's, or the group's.")],
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Somebody has reset the group's offsets: say whether they or the marks are right.
@@ -110,11 +96,13 @@ def adopt_offsets(
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
     repair = AdoptOffsets("mark" if source is Source.MARK else "group")
-    _run(repair, target, why, who, dry_run, yes, (config, overrides, secrets_dir, profile), as_json)
+    _run(repair, target, why, who, dry_run, yes, settings, as_json)
 
 
 @app.command("rebase")
+@with_settings
 def rebase(
+    settings: Settings,
     target: Service,
     why: Why,
     records: Annotated[
@@ -134,10 +122,6 @@ def rebase(
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """The state of the last mark cannot be brought back: go on from the newest one that can be proven.
@@ -149,7 +133,7 @@ def rebase(
     """
     kind = "replay" if records is Records.REPLAY else "again"
     repair = Rebase(kind, partitions_of(partitions), full, accept_difference=accept_difference)  # type: ignore[arg-type]
-    _run(repair, target, why, who, dry_run, yes, (config, overrides, secrets_dir, profile), as_json)
+    _run(repair, target, why, who, dry_run, yes, settings, as_json)
 
 
 def _run(
@@ -159,13 +143,11 @@ def _run(
     who: str | None,
     dry_run: bool,
     yes: bool,
-    given: tuple[Config, Overrides, SecretsDir, Profile],
+    settings: Settings,
     as_json: bool,
 ) -> None:
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
-    settings = load_settings(*given)
-    configure_quietly(settings.log)
     service = find_service(target)
     service.settings = settings
     reason = Reason(tool=f"{repair.name} {__version__}", who=who or issuer(), why=why)

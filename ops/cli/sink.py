@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.config.settings import Settings
 from holdfast.exits import Answer
 from holdfast.ops.cli import show as shown
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, quiet_settings
+from holdfast.ops.cli.subject import with_settings
+from holdfast.ops.cli.target import find_service
 from holdfast.ops.sinks import Standing, standings
 
 app = typer.Typer(help="The database of a service's sinks.", no_args_is_help=True)
@@ -23,12 +25,10 @@ Named = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The servic
 
 
 @app.command("show")
+@with_settings
 def show(
+    settings: Settings,
     target: Named,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare what the database holds of each partition with the partition's last mark. Changes nothing.
@@ -37,19 +37,17 @@ def show(
 
     Exit code 0: every partition could go live on it; 1: one could not, and why is told.
     """
-    _run(target, config, overrides, secrets_dir, profile, as_json=as_json, make=False, adopt=False)
+    _run(target, settings, as_json=as_json, make=False, adopt=False)
 
 
 @app.command("init")
+@with_settings
 def init(
+    settings: Settings,
     target: Named,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Partitions that disagree, too, go on from their mark as the rows are now.")
     ] = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the table of positions, and a position for each partition that has none: its last mark's. Stop it first.
@@ -59,21 +57,18 @@ def init(
     With --adopt you say that the rows are right as they are: nothing is written again, nothing is taken back.
     Exit code 0: every partition can go live; 1: one disagrees and was left as it is.
     """
-    _run(target, config, overrides, secrets_dir, profile, as_json=as_json, make=True, adopt=adopt)
+    _run(target, settings, as_json=as_json, make=True, adopt=adopt)
 
 
 def _run(
     target: str,
-    config: Config,
-    overrides: Overrides,
-    secrets_dir: SecretsDir,
-    profile: Profile,
+    settings: Settings,
     *,
     as_json: bool,
     make: bool,
     adopt: bool,
 ) -> None:
-    service, settings = find_service(target), quiet_settings(config, overrides, secrets_dir, profile)
+    service = find_service(target)
     service.settings = settings
     found = standings(service, settings, make=make, adopt=adopt)
     if as_json:

@@ -11,18 +11,8 @@ from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.snapshot_show import print_rows
-from holdfast.ops.cli.subject import subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    partitions_of,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.looking import looking, point_of
 from holdfast.snapshot.look import compare, past, typed
 from holdfast.snapshot.look.compare import Change, Difference
@@ -32,18 +22,13 @@ from holdfast.snapshot.look.typed import Typed
 _POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
 
 
+@with_subject
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=f"The older point: {_POINT}")],
     b: Annotated[str, typer.Argument(metavar="B", help="The newer one.")],
-    target: Target = None,
+    about: Subject,
     limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="Show so many keys; count all.")] = 100,
-    name: ServiceName = None,
-    input_topic: InputName = None,
     partitions: Partitions = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which keys were added, changed and removed between two fulls or positions.
@@ -52,7 +37,6 @@ def diff(
 
     Exit code 0: they are equal; 1: an error; 4: they differ.
     """
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     told = []
     with looking(about.settings, about.names) as view:
         for place in view.places(partitions_of(partitions)):
@@ -107,20 +91,15 @@ def _print(told: dict[str, Any]) -> None:
         show.tell(f"and {left} more; --limit shows them")
 
 
+@with_subject
 def history(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")],
-    target: Target = None,
+    about: Subject,
     table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only in this table.")] = None,
     last: Annotated[
         int, typer.Option("--last", min=0, metavar="N", help="Only the last N changes. [default: all]")
     ] = 0,
-    name: ServiceName = None,
-    input_topic: InputName = None,
     partitions: Partitions = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show each kept delta that wrote a key: when, by whom, what it was and what it became.
@@ -131,7 +110,6 @@ def history(
 
     Exit code 0: found; 1: an error; 4: no kept delta wrote it.
     """
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     told: list[dict[str, Any]] = []
     with looking(about.settings, about.names) as view:
         for place in view.places(partitions_of(partitions)):

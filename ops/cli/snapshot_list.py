@@ -14,18 +14,8 @@ from rich.text import Text
 
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    partitions_of,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.looking import looking
 from holdfast.snapshot import digest
 from holdfast.snapshot.budget import Workload
@@ -35,18 +25,13 @@ from holdfast.snapshot.look.survey import Survey, survey
 from holdfast.snapshot.records import Mark
 
 
+@with_subject
 def list_(
-    target: Target = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     partitions: Partitions = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also fulls that no mark refers to; reads the whole full topic.")
     ] = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show marks and fulls, what a restore would choose and why, and how long it would take.
@@ -55,7 +40,6 @@ def list_(
 
     Exit code 0: every partition can be restored as far as can be seen; 1: one cannot.
     """
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     with looking(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         found = [survey(view.reader, place, everything=everything) for place in places]

@@ -15,18 +15,8 @@ from holdfast.exits import Answer
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.snapshot_list import age, brief
-from holdfast.ops.cli.subject import subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    partitions_of,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.looking import looking, point_of
 from holdfast.snapshot import digest
 from holdfast.snapshot.look import compare, past, typed
@@ -43,19 +33,14 @@ Point = Annotated[
 ]
 
 
+@with_subject
 def show_(
-    target: Target = None,
+    about: Subject,
     at: Point = "latest",
     rows: Annotated[int, typer.Option("--rows", min=0, metavar="N", help="Also so many rows of each table.")] = 0,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, with its value.")] = None,
     table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only this table.")] = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
     partitions: Partitions = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the state at a point: tables, keys, bytes, digest, rows.
@@ -67,7 +52,6 @@ def show_(
 
     Exit code 0: shown, its digest is the recorded one; 1: it cannot be brought back; 4: --key is nowhere.
     """
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     told = []
     with looking(about.settings, about.names) as view:
         for place in view.places(partitions_of(partitions)):

@@ -14,26 +14,17 @@ from rich.text import Text
 from holdfast.errors import UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, subject
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Partitions,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    partitions_of,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Partitions, partitions_of
 from holdfast.ops.deviations import Replayed
 from holdfast.ops.looking import Looking, looking
 from holdfast.ops.replaying import replay
 from holdfast.snapshot.look.verify import Verdict, verify
 
 
+@with_subject
 def verify_(
-    target: Target = None,
+    about: Subject,
     replay_: Annotated[
         bool,
         typer.Option("--replay", help="Replay the input between two fulls with the service's own handler."),
@@ -45,13 +36,7 @@ def verify_(
         str | None, typer.Option("--to", metavar="POINT", help="Replay up to here. [default: the newest full]")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also fulls that no mark refers to.")] = False,
-    name: ServiceName = None,
-    input_topic: InputName = None,
     partitions: Partitions = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Read everything that is kept and compare it: chunks, checksums, keys, digests, the chain of marks.
@@ -62,7 +47,6 @@ def verify_(
 
     Exit code 0: all is good; 1: a fault was found, named with its topic and offset.
     """
-    about = subject(target, name, input_topic, config, overrides, secrets_dir, profile)
     if replay_ and about.service is None:
         raise UsageError("--replay needs the service's code: name it as module:service")
     told: list[tuple[Verdict, Replayed | None]] = []

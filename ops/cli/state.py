@@ -17,10 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.command import issuer
+from holdfast.config.settings import Settings
 from holdfast.errors import StartError, UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, quiet_settings
+from holdfast.ops.cli.subject import with_settings
+from holdfast.ops.cli.target import Who, Why, find_service
 from holdfast.snapshot.adopt import Reason
 from holdfast.snapshot.edits import read_patches
 from holdfast.surgery import migrate as migration
@@ -33,13 +35,13 @@ from holdfast.version import __version__
 app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
 
 Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service; its tables say what is stored.")]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")]
-Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Who does it. [default: user@host]")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would become of the state.")]
 
 
 @app.command("migrate")
+@with_settings
 def migrate(
+    settings: Settings,
     target: Service,
     why: Why,
     tables: Annotated[
@@ -66,10 +68,6 @@ def migrate(
     spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
     who: Who = None,
     dry_run: DryRun = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a stopped service another state, for all partitions at once, and say in the log who did it and why.
@@ -79,7 +77,6 @@ def migrate(
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
     service = find_service(target)
     service.settings = settings
     functions = {name: _function(text) for name, text in map(_pair, tables or ())}
@@ -115,7 +112,9 @@ def migrate(
 
 
 @app.command("repartition")
+@with_settings
 def repartition(
+    settings: Settings,
     target: Service,
     to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Partitions of the input from now on.")],
     why: Why,
@@ -150,10 +149,6 @@ def repartition(
     ] = 5.0,
     who: Who = None,
     dry_run: DryRun = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Deal the state of a stopped service out to more partitions, and grow its topics; the producers must have stopped.
@@ -165,7 +160,6 @@ def repartition(
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
     service = find_service(target)
     service.settings = settings
     place = PARTITIONERS.get(partitioner) or _function(partitioner)

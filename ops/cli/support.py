@@ -16,6 +16,7 @@ from holdfast.names import Names
 from holdfast.ops import bundle, processes
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
+from holdfast.ops.cli.subject import subject_of
 from holdfast.ops.cli.target import (
     Config,
     InputName,
@@ -24,9 +25,6 @@ from holdfast.ops.cli.target import (
     SecretsDir,
     ServiceName,
     Target,
-    find_service,
-    names_of,
-    outputs_of,
     pairs_of,
 )
 from holdfast.ops.doctor.case import Case
@@ -65,8 +63,8 @@ def support_bundle(
     """
     settings, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
     configure_quietly(settings.log)
-    names = names_of(settings, target, name, input_topic)
-    outputs = outputs_of(find_service(target)) if target is not None else []
+    about = subject_of(settings, target, name, input_topic)
+    settings, names = about.settings, about.names
     path = to or Path(f"holdfast-{names.group}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz")
     made = bundle.Bundle(settings)
     made.add_json("settings.json", [each._asdict() for each in told])
@@ -74,7 +72,7 @@ def support_bundle(
     found = processes.of_service(names.group)
     made.add_json("status.json", [each.status or {"socket": str(each.path), "trouble": each.trouble} for each in found])
     made.add_json("stacks.json", bundle.stacks_of(found))
-    made.add_json("doctor.json", msgspec.to_builtins(examine(Case(settings, names, outputs, probes=False))))
+    made.add_json("doctor.json", msgspec.to_builtins(examine(Case(settings, names, about.outputs(), probes=False))))
     made.add_json("lag.json", _lag(settings, names))
     _add_logs(made, logs or [], unit)
     try:

@@ -41,9 +41,14 @@ Target = Annotated[
 ]
 ServiceName = Annotated[str | None, typer.Option("--name", metavar="SERVICE", help="The service's name.")]
 InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
+Outputs = Annotated[
+    list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
+]
 ViaControlTopic = Annotated[
     bool, typer.Option("--via-control-topic", help="Where other readers of the input would choke on a command.")
 ]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")]
+Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Who does it. [default: user@host]")]
 Partitions = Annotated[
     str | None, typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
 ]

@@ -21,17 +21,7 @@ from holdfast.errors import StartError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.keyboard import Keyboard
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    names_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
 from holdfast.ops.watching import Row, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
@@ -42,16 +32,11 @@ _LATE: Final = 5.0
 _COLUMNS: Final = ("P", "phase", "instance", "position", "behind", "seconds", "records/s", "", "restore or cause")
 
 
+@with_subject
 def top(
-    target: Target = None,
-    name: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     interval: Annotated[float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="How often to look.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once, print it and end.")] = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Watch a service on the whole screen: who has which partition, its phase, how far behind, how fast. q ends it.
@@ -64,8 +49,7 @@ def top(
 
     Exit code 0: shown; 1: the brokers do not answer.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    watch = Watch(settings, names_of(settings, target, name, input_topic))
+    watch = Watch(about.settings, about.names)
     if not as_json and not once and sys.stdout.isatty():
         _live(watch, interval)
         return

@@ -11,38 +11,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
 from holdfast.names import Names
 from holdfast.ops.cli import show
 from holdfast.ops.cli.acl import acl
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    Overrides,
-    Profile,
-    SecretsDir,
-    find_service,
-    outputs_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import Outputs
 from holdfast.topics import Finding, Topics
 
 app = typer.Typer(help="Create and check the topics of a service; the rights that it needs.", no_args_is_help=True)
 
-Target = Annotated[
-    str | None,
-    typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by the options below."),
-]
-Name = Annotated[str | None, typer.Option("--name", help="The service's name.")]
-Input = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
-Outputs = Annotated[
-    list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
-]
-
 
 @app.command()
+@with_subject
 def create(
+    about: Subject,
     start_at: Annotated[
         str,
         typer.Option(
@@ -52,9 +35,6 @@ def create(
             "2026-11-21T08:00:00Z or milliseconds since 1970.",
         ),
     ],
-    target: Target = None,
-    name: Name = None,
-    input_topic: Input = None,
     outputs: Outputs = None,
     partitions: Annotated[
         int,
@@ -66,10 +46,6 @@ def create(
     control: Annotated[
         bool, typer.Option("--control", help="Also create the control topic, for `--via-control-topic`.")
     ] = False,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Create what is missing, compare what is there, and write the first mark of each partition.
@@ -81,21 +57,15 @@ def create(
 
     Exit code 0: all is good; 1: something is not.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    names, topics = _subject(settings, target, name, input_topic, outputs)
-    _show(names, topics.create(start_at, partitions, replication, control=control), as_json)
+    topics = Topics(about.settings, about.names, about.outputs(outputs))
+    _show(about.names, topics.create(start_at, partitions, replication, control=control), as_json)
 
 
 @app.command()
+@with_subject
 def check(
-    target: Target = None,
-    name: Name = None,
-    input_topic: Input = None,
+    about: Subject,
     outputs: Outputs = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare every topic with what it must be; changes nothing.
@@ -104,31 +74,8 @@ def check(
 
     Exit code 0: all is good; 1: something is missing or differs.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    names, topics = _subject(settings, target, name, input_topic, outputs)
-    _show(names, topics.check(), as_json)
-
-
-def _subject(
-    settings: Settings,
-    target: str | None,
-    name: str | None,
-    input_topic: str | None,
-    outputs: Sequence[str] | None,
-) -> tuple[Names, Topics]:
-    """The service as its module declares it, or as the options say."""
-    if target is not None:
-        if name or input_topic or outputs:
-            raise UsageError(f"{target} declares its names itself; leave out --name, --input and --output")
-        service = find_service(target)
-        service.settings = settings
-        return service.names, Topics(settings, service.names, outputs_of(service))
-    if not (name and input_topic):
-        raise UsageError(
-            "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
-        )
-    names = Names(name, input_topic, settings.service.namespace)
-    return names, Topics(settings, names, list(outputs or ()))
+    topics = Topics(about.settings, about.names, about.outputs(outputs))
+    _show(about.names, topics.check(), as_json)
 
 
 app.command()(acl)

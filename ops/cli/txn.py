@@ -16,22 +16,10 @@ from holdfast.config.settings import Settings
 from holdfast.config.units import format_duration
 from holdfast.errors import UsageError
 from holdfast.exits import Answer
-from holdfast.names import Names
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    find_service,
-    load_settings,
-    names_of,
-    outputs_of,
-)
-from holdfast.ops.logs import configure_quietly
+from holdfast.ops.cli.subject import subject_of, with_settings
+from holdfast.ops.cli.target import InputName, ServiceName
 from holdfast.ops.opened import Held, Transactions
 
 app = typer.Typer(help="Open transactions that hold readers up.", no_args_is_help=True)
@@ -42,7 +30,9 @@ _COLUMNS: Final = ("partition", "from offset", "hidden", "open for", "ends itsel
 
 
 @app.command("list")
+@with_settings
 def list_(
+    settings: Settings,
     service: Service = None,
     name: ServiceName = None,
     input_topic: InputName = None,
@@ -52,10 +42,6 @@ def list_(
     older_than: Annotated[
         float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Leave younger ones out.")
     ] = 10.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show who holds readers up: the transaction, for how long, and which partitions.
@@ -67,8 +53,9 @@ def list_(
     Exit code 0: none hangs; 11: one is open, and whose it is cannot be told;
     12: one has outlived its time.
     """
-    settings, names, wanted = _subject(service, name, input_topic, topics, (config, overrides, secrets_dir, profile))
-    transactions = Transactions(settings, names)
+    about = subject_of(settings, service, name, input_topic)
+    names, transactions = about.names, Transactions(about.settings, about.names)
+    wanted = list(topics or [names.input, names.increment, names.full, *about.outputs()])
     held = transactions.held(wanted, older_than)
     if as_json:
         told = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
@@ -87,7 +74,9 @@ def list_(
 
 
 @app.command("abort")
+@with_settings
 def abort(
+    settings: Settings,
     place: Annotated[
         str | None, typer.Argument(metavar="[TOPIC[PARTITION]]", help="Where it hides the end, as `list` shows it.")
     ] = None,
@@ -98,10 +87,6 @@ def abort(
     service: Service = None,
     name: ServiceName = None,
     input_topic: InputName = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """End an open transaction: one of our own ids by fencing it, a stranger's by Kafka's tool.
@@ -114,8 +99,8 @@ def abort(
     """
     if (place is None) == (own is None):
         raise UsageError("give either TOPIC[PARTITION], such as 'fills[3]', or --id")
-    settings, names, _ = _subject(service, name, input_topic, None, (config, overrides, secrets_dir, profile))
-    transactions = Transactions(settings, names)
+    about = subject_of(settings, service, name, input_topic)
+    names, transactions = about.names, Transactions(about.settings, about.names)
     if own is not None:
         partition = transactions.own_partition(own)
         if partition is None:
@@ -131,20 +116,6 @@ def abort(
         show.print_json({"ended": place or own, "owner": owner})
     else:
         show.tell(f"ended: {place or own}, of {owner}")
-
-
-def _subject(
-    service: str | None,
-    name: str | None,
-    input_topic: str | None,
-    topics: list[str] | None,
-    given: tuple[Config, Overrides, SecretsDir, Profile],
-) -> tuple[Settings, Names, list[str]]:
-    settings = load_settings(*given)
-    configure_quietly(settings.log)
-    names = names_of(settings, service, name, input_topic)
-    outputs = outputs_of(find_service(service)) if service is not None else []
-    return settings, names, list(topics or [names.input, names.increment, names.full, *outputs])
 
 
 def _print(held: list[Held]) -> None:

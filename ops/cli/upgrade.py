@@ -9,32 +9,17 @@ import typer
 
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
-    Config,
-    InputName,
-    Overrides,
-    Profile,
-    SecretsDir,
-    ServiceName,
-    Target,
-    ViaControlTopic,
-    names_of,
-    quiet_settings,
-)
+from holdfast.ops.cli.subject import Subject, with_subject
+from holdfast.ops.cli.target import ViaControlTopic
 from holdfast.upgrading import Upgrade, Written
 
 
+@with_subject
 def finish_upgrade(
-    target: Target = None,
-    service: ServiceName = None,
-    input_topic: InputName = None,
+    about: Subject,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show who wrote each partition, in what.")] = False,
     via_control_topic: ViaControlTopic = False,
     timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait.")] = 60.0,
-    config: Config = None,
-    overrides: Overrides = None,
-    secrets_dir: SecretsDir = None,
-    profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
     """Have every partition written in the newest format. Older releases of holdfast refuse it from then on.
@@ -46,8 +31,7 @@ def finish_upgrade(
 
     Exit code 0: every partition is (or --dry-run); 1: refused, or not in time; asking again is harmless.
     """
-    settings = quiet_settings(config, overrides, secrets_dir, profile)
-    upgrade = Upgrade(settings, names_of(settings, target, service, input_topic))
+    upgrade = Upgrade(about.settings, about.names)
     found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)
     if as_json:
         show.print_json([msgspec.to_builtins(each) for each in found])
