@@ -103,7 +103,7 @@ DynamicUser=true
 # Where `holdfast status` looks for its socket.
 RuntimeDirectory=holdfast
 RuntimeDirectoryPreserve=yes
-# 2 and 5: something must be changed first, a new start would end the same way (docs/deploy.md, exit codes).
+# 2 and 5: something must be changed first, a new start would end the same way (docs/cli.md, exit codes).
 Restart=on-failure
 RestartSec=2
 RestartPreventExitStatus=2 5 130

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.commands import Commands
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from holdfast.ops.cli import reference
@@ -43,6 +46,42 @@ def test_the_page_names_it(command: tuple[str, ...], root: Path) -> None:
     rows = re.findall(r"^\| `holdfast ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
     told = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
     assert told, f"docs/cli.md has no row for holdfast {' '.join(command)}"
+
+
+def named(text: str) -> Iterator[list[str]]:
+    """The words after `holdfast` in backquotes, and of the lines of a block that can be pasted."""
+    text = re.sub(r'"\s*\n\s*f?"', "", text.replace("\\|", "|"))
+    pasted = "\n".join(text.replace("\\\n", "").split("```")[1::2])
+    for found in re.findall(r"`holdfast ([a-z][^`\n]*)", text) + re.findall(r"(?m)^[$ ]*holdfast ([a-z].*)", pasted):
+        yield found.split("#")[0].split()
+
+
+def unknown(words: list[str], command: Any) -> str:
+    """The first word that no command below `command` has; '' if there is none."""
+    while words and words != ["--help"] and hasattr(command, "commands"):
+        word, *words = words
+        if word.startswith(("{", ".")):
+            return ""
+        if missing := [each for each in word.strip(".,;").split("|") if each and each not in command.commands]:
+            return missing[0]
+        command = command.commands[word.strip(".,;").split("|")[0]]
+    known = {"--help", *(name for each in command.params for name in (*each.opts, *each.secondary_opts))}
+    options = [word.split("=")[0] for word in words if re.match("--[a-z]", word)]
+    return next((each for each in options if not known.intersection(each.split("|"))), "")
+
+
+def test_commands_that_pages_and_errors_name_are_commands(root: Path) -> None:
+    folders = ("config", "core", "balancer", "worker", "snapshot", "ops", "examples", "deploy", "docs")
+    files = [*root.glob("*.md"), *(each for folder in folders for each in (root / folder).rglob("*.*"))]
+    texts = {each: each.read_text(encoding="utf-8") for each in files if each.suffix in (".md", ".py", ".service")}
+    commands = get_command(app)
+    wrong = {
+        f"{file.relative_to(root)}: holdfast {' '.join(words)}: {bad}"
+        for file, text in texts.items()
+        for words in named(text)
+        if (bad := unknown(words, commands))
+    }
+    assert not wrong, "\n".join(sorted(wrong))
 
 
 def test_the_reference_is_what_the_commands_say(root: Path) -> None:
