@@ -26,9 +26,9 @@ class Alert:
     severity: Literal["page", "ticket"]
     summary: str
     value: str
-    operator: Literal[">", "<", "=="]
-    threshold: float
-    lasting: str
+    operator: Literal[">", "<", "=="] = ">"
+    threshold: float = 0
+    lasting: str = "0m"
     window: str = "5m"
     besides: str = ""
 
@@ -49,6 +49,8 @@ def _increase(metric: metrics.Counter, matcher: str = "", by: str = "service, pa
 
 _P: Final = "{{ $labels.service }}, partition {{ $labels.partition }}"
 _I: Final = "{{ $labels.service }} at {{ $labels.instance }}"
+_V: Final = "{{ $value }}"
+_FOR: Final = "{{ $value | humanizeDuration }}"
 _END: Final = f"({metrics.POSITION.name} + {metrics.LAG.name})"
 
 ALERTS: Final[Sequence[Alert]] = (
@@ -58,83 +60,57 @@ ALERTS: Final[Sequence[Alert]] = (
         "page",
         "{{ $labels.instance }} does not answer Prometheus",
         'up{job="holdfast"}',
-        "==",
-        0,
-        "2m",
+        operator="==",
+        lasting="2m",
     ),
     Alert(
         "HoldfastPartitionUnowned",
         "page",
         "{{ $labels.service }}: {{ $value }} partitions of the input belong to nobody",
         f"max by (service) ({metrics.INPUT_PARTITIONS.name}) - sum by (service) ({metrics.PARTITIONS.name})",
-        ">",
-        0,
-        "3m",
+        lasting="3m",
     ),
     Alert(
         "HoldfastNotReady",
         "ticket",
         f"{_I} has not been ready for a long time",
         metrics.READY.name,
-        "==",
-        0,
-        "15m",
+        operator="==",
+        lasting="15m",
     ),
     Alert(
         "HoldfastPartitionFailed",
         "page",
         f"{_P} has failed and waits for somebody",
         f'sum by (service, partition) ({metrics.PHASE.name}{{phase="failed"}} or 0 * {metrics.PHASE.name})',
-        ">",
-        0,
-        "1m",
+        lasting="1m",
     ),
-    Alert(
-        "HoldfastOutage",
-        "page",
-        f"{_I}: Kafka has not answered for {{{{ $value | humanizeDuration }}}}",
-        metrics.OUTAGE.name,
-        ">",
-        60,
-        "0m",
-    ),
+    Alert("HoldfastOutage", "page", f"{_I}: Kafka has not answered for {_FOR}", metrics.OUTAGE.name, threshold=60),
     Alert(
         "HoldfastLoopStandsStill",
         "page",
-        f"{_I}: the manager's loop has not turned for {{{{ $value | humanizeDuration }}}}",
+        f"{_I}: the manager's loop has not turned for {_FOR}",
         f"time() - {metrics.LOOP_TIME.name}",
-        ">",
-        60,
-        "0m",
+        threshold=60,
     ),
-    Alert(
-        "HoldfastStuckCall",
-        "page",
-        f"{_I}: {{{{ $value }}}} calls do not come back",
-        metrics.STUCK.name,
-        ">",
-        0,
-        "0m",
-    ),
+    Alert("HoldfastStuckCall", "page", f"{_I}: {_V} calls do not come back", metrics.STUCK.name),
     # Does it get on
     Alert(
         "HoldfastBehind",
         "ticket",
-        f"{_P} is {{{{ $value | humanizeDuration }}}} behind its input",
+        f"{_P} is {_FOR} behind its input",
         f"time() - {metrics.RECORD_TIME.name}",
-        ">",
-        300,
-        "5m",
+        threshold=300,
+        lasting="5m",
         besides=f"and on (service, partition, instance) {metrics.LAG.name} > 100",
     ),
     Alert(
         "HoldfastStandsStill",
         "page",
-        f"{_P} has {{{{ $value }}}} records to read and commits none",
+        f"{_P} has {_V} records to read and commits none",
         metrics.LAG.name,
-        ">",
-        100,
-        "5m",
+        threshold=100,
+        lasting="5m",
         besides=f"unless on (service, partition) (sum by (service, partition) "
         f"(increase({metrics.RECORDS.name}[{{window}}])) > 0 or {metrics.PAUSED.name})",
     ),
@@ -143,87 +119,66 @@ ALERTS: Final[Sequence[Alert]] = (
         "ticket",
         f"{_P} stands still by somebody's command",
         f"sum by (service, partition) ({metrics.PAUSED.name} or 0 * {metrics.PHASE.name})",
-        ">",
-        0,
-        "1h",
+        lasting="1h",
     ),
     Alert(
         "HoldfastOpenTransaction",
         "ticket",
-        f"{_P}: an open transaction hides {{{{ $value }}}} records of the input",
+        f"{_P}: an open transaction hides {_V} records of the input",
         metrics.HIDDEN.name,
-        ">",
-        0,
-        "1m",
+        lasting="1m",
         besides=f"unless on (service, partition) sum by (service, partition) (changes({_END}[{{window}}:])) > 0",
     ),
     Alert(
         "HoldfastRetentionNear",
         "page",
-        f"{_P}: retention deletes what it still needs in {{{{ $value | humanizeDuration }}}}",
+        f"{_P}: retention deletes what it still needs in {_FOR}",
         f"min by (service, partition) ({metrics.RETENTION_LEFT.name})",
-        "<",
-        6 * 3600,
-        "0m",
+        operator="<",
+        threshold=6 * 3600,
     ),
     Alert(
-        "HoldfastSlowRecords",
-        "ticket",
-        f"{_P}: the handler was slow on {{{{ $value }}}} records",
-        _increase(metrics.SLOW_RECORDS),
-        ">",
-        0,
-        "0m",
+        "HoldfastSlowRecords", "ticket", f"{_P}: the handler was slow on {_V} records", _increase(metrics.SLOW_RECORDS)
     ),
     Alert(
         "HoldfastDeadLetters",
         "ticket",
-        f"{_P}: {{{{ $value }}}} records have become dead letters",
+        f"{_P}: {_V} records have become dead letters",
         _increase(metrics.FAILED_RECORDS, '{what="raised"}'),
-        ">",
-        0,
-        "0m",
         window="1h",
     ),
     Alert(
         "HoldfastEffectsFail",
         "ticket",
-        f"{_P}: {{{{ $value }}}} attempts of side effects failed",
+        f"{_P}: {_V} attempts of side effects failed",
         _increase(metrics.EFFECT_FAILURES),
-        ">",
-        5,
-        "0m",
+        threshold=5,
         window="15m",
     ),
     # Transactions and owners
     Alert(
         "HoldfastCommitsSlow",
         "ticket",
-        f"{_P}: one commit in a hundred takes {{{{ $value | humanizeDuration }}}}",
+        f"{_P}: one commit in a hundred takes {_FOR}",
         f"histogram_quantile(0.99, sum by (service, partition, le) "
         f"(rate({metrics.COMMIT_SECONDS.name}_bucket[{{window}}])))",
-        ">",
-        2,
-        "5m",
+        threshold=2,
+        lasting="5m",
     ),
     Alert(
         "HoldfastRollbacks",
         "ticket",
-        f"{_P}: {{{{ $value }}}} transactions did not commit",
+        f"{_P}: {_V} transactions did not commit",
         _increase(metrics.TRANSACTIONS, '{outcome=~"aborted|unknown"}'),
-        ">",
-        20,
-        "0m",
+        threshold=20,
         window="15m",
     ),
     Alert(
         "HoldfastFenced",
         "page",
-        f"{_P} was fenced {{{{ $value }}}} times: somebody else uses its transactional id",
+        f"{_P} was fenced {_V} times: somebody else uses its transactional id",
         _increase(metrics.TRANSACTIONS, '{outcome="fenced"}'),
-        ">",
-        3,
-        "0m",
+        threshold=3,
         window="15m",
     ),
     Alert(
@@ -231,9 +186,7 @@ ALERTS: Final[Sequence[Alert]] = (
         "ticket",
         "{{ $labels.service }} does not settle: {{ $value }} assignments",
         _increase(metrics.REBALANCES, '{kind="assigned"}', by="service"),
-        ">",
-        20,
-        "0m",
+        threshold=20,
         window="15m",
     ),
     # Takeovers and snapshots
@@ -243,28 +196,22 @@ ALERTS: Final[Sequence[Alert]] = (
         f"{_P} has not been live for a long time",
         f"sum by (service, partition) ({metrics.PHASE.name}"
         f'{{phase=~"fencing|restoring|replaying"}} or 0 * {metrics.PHASE.name})',
-        ">",
-        0,
-        "10m",
+        lasting="10m",
     ),
     Alert(
         "HoldfastRestoreOverBudget",
         "ticket",
-        f"{_P}: a restore would take {{{{ $value }}}} of its budget",
+        f"{_P}: a restore would take {_V} of its budget",
         f"max by (service, partition) ({metrics.RESTORE_PREDICTED.name} / on (service, instance) group_left "
         f"{metrics.RESTORE_BUDGET.name})",
-        ">",
-        1.5,
-        "15m",
+        threshold=1.5,
+        lasting="15m",
     ),
     Alert(
         "HoldfastFullsGivenUp",
         "ticket",
-        f"{_P}: {{{{ $value }}}} fulls were given up",
+        f"{_P}: {_V} fulls were given up",
         _increase(metrics.FULLS, '{outcome="given_up"}'),
-        ">",
-        0,
-        "0m",
         window="1h",
     ),
     Alert(
@@ -272,18 +219,14 @@ ALERTS: Final[Sequence[Alert]] = (
         "ticket",
         "{{ $labels.service }}: the last compaction did not succeed",
         "holdfast_compaction_success",
-        "==",
-        0,
-        "0m",
+        operator="==",
     ),
     Alert(
         "HoldfastCompactionOld",
         "ticket",
         "{{ $labels.service }}: no compaction has ended for {{ $value | humanizeDuration }}",
         "time() - holdfast_compaction_finished_timestamp_seconds",
-        ">",
-        2 * 86400,
-        "0m",
+        threshold=2 * 86400,
     ),
     # The process
     Alert(
@@ -291,9 +234,8 @@ ALERTS: Final[Sequence[Alert]] = (
         "ticket",
         "{{ $labels.instance }} has {{ $value | humanizePercentage }} of the files open that it may",
         'process_open_fds{job="holdfast"} / process_max_fds',
-        ">",
-        0.8,
-        "1m",
+        threshold=0.8,
+        lasting="1m",
     ),
 )
 
