@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.dev.broker import Broker
 from holdfast.dev.cluster import Cluster
-from holdfast.dev.errors import DevError
+from holdfast.dev.errors import NoCluster
 from holdfast.dev.ports import HOST
 from holdfast.dev.state import BrokerState, ClusterState, load, save
 from holdfast.kafka.probe import listed_brokers
@@ -73,7 +73,7 @@ def up(
 
 
 def status(directory: Path) -> ClusterReport:
-    """Look at every broker that `directory` remembers; at most 2 s for each. Raises `DevError` for none."""
+    """Look at every broker that `directory` remembers; at most 2 s for each. Raises `NoCluster` for none."""
     known = _known(directory)
     brokers = tuple(_look(directory, each) for each in known.brokers)
     servers = ",".join(f"{HOST}:{each.address.client}" for each in known.brokers)
@@ -104,7 +104,7 @@ def down(directory: Path, *, delete: bool) -> list[int]:
 def _known(directory: Path) -> ClusterState:
     known = load(directory)
     if known is None:
-        raise DevError(f"there is no cluster in {directory}: start one with `holdfast dev up`")
+        raise NoCluster(f"there is no cluster in {directory}: start one with `holdfast dev up`")
     return known
 
 

@@ -7,6 +7,10 @@ class DevError(HoldfastError):
     """Base of the development broker's errors."""
 
 
+class NoCluster(DevError):
+    """The directory holds none."""
+
+
 class JavaMissing(DevError):
     """There is no Java 17 or newer."""
 

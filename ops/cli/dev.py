@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, assert_never
@@ -13,8 +12,11 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from holdfast.dev import daemon
+from holdfast.dev.errors import NoCluster
 from holdfast.dev.jars import DEFAULT_VERSION
 from holdfast.exits import Answer
+from holdfast.ops.cli import show
+from holdfast.ops.cli.show import AsJson
 
 app = typer.Typer(help="A real Kafka on this machine, for development.", no_args_is_help=True)
 
@@ -27,7 +29,6 @@ class Brokers(StrEnum):
 
 
 Directory = Annotated[Path | None, typer.Option("--dir", help="Where the brokers keep their data.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 @app.command()
@@ -59,7 +60,11 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
 
     Exit code 0: all answer; 1: some do not; 3: none runs.
     """
-    seen = daemon.status(directory or daemon.default_directory())
+    try:
+        seen = daemon.status(directory or daemon.default_directory())
+    except NoCluster as error:
+        show.complain(str(error))
+        raise typer.Exit(Answer.NOTHING_RUNS) from error
     _show(seen, as_json)
     raise typer.Exit(Answer.YES if seen.ready else Answer.NO if seen.running else Answer.NOTHING_RUNS)
 
@@ -77,7 +82,7 @@ def down(
     place = directory or daemon.default_directory()
     pids = daemon.down(place, delete=delete)
     if as_json:
-        _print_json({"directory": str(place), "stopped": pids, "deleted": delete})
+        show.print_json({"directory": str(place), "stopped": pids, "deleted": delete})
     else:
         stopped = f"stopped pid {', '.join(map(str, pids))}" if pids else "nothing was running"
         Console(highlight=False).print(f"{stopped}; {'deleted' if delete else 'data kept in'} {place}", soft_wrap=True)
@@ -87,13 +92,9 @@ def _tell(line: str) -> None:
     Console(stderr=True, highlight=False).print(line, soft_wrap=True)
 
 
-def _print_json(value: object) -> None:
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
-
-
 def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
     if as_json:
-        _print_json(seen)
+        show.print_json(msgspec.to_builtins(seen))
         return
     table = Table("broker", "state", "pid", "port", Column("log", overflow="fold"), box=None, pad_edge=False)
     for each in seen.brokers:

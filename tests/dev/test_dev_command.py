@@ -135,5 +135,5 @@ def test_down_never_stops_what_it_did_not_start(dev: Command, port: str) -> None
 def test_status_without_a_cluster_says_how_to_start_one(dev: Command) -> None:
     absent = dev.run("status")
 
-    assert (absent.returncode, absent.stdout) == (1, "")
+    assert (absent.returncode, absent.stdout) == (3, "")
     assert absent.stderr == (f"holdfast: there is no cluster in {dev.directory}: start one with `holdfast dev up`\n")
