@@ -135,11 +135,23 @@ ENTRYPOINT ["holdfast", "run", "{module}.app:service", "--profile", "production"
 _README: Final = """\
 # {name}
 
-```
+```sh
 python -m pytest
-holdfast dev up
+holdfast dev up                                 # Kafka on this machine; `holdfast dev down` stops it
 holdfast topics create {module}.app:service --start-at beginning --partitions 4
-holdfast run {module}.app:service -c {name}.toml
+holdfast run {module}.app:service -c {name}.toml   # until Ctrl-C; the rest in another terminal
+```
+
+```sh
+python - <<'END'
+from confluent_kafka import Producer
+
+producer = Producer({"bootstrap.servers": "127.0.0.1:9092"})
+for amount in range(10):
+    producer.produce("{name}.events", '{"amount": %d}' % amount, key="ann")
+producer.flush()
+END
+holdfast cat {name}.totals --service {module}.app:service
 holdfast top {module}.app:service -c {name}.toml
 holdfast doctor {module}.app:service -c {name}.toml
 ```
