@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, get_origin
 
 from holdfast.errors import HoldfastError, UsageError
 
@@ -40,6 +40,7 @@ class Sink(Generic[V]):
         self.table, self.value_type = table, value
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.columns = _fields(value)
+        self._kind = get_origin(value) or value
         strangers = [name for name in self.key if name not in self.columns]
         if strangers or not self.key:
             raise UsageError(f"Sink({table!r}): its key {self.key} is not among the fields of {value.__name__}")
@@ -55,7 +56,12 @@ class Sink(Generic[V]):
         return bound
 
     def put(self, row: V) -> None:
-        """Insert the row, or replace the one with its key, together with the record's transaction."""
+        """Insert the row, or replace the one with its key, together with the record's transaction.
+
+        :raises UsageError: it is of another type than the sink's.
+        """
+        if not isinstance(row, self._kind):
+            raise UsageError(f"Sink({self.table!r}).put: {row!r:.100} is no {self.value_type.__name__}")
         if not self.muted:
             self._open()[self._key_of(row)] = row
 

@@ -363,7 +363,7 @@ class Transacting:
 
     def abandon(self) -> None:
         """The partition fails: abort what is open, or its readers would wait for the transaction to time out."""
-        with suppress(HoldfastError):  # of the database, too
+        with suppress(Exception):  # what it raised is told already
             if self._flight is not None:
                 self._flight.commit.wait()
                 self.committer.committed()

@@ -339,6 +339,21 @@ def test_rows_that_are_refused_stop_the_partition() -> None:
     assert agrees(driver)
 
 
+def test_whatever_a_commit_raises_fails_its_partition_alone() -> None:
+    """It is raised by the commit's thread, and waited for once more when the partition lets go of it."""
+    driver = books()
+    driver.feed(Op("ann", 1))
+    driver.database.fail("commit", ValueError("a bug"))
+    with pytest.raises(ValueError, match="a bug"):
+        driver.commit()
+    worker = driver._lanes[0].worker
+    assert (worker.phase, type(worker.cause)) == (Phase.FAILED, ValueError)
+    assert driver.broker.log("said", 0).stable == driver.broker.log("said", 0).end, "a transaction was left open"
+    driver.restore()
+    driver.commit()
+    assert agrees(driver)
+
+
 @pytest.mark.parametrize(
     ("held", "why"),
     [
@@ -431,6 +446,16 @@ class Early(Whim):
 def test_rows_belong_to_a_record() -> None:
     with pytest.raises(UsageError, match="on_live wrote to moods"):
         Driver(Early).feed(Op("ann"))
+
+
+class Mixed(Whim):
+    def on_record(self, record: Record[Op]) -> None:
+        self.rows.put(Op("ann"))  # type: ignore[arg-type]
+
+
+def test_a_row_of_another_type_fails_its_record() -> None:
+    with pytest.raises(HandlerFailed, match=r"input\[0\]@0: .* is no Account"):
+        Driver(Mixed).feed(Op("ann"))
 
 
 class Later(Books):
