@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from sortedcontainers import SortedSet
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class SortedTable(Table[K, V]):
-    """Keeps every key that was ever put or loaded, in order, and drops those that are gone when it passes them."""
+    """Keeps in order every key that is stored or that an open transaction has put."""
 
     _order: Any = None
 
@@ -25,10 +25,15 @@ class SortedTable(Table[K, V]):
     def put(self, key: K, value: V) -> None:
         self[key] = value
 
-    def apply(self, keys: list[K], values: list[bytes | None]) -> None:
-        super().apply(keys, values)
-        self._order = None if len(keys) > len(self._keys()) else self._keys()
-        self._keys().update(keys)
+    def commit(self) -> None:
+        deleted = [key for key, value in self._frozen.items() if value is None]
+        super().commit()
+        self._forget(deleted)
+
+    def rollback(self) -> None:
+        written = [*self._frozen, *self._dirty]
+        super().rollback()
+        self._forget(written)
 
     def loaded(self) -> None:
         super().loaded()
@@ -41,8 +46,6 @@ class SortedTable(Table[K, V]):
         for key in list(self._keys().irange(low, high, inclusive=(True, False), reverse=reverse)):
             if key in self:
                 yield key, self[key]
-            elif self._is_nowhere(key):
-                self._keys().discard(key)
 
     def first(self) -> tuple[K, V] | None:
         return self._outermost(reverse=False)
@@ -51,19 +54,12 @@ class SortedTable(Table[K, V]):
         return self._outermost(reverse=True)
 
     def _outermost(self, *, reverse: bool) -> tuple[K, V] | None:
-        passed: list[K] = []
-        found = None
-        for key in self._keys().irange(reverse=reverse):
-            if key in self:
-                found = key, self[key]
-                break
-            passed.append(key)
-        self._keys().difference_update(filter(self._is_nowhere, passed))
-        return found
+        return next(((key, self[key]) for key in self._keys().irange(reverse=reverse) if key in self), None)
 
-    def _is_nowhere(self, key: K) -> bool:
-        """Not even in what a rollback would bring back."""
-        return key not in self.stored and key not in self._frozen and key not in self._dirty
+    def _forget(self, keys: Iterable[K]) -> None:
+        """Those that are nowhere any more, not even in what a rollback would bring back."""
+        if self._order is not None:
+            self._order.difference_update([key for key in keys if key not in self.stored and key not in self._dirty])
 
     def _keys(self) -> Any:
         if self._order is None:

@@ -95,7 +95,7 @@ class State:
     def follow(self, changes: Changes) -> None:
         """What another owner has committed, absolute values and tombstones; the digest goes along."""
         added, _ = self._effect(changes)
-        Table.apply(self.tables[changes.table], changes.keys, changes.values)  # what sorts or falls due waits
+        self.tables[changes.table].apply(changes.keys, changes.values)
         self.digest = (self.digest + added) % MODULUS
 
     def taken_over(self) -> None:
