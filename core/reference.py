@@ -118,7 +118,9 @@ class Reference(Generic[K, V]):
 
     def go_back(self, rows: Rows, version: Version) -> None:
         """Show these rows until `renew`: a replay sees what was seen then."""
-        self._rows, self._before, self.version = rows, {}, version
+        assert self._shared is not None
+        with self._shared.lock:  # or the feed would go on noting for the rows that were shown before
+            self._rows, self._before, self.version = rows, {}, version
 
     def note(self, changes: Iterable[Change], rows: Rows) -> None:
         """The feed's thread, before it changes these rows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from tests.driver.apps import Interval
 
 from holdfast import Handler, Output, Record, Reference, Table
 from holdfast.errors import HandlerFailed, NonDeterministicReplay, UsageError
-from holdfast.reference import SharedRows, references
+from holdfast.reference import Rows, SharedRows, put, references
 from holdfast.testing import Driver
 
 PRICES = "prices-v1"
@@ -238,3 +240,35 @@ def test_changes_meanwhile_are_hidden_from_who_has_not_renewed() -> None:
     assert (dict(new.items()), new.version) == ({"a": 3, "c": 4}, (5,))
     old.renew()
     assert (dict(old.items()), old.version) == ({"c": 4}, (6,))
+
+
+class Interrupted(list[Any]):
+    """Changes with which the feed is interrupted, between two of them."""
+
+    def __init__(self, changes: list[Any], meanwhile: Callable[[], None]) -> None:
+        super().__init__(changes)
+        self.meanwhile: Callable[[], None] | None = meanwhile
+
+    def __iter__(self) -> Iterator[Any]:
+        for change in super().__iter__():
+            yield change
+            meanwhile, self.meanwhile = self.meanwhile, None
+            if meanwhile is not None:
+                meanwhile()
+
+
+def test_a_replay_that_goes_back_while_rows_change_sees_nothing_of_the_change() -> None:
+    shared = SharedRows(1)
+    shared.advance([("a", b"1"), ("b", b"2")], (2,))
+    view = Valued.prices.bind(shared)
+    then: Rows = {}
+    put(then, [("a", b"10"), ("b", b"20")])
+    back = Thread(target=view.go_back, args=(then, (1,)), daemon=True)
+
+    def meanwhile() -> None:
+        back.start()
+        back.join(0.2)
+
+    shared.advance(Interrupted([("a", b"3"), ("b", b"4")], meanwhile), (4,))
+    back.join(60)
+    assert (dict(view.items()), view.version) == ({"a": 10, "b": 20}, (1,))
