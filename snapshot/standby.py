@@ -28,6 +28,8 @@ from holdfast.snapshot.restore import Note, Restored
 
 #: records in one batch: whoever wants the copy waits for one of them
 SLICE: Final = 16
+#: transactions since the newest full that are counted one by one; older ones are counted together
+_COUNTED: Final = 10_000
 
 
 class Unfit(HoldfastError):
@@ -160,6 +162,9 @@ class Copy:
         """What a cold restore would have to read, as the next owner's policy wants to know it."""
         self._unsaved.append((mark.n, self._size, keys))
         self._size = 0
+        if len(self._unsaved) > _COUNTED:
+            first, second = self._unsaved.popleft(), self._unsaved.popleft()
+            self._unsaved.appendleft((first[0], first[1] + second[1], first[2] + second[2]))
         if mark.fulls and mark.fulls[:1] != self.mark.fulls[:1]:
             self.full_time = mark.time / 1000
             while self._unsaved and self._unsaved[0][0] <= mark.fulls[0].first:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, with_interval
+from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, many, with_interval
 from tests.driver.test_adopt import Tool, double
 
 from holdfast import Handler, Record, Table
@@ -118,6 +118,24 @@ def test_a_takeover_reads_the_tail_and_no_full() -> None:
     assert driver.names.full not in read
     assert agrees(driver, ops + tail)
     assert driver.standbys.copies() == {}, "it is the owner's state now"
+
+
+def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no full comes; what it tells its next owner does not depend on that."""
+    told = []
+    for counted in (10_000, 5):
+        monkeypatch.setattr("holdfast.snapshot.standby._COUNTED", counted)
+        driver = Driver(Accounts, autocommit=False)
+        for op in many(30):
+            driver.feed(op)
+            driver.commit()
+            driver.stand_by()
+        copy = driver.standbys.copies()[0]
+        assert len(copy._unsaved) <= counted
+        work = copy.restored(0, 0.0, driver.clock).work
+        told.append((work.transactions, work.entries, work.increment_bytes))
+    assert told[0] == told[1]
+    assert told[0][:2] == (29, 30)
 
 
 def test_an_owner_that_commits_while_its_copy_is_made() -> None:
