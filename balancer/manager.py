@@ -194,7 +194,8 @@ class Manager:
     def _complain(self, cause: str) -> None:
         """A complaint that the client repeats every second or two is told of once a minute."""
         now = self._clock()
-        if now - self._complaints.get(cause, -math.inf) >= _COMPLAIN_EVERY:
+        self._complaints = {told: at for told, at in self._complaints.items() if now - at < _COMPLAIN_EVERY}
+        if cause not in self._complaints:
             self._complaints[cause] = now
             self._log.warning("kafka_retry", doing="consume", cause=cause)
 

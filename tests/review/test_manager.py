@@ -177,3 +177,18 @@ def test_an_assignment_is_as_old_as_the_poll_that_brought_it() -> None:
     group.on_consume = late
     managed._turn()
     assert partition.since == told
+
+
+def test_a_complaint_is_told_once_a_minute_and_forgotten_then() -> None:
+    managed, group, _, clock, _ = manager()
+    managed._consumer.subscribe(managed)
+    told = []
+    for cause in ("offset 1", "offset 1", "offset 2", "", "offset 1"):
+        if not cause:
+            clock.advance(61.0)
+            continue
+        group.troubles = [Trouble(-1, RuntimeError(cause))]
+        managed._turn()
+        told.append(sorted(managed._complaints))
+    one, both = ["offset 1"], ["offset 1", "offset 2"]
+    assert told == [one, one, both, one]
