@@ -84,3 +84,21 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     def _seed(self, purpose: str) -> int:
         return xxhash.xxh3_128_intdigest(f"{self.topic}/{self.partition}/{self.offset}/{purpose}".encode())
+
+
+class Numbering:
+    """Numbers what records ask for, each record's from 0: the same when it is handled again."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[str, int], int] = (("", -1), -1)
+
+    def next(self, record: Record[Any]) -> int:
+        at, number = self._last
+        here = record.topic, record.offset
+        number = number + 1 if at == here else 0
+        self._last = here, number
+        return number
+
+    def forget(self) -> None:
+        """The open transaction is undone: its records come again."""
+        self._last = ("", -1), -1

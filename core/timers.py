@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.due_table import DueTable
 from holdfast.errors import UsageError
-from holdfast.record import Record
+from holdfast.record import Numbering, Record
 
 
 class Timer(msgspec.Struct, frozen=True, array_like=True):
@@ -50,7 +50,7 @@ class Timers:
         self.table, self._record = table, record
         #: while on_timer runs: what it schedules belongs to the same key
         self.firing: Timer | None = None
-        self._last: tuple[tuple[str, int], int] = (("", -1), -1)
+        self._numbering = Numbering()
 
     def schedule(self, at: datetime | int, payload: Any, id: str) -> str:
         """:raises UsageError: no record is being handled, the time has no zone, or the payload is no plain data."""
@@ -63,7 +63,7 @@ class Timers:
         except (TypeError, OverflowError) as error:
             raise UsageError(f"schedule(): the payload must be plain data (msgpack): {error}") from error
         key = record.key if self.firing is None else self.firing.record_key
-        timer = Timer(id or self._next_id(record), due, plain, key)
+        timer = Timer(id or self._own_id(record), due, plain, key)
         self.table[timer.id] = timer
         return timer.id
 
@@ -75,15 +75,11 @@ class Timers:
 
     def forget(self) -> None:
         """The open transaction is undone: its records count their timers anew."""
-        self._last, self.firing = (("", -1), -1), None
+        self._numbering.forget()
+        self.firing = None
 
-    def _next_id(self, record: Record[Any]) -> str:
-        """Unique to the record and to how many it has scheduled: the same when it is handled again."""
-        at, number = self._last
-        here = (record.topic, record.offset)
-        number = number + 1 if at == here else 0
-        self._last = here, number
-        return f"{record.topic}/{record.partition}/{record.offset}/{number}"
+    def _own_id(self, record: Record[Any]) -> str:
+        return f"{record.topic}/{record.partition}/{record.offset}/{self._numbering.next(record)}"
 
 
 def _milliseconds(at: datetime) -> int:

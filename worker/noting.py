@@ -10,6 +10,7 @@ from weakref import ref
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
 from holdfast.handler import Handler
+from holdfast.record import Numbering
 from holdfast.snapshot.records import Effect
 from holdfast.worker.effects import note, weight
 from holdfast.worker.handling import Handling
@@ -24,8 +25,7 @@ class Noting:
         #: effects of one transaction, and their bytes in its mark
         self._most, self._room = settings.effects.pending, effect_room(settings)
         self._weight = 0
-        #: offset of the record that asked last, and how often it has asked before
-        self._last: tuple[int, int] = (-1, 0)
+        self._numbering = Numbering()
         # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
         handler._note_effect = partial(_note, ref(self))
 
@@ -35,10 +35,7 @@ class Noting:
             raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
         if self._handler.replaying:
             return
-        offset, index = self._last
-        index = index + 1 if offset == record.offset else 0
-        self._last = record.offset, index
-        key = (record.topic, record.partition, record.offset, index)
+        key = (record.topic, record.partition, record.offset, self._numbering.next(record))
         effect = note(self._handler, function, key, args, record.key, record.timestamp)
         self.noted.append(effect)
         self._weight += weight((effect,))
@@ -57,7 +54,7 @@ class Noting:
     def forget(self) -> None:
         """The open transaction is undone: its records ask again, with the same keys."""
         self.take()
-        self._last = (-1, 0)
+        self._numbering.forget()
 
 
 def effect_room(settings: Settings) -> int:

@@ -42,6 +42,21 @@ def test_what_one_transaction_asks_for_fits_its_mark() -> None:
     assert weight(driver.mark().effects) < 3 * room
 
 
+class Commanded(Posting):
+    def on_command(self, command: str, record: Record[bytes]) -> None:
+        self.effect(post, command)
+
+
+def test_a_command_counts_its_effects_from_0_whatever_came_before_it() -> None:
+    """Its offset is one of another topic, and may be that of the record before it."""
+    driver = Driver(Commanded, autocommit=False)
+    driver.feed("one")
+    driver.command("two", via_control_topic=True)
+    driver.commit()
+    topics = driver.names.input, driver.names.control
+    assert [call.key for call in driver.effects] == [(topic, 0, 0, 0) for topic in topics]
+
+
 def test_owed_effects_hold_back_records_and_nothing_is_lost() -> None:
     driver = Driver(Posting, batch=50)
     driver.settings = replace(driver.settings, effects=EffectsSettings(pending=20))
