@@ -10,7 +10,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from holdfast import metrics
@@ -119,10 +118,13 @@ class Topology:
 
     def _run(self) -> None:
         while not self._ending.wait(self._settings.service.topology_interval):
-            # Whatever the cluster says now, the next look may go better; the workers have deadlines of their own.
-            with suppress(HoldfastError, OutOfRange, Cancelled):
+            try:
                 self._look()
                 self._measure_at_times(time.monotonic())
+            except (HoldfastError, OutOfRange, Cancelled):
+                continue  # whatever the cluster says now, the next look may go better; the workers have deadlines
+            except Exception as error:  # and so it may after a bug of ours; nobody else would look any more
+                self._log.error("thread_died", thread="topology", cause=repr(error), exc_info=True)
 
     def _look(self) -> None:
         found = self._findings()

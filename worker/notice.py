@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from holdfast.beside import Beside
 from holdfast.errors import HoldfastError
 from holdfast.ports import Cancelled, OutOfRange
@@ -48,10 +50,10 @@ class Notice:
 
     def _read(self, known: int) -> None:
         """Whatever goes wrong only means that the worker takes a full of its own."""
-        reader = self._tools.reader(lambda: self._closed)
         try:
-            self._found = next(published(reader, self._tools.place, known), None)
+            with closing(self._tools.reader(lambda: self._closed)) as reader:
+                self._found = next(published(reader, self._tools.place, known), None)
         except (HoldfastError, OutOfRange, Cancelled, frame.BadFrame) as error:
             self._tools.log.debug("full_unusable", finding=str(error))
-        finally:
-            reader.close()
+        except Exception as error:  # noqa: BLE001 - a bug of ours; nobody waits for this call, so nobody else would tell
+            self._tools.log.warning("full_unusable", finding=f"{type(error).__name__}: {error}")

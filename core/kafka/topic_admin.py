@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from holdfast.errors import KafkaTrouble, Misconfigured
 from holdfast.kafka.admin import Admin
@@ -18,7 +18,12 @@ class TopicAdmin:
     """Blocks, each call with a deadline; raises KafkaTrouble."""
 
     def __init__(self, admin: Admin) -> None:
-        self._client = admin.client
+        self._admin = admin
+
+    @property
+    def _client(self) -> AdminClient:
+        """Of now: it is replaced when the login changes, or when it has forgotten its brokers."""
+        return self._admin.client
 
     def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> bool:
         """False when the topic exists already."""

@@ -15,6 +15,7 @@ from holdfast.snapshot.restore import restore
 from holdfast.snapshot.state import State
 from holdfast.testing import Driver
 from holdfast.testing.clients import MemoryFullSink, MemoryReader
+from holdfast.worker.notice import Notice
 
 OPS = many(24)
 
@@ -128,6 +129,20 @@ def test_a_worker_whose_full_is_due_refers_to_it_instead() -> None:
     driver.crash()
     driver.restore()
     assert agrees(driver, [*OPS, OPS[0]])
+
+
+def test_a_look_for_one_that_ends_by_a_bug_says_so() -> None:
+    driver = fed(Driver(Accounts), 0)
+
+    def bug(topic: str, partition: int) -> None:
+        raise ValueError("a bug")
+
+    driver.broker.on_bounds = bug
+    notice = Notice(driver._tools(0))
+    notice.look(())
+    assert notice.result((), driver.mark()) is None
+    assert not notice.looking
+    assert events(driver, "full_unusable")[-1]["finding"] == "ValueError: a bug"
 
 
 def test_one_of_an_older_state_that_is_published_late_is_not_taken_for_a_newer_one() -> None:

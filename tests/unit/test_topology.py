@@ -1,0 +1,51 @@
+"""The thread that looks after the topics goes on, whatever one look ends with."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from holdfast.config.settings import ServiceSettings, Settings
+from holdfast.errors import KafkaTrouble
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.topic_admin import TopicAdmin
+from holdfast.names import Names
+from holdfast.observe import Log
+from holdfast.testing.stepped import EventLog
+from holdfast.topology import Topology
+
+
+class Ending(Topology):
+    """Its looks end with these errors, one after the other, and then well."""
+
+    def __init__(self, log: EventLog, errors: list[Exception]) -> None:
+        nobody: Any = None
+        settings = Settings(service=ServiceSettings(topology_interval=0.5))
+        super().__init__(settings, Names("service", "input"), nobody, {}, Log(log), nobody, nobody)
+        self._errors = errors
+        self.well = threading.Event()
+
+    def _look(self) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+
+    def _measure_at_times(self, now: float) -> None:
+        self.well.set()
+
+
+def test_a_bug_is_told_and_ends_nothing() -> None:
+    log = EventLog()
+    topology = Ending(log, [KafkaTrouble("away"), ValueError("a bug")])
+    topology.start()
+    assert topology.well.wait(60)
+    topology.close()
+    told = [(event, fields["cause"]) for event, fields in log.events]
+    assert told == [("thread_died", "ValueError('a bug')")]
+
+
+def test_questions_about_topics_go_to_the_client_of_now() -> None:
+    """The login has changed: the one before it would be refused for the rest of the service's life."""
+    admin = Admin(Settings(), "group")
+    topics = TopicAdmin(admin)
+    admin.renew()
+    assert topics._client is admin.client
