@@ -42,8 +42,8 @@ class Genesis:
         if refused:
             raise StartError(
                 f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. "
-                f"Stop its "
-                f"members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... --execute"
+                f"Stop its members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... "
+                f"--execute"
             )
 
     def _has_mark(self, partition: int) -> bool:
@@ -57,8 +57,7 @@ class Genesis:
         if end > 0:
             raise StartError(
                 f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
-                f"were "
-                f"there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
+                f"were there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
             )
         return False
 
@@ -68,8 +67,7 @@ class Genesis:
             if committed is None:
                 raise StartError(
                     f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was "
-                    f"written. "
-                    f"Choose --start-at beginning, end or a time"
+                    f"written. Choose --start-at beginning, end or a time"
                 )
             return committed
         moment = start_at if start_at in ("beginning", "end") else _milliseconds(start_at)

@@ -94,8 +94,7 @@ def require(
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. holdfast creates no topic by accident; "
             f"`holdfast topics create --name {names.service} --input {names.input} --start-at ...` creates ours, and "
-            f"with "
-            f"--partitions N the input and outputs as well"
+            f"with --partitions N the input and outputs as well"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
     for topic in (names.increment, names.full):

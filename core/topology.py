@@ -123,7 +123,7 @@ class Topology:
                 self._measure_at_times(time.monotonic())
             except (HoldfastError, OutOfRange, Cancelled):
                 continue  # whatever the cluster says now, the next look may go better; the workers have deadlines
-            except Exception as error:  # and so it may after a bug of ours; nobody else would look any more
+            except Exception as error:  # noqa: BLE001 - and so it may after a bug of ours; nobody else looks
                 self._log.error("thread_died", thread="topology", cause=repr(error), exc_info=True)
 
     def _look(self) -> None:

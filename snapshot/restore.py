@@ -170,8 +170,7 @@ class _Restore:
             raise damaged(self.place, f"offsets {start} to {end} hold no mark: it was there and is gone")
         raise NoMark(
             f"{self.names.increment} holds no mark, so there is neither a state nor a start position. For a first "
-            f"start: "
-            f"`holdfast topics create --start-at beginning|end|TIMESTAMP|group`",
+            f"start: `holdfast topics create --start-at beginning|end|TIMESTAMP|group`",
             topic=self.names.input,
             partition=self.partition,
         )

@@ -211,11 +211,11 @@ def _parts(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
     for changes in delta:
         for piece in split(changes, limit):
             raw = records.entry(piece)
-            if len(raw) > limit and len(piece.keys) == 1 and len(raw) > 2 * limit:
+            if len(piece.keys) == 1 and len(raw) > 2 * limit:
                 raise MessageRefused(
                     f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a "
-                    f"message; "
-                    f"raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under one key"
+                    f"message; raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under "
+                    f"one key"
                 )
             if entries and size + len(raw) > limit:
                 yield entries

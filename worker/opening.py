@@ -175,12 +175,9 @@ class Opening:
         if digest.to_bytes(engine.state.digest) != restored.mark.digest:
             raise NonDeterministicReplay(
                 f"replaying {restored.position} to {end} gave digest {digest.show(engine.state.digest)}, the last "
-                f"mark says "
-                f"{digest.show(restored.mark.digest)}: the handler depends on more than its records and tables. It "
-                f"stays "
-                f"down; run the code that wrote the mark{_named(restored.mark)}, or set snapshot.delta_interval = "
-                f'"commit" from then on, and '
-                f"`holdfast retry {self._partition}`",
+                f"mark says {digest.show(restored.mark.digest)}: the handler depends on more than its records and "
+                f"tables. It stays down; run the code that wrote the mark{_named(restored.mark)}, or set "
+                f'snapshot.delta_interval = "commit" from then on, and `holdfast retry {self._partition}`',
                 topic=self._names.input,
                 partition=self._partition,
                 position=restored.position,

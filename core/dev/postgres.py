@@ -173,6 +173,8 @@ class Postgres:
 
     def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         """To the server and its children: each of those leads a session of its own."""
+        if process.poll() is not None:
+            return  # its pid may be somebody else's by now
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         pids = [int(pid) for pid in children.read_text().split()] if children.exists() else []
         for pid in (process.pid, *pids):  # the parent first: it would start others in their place
