@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -12,21 +12,17 @@ from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
 from holdfast.handler import Handler, declared, input_type, sinks_of
-from holdfast.letters import DISCARD, REPLAY, Letter, Trace, read, request_command, waiting
+from holdfast.letters import DISCARD, REPLAY, Letter, request_command, waiting
 from holdfast.names import Names
 from holdfast.output import ORIGIN_HEADER, Headers, Output
-from holdfast.pinned import Pinned, Placed
-from holdfast.reference import Version, references
-from holdfast.snapshot import records
+from holdfast.reference import references
 from holdfast.snapshot.records import FullRef, Mark
-from holdfast.testing.clients import StableMemoryReader
 from holdfast.testing.lane import Lane
-from holdfast.testing.replay import Replay, Seen
+from holdfast.testing.recorded import Recorded
+from holdfast.testing.replay import Replay
 from holdfast.testing.stepped import EffectCall
 from holdfast.testing.wiring import Wiring
 from holdfast.worker.engine import Engine
-from holdfast.worker.referring import history
-from holdfast.worker.verdicts import Late, Tried
 
 _TICKS = 50
 _TRANSACTION = 100
@@ -89,7 +85,7 @@ class Driver(Wiring):
         )
         super().__init__(handler, values, Names(kind.__name__.lower(), input), partitions)
         check_combinations(kind, values.snapshot.delta_interval)
-        self._kind, self._batch, self._autocommit = kind, batch, autocommit
+        self._batch, self._autocommit = batch, autocommit
         self._encode = serde.for_messages(input_type(kind), self.names.input).encode
         self._run_effects, self._output_partitions = run_effects, output_partitions
 
@@ -160,7 +156,7 @@ class Driver(Wiring):
     def letters(self, partition: int = 0) -> list[Letter]:
         """The dead letters of a partition that wait: neither replayed nor discarded. See docs/failures.md."""
         self._settle()
-        return waiting(self._read_letters(partition))
+        return waiting(self._recorded(partition).letters())
 
     def release(
         self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
@@ -202,7 +198,7 @@ class Driver(Wiring):
         """As `outputs`, with key, headers, partition and timestamp."""
         output = self._output(topic)
         self._settle()
-        decode = serde.for_messages(output.value_type, topic).decode
+        decode = serde.for_messages(output.value_type, output.topic).decode
         return [
             OutputRecord(
                 decode(message.value() or b""),
@@ -346,15 +342,15 @@ class Driver(Wiring):
         engine = partial(
             Engine, self._factory, partition, output_partitions=lambda topic: self._output_partitions, names=self.names
         )
-        tried = self._tried(partition)
-        pinned = self._pinned(partition, tried)
-        replay = Replay(engine, partition, messages, pinned, self.names.control, self.mark(partition).digest)
+        recorded = self._recorded(partition)
+        control, digest = self.names.control, self.mark(partition).digest
+        replay = Replay(engine, partition, messages, recorded.beside(), control, digest)
         sent = {output.topic: self.broker.log(output.topic, 0) for output in declared(self._kind)[1].values()}
         replay.expect(sent, self._effects)
         if self._partitions == 1:
             replay.expect_rows(self.database.tables)
-        replay.refer(self._see)
-        replay.bury(tried.verdicts(self._read_letters(partition), self.names.control))
+        replay.refer(recorded.see)
+        replay.bury(recorded.verdicts())
         several: list[int | Sequence[int]] = [1, 2, 3, (1, 5, 2), max(1, len(messages))]
         chosen = several if batches is None else [batches]
         for sizes in chosen:
@@ -362,39 +358,8 @@ class Driver(Wiring):
 
     # Inside
 
-    def _pinned(self, partition: int, tried: Tried) -> list[Placed[Pinned | Late | Seen]]:
-        increments = self.broker.log(self.names.increment, partition)
-        if increments.start > 0 and (self.broker.log(self.names.control, partition).end > 0 or references(self._kind)):
-            raise UsageError("marks that pin commands or reference data are truncated: replay before the fulls")
-        written = (records.unpack(message.value()) for message in increments.committed())
-        found: list[Placed[Pinned | Late | Seen]] = []
-        before: Mapping[str, int] = {}
-        seen: Mapping[str, Version] = {}
-        for mark in (record for record in written if isinstance(record, Mark)):
-            if mark.reference != seen:
-                seen = mark.reference
-                found.append(Placed(mark.start, Seen(seen)))
-            beside: list[Pinned | Late] = [*mark.pinned, *tried.between(before, mark.positions)]
-            found += [Placed(mark.positions[self.names.input], each) for each in beside]
-            before = mark.positions
-        return found
-
-    def _see(self, engine: Engine, seen: Seen) -> None:
-        reader = StableMemoryReader(self.broker, lambda: False)
-        for each in engine.references.values():
-            version = seen.versions[each.topic]
-            each.go_back(history(reader, each, version), version)
-
-    def _tried(self, partition: int) -> Tried:
-        tried = Tried(self._kind, self.names)
-        for topic in tried.topics:
-            log = self.broker.log(topic, 0)
-            tried.add(topic, (message for message in log.committed() if message.partition() == partition))
-        return tried
-
-    def _read_letters(self, partition: int) -> list[Letter | Trace | None]:
-        log = self.broker.log(self.names.dead, 0)
-        return [read(message) for message in log.committed() if message.partition() == partition]
+    def _recorded(self, partition: int) -> Recorded:
+        return Recorded(self._kind, self.names, self.broker, partition)
 
     def _lane(self, partition: int) -> Lane:
         lane = self._lanes.get(partition)

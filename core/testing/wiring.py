@@ -50,6 +50,7 @@ class Wiring:
 
     def __init__(self, factory: Callable[[], Handler[Any]], settings: Settings, names: Names, partitions: int) -> None:
         self._factory, self.settings, self.names, self._partitions = factory, settings, names, partitions
+        self._kind: type[Handler[Any]] = factory if isinstance(factory, type) else type(factory())
         self.clock = ManualClock()
         #: the cluster in memory: for tests of faults
         self.broker = MemoryBroker(self.clock)
@@ -100,20 +101,16 @@ class Wiring:
 
     @property
     def _has_sinks(self) -> bool:
-        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
-        return bool(sinks_of(kind))
+        return bool(sinks_of(self._kind))
 
     def _place(self, partition: int) -> Place:
         names = self.names
         ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
-        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
-        return Place(
-            names, partition, self._partitions, ids, Writer(instance="driver", reads=frame.NEWEST), schemas(kind)
-        )
+        writer = Writer(instance="driver", reads=frame.NEWEST)
+        return Place(names, partition, self._partitions, ids, writer, schemas(self._kind))
 
     def _sources(self) -> Sources:
-        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
-        declared = tuple(references(kind).values())
+        declared = tuple(references(self._kind).values())
         return Sources(
             declared=declared,
             partitions={each.topic: 1 for each in declared},
@@ -124,11 +121,10 @@ class Wiring:
         )
 
     def _around_standbys(self) -> Surroundings:
-        kind = self._factory if isinstance(self._factory, type) else type(self._factory())
         return Surroundings(
             locate=self._place,
             new_state=lambda: bound_state(
-                declared(kind)[0],
+                declared(self._kind)[0],
                 traced=self.settings.service.mode == "development",
                 track_delta=self.settings.snapshot.delta_interval != "off",
             ),

@@ -1,0 +1,71 @@
+"""What the topics in memory tell of one partition's past, for whoever handles its whole input once more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.handler import Handler
+from holdfast.letters import Letter, Trace, read
+from holdfast.names import Names
+from holdfast.pinned import Pinned, Placed
+from holdfast.reference import Version, references
+from holdfast.snapshot import records
+from holdfast.snapshot.records import Mark
+from holdfast.testing.broker import MemoryBroker
+from holdfast.testing.clients import StableMemoryReader
+from holdfast.testing.replay import Seen
+from holdfast.worker.burying import Verdict
+from holdfast.worker.engine import Engine
+from holdfast.worker.referring import history
+from holdfast.worker.verdicts import At, Late, Tried
+
+
+class Recorded:
+    """Of one partition, as it is committed when this is made."""
+
+    def __init__(self, kind: type[Handler[Any]], names: Names, broker: MemoryBroker, partition: int) -> None:
+        self._kind, self._names, self._broker, self._partition = kind, names, broker, partition
+        self._tried = Tried(kind, names)
+        for topic in self._tried.topics:
+            mine = (each for each in broker.log(topic, 0).committed() if each.partition() == partition)
+            self._tried.add(topic, mine)
+
+    def beside(self) -> list[Placed[Pinned | Late | Seen]]:
+        """What was handled beside the input, and which reference data was seen, each at its place.
+
+        :raises UsageError: the marks that tell it have been truncated.
+        """
+        names, partition = self._names, self._partition
+        increments, control = self._broker.log(names.increment, partition), self._broker.log(names.control, partition)
+        if increments.start > 0 and (control.end > 0 or references(self._kind)):
+            raise UsageError("marks that pin commands or reference data are truncated: replay before the fulls")
+        written = (records.unpack(message.value()) for message in increments.committed())
+        found: list[Placed[Pinned | Late | Seen]] = []
+        before: Mapping[str, int] = {}
+        seen: Mapping[str, Version] = {}
+        for mark in (record for record in written if isinstance(record, Mark)):
+            if mark.reference != seen:
+                seen = mark.reference
+                found.append(Placed(mark.start, Seen(seen)))
+            handled: list[Pinned | Late] = [*mark.pinned, *self._tried.between(before, mark.positions)]
+            found += [Placed(mark.positions[names.input], each) for each in handled]
+            before = mark.positions
+        return found
+
+    def letters(self) -> list[Letter | Trace | None]:
+        """Dead letters, and what became of them."""
+        log = self._broker.log(self._names.dead, 0)
+        return [read(message) for message in log.committed() if message.partition() == self._partition]
+
+    def verdicts(self) -> dict[At, Verdict]:
+        """What was decided of records that failed."""
+        return self._tried.verdicts(self.letters(), self._names.control)
+
+    def see(self, engine: Engine, seen: Seen) -> None:
+        """Show an engine the reference data of then."""
+        reader = StableMemoryReader(self._broker, lambda: False)
+        for each in engine.references.values():
+            version = seen.versions[each.topic]
+            each.go_back(history(reader, each, version), version)
