@@ -1,10 +1,10 @@
-"""From an assignment to a state that may go live: fence, restore or settle, compare, replay (invariants 1 and 8)."""
+"""From an assignment to a state and its last mark: fence, restore or settle, compare (invariants 1 and 8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import tenacity
@@ -14,28 +14,21 @@ from holdfast.errors import (
     KafkaTrouble,
     MemoryShort,
     Misconfigured,
-    NonDeterministicReplay,
     OffsetDisagrees,
     RestoreTimeout,
-    RetentionGap,
 )
-from holdfast.pinned import Pinned, PinnedMessage, in_order
-from holdfast.ports import Cancelled, OutOfRange, Reader, Transactions
-from holdfast.record import Message
-from holdfast.snapshot import digest
+from holdfast.ports import Cancelled, Reader, Transactions
 from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress, WatchedReader
+from holdfast.snapshot.progress import Progress
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.standby import Copy, go_on
 from holdfast.snapshot.state import State
 from holdfast.worker.engine import Engine
-from holdfast.worker.failing import Tries
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_newest, require_one_lineage
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.referring import history
+from holdfast.worker.refusals import gap
 from holdfast.worker.room import Room
 from holdfast.worker.second_look import surely
 from holdfast.worker.signals import Signals
@@ -43,9 +36,6 @@ from holdfast.worker.telling import tell_progress
 from holdfast.worker.tools import Tools
 
 T = TypeVar("T")
-
-#: records handled at once in a replay: a slow handler, too, shows how far it is
-_REPLAY_BATCH: Final = 500
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -161,84 +151,10 @@ class Opening:
             require_newest(self._tools, mark)
         return mark
 
-    def replay(self, opened: Opened) -> int:
-        """Run the handler over the gap with every side effect suppressed; the number of records replayed.
-
-        :raises NonDeterministicReplay: the state after it is not the one that the previous owner recorded (rule D1).
-        :raises RecordError: the handler failed on a record that it had handled before.
-        """
-        engine, restored = opened.engine, opened.restored
-        end = restored.mark.positions[self._names.input]
-        engine.mute(replaying=True)
-        replayed = self._replay_all(engine, restored, end)
-        engine.mute(replaying=False)
-        if digest.to_bytes(engine.state.digest) != restored.mark.digest:
-            raise NonDeterministicReplay(
-                f"replaying {restored.position} to {end} gave digest {digest.show(engine.state.digest)}, the last "
-                f"mark says {digest.show(restored.mark.digest)}: the handler depends on more than its records and "
-                f"tables. It stays down; run the code that wrote the mark{_named(restored.mark)}, or set "
-                f'snapshot.delta_interval = "commit" from then on, and `holdfast retry {self._partition}`',
-                topic=self._names.input,
-                partition=self._partition,
-                position=restored.position,
-            )
-        return replayed
-
-    def _replay_all(self, engine: Engine, restored: Restored, end: int) -> int:
-        start = restored.position
-        if start >= end and not restored.pinned:
-            return 0
-        self.progress.watch(engine.state)
-        self.progress.enter("replay", start, end)
-        reader, count = WatchedReader(self._tools.reader(self._leaving), self.progress, _REPLAY_BATCH), 0
-        try:
-            self._see_again(engine, restored.mark, reader)
-            batches = reader.read(self._names.input, self._partition, start, end)
-            for piece in in_order(batches, restored.pinned):
-                if isinstance(piece, Pinned):
-                    engine.obey(PinnedMessage(self._names.control, self._partition, piece))
-                    _commit(engine)
-                else:
-                    self._replay_batch(engine, piece)
-                    count += len(piece)
-        except Poisoned as poison:
-            raise poison.error from poison
-        except OutOfRange as error:
-            raise self._gap(start, str(error)) from error
-        finally:
-            self.progress.leave()
-            reader.close()
-        engine.renew()
-        return count
-
-    def _see_again(self, engine: Engine, mark: Mark, reader: Reader) -> None:
-        """The reference data that the records of the gap saw: all of them one version, because a delta ends each."""
-        for reference in engine.references.values():
-            version = mark.reference.get(reference.topic, reference.version)
-            if version != reference.version:
-                reference.go_back(history(reader, reference, version), version)
-
     def _leaving(self) -> bool:
         """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
         self.progress.tick()
         return self._signals.leaving()
-
-    def _replay_batch(self, engine: Engine, batch: Sequence[Message]) -> None:
-        """A batch that on_batch refuses is handled record by record, as it was when it was live."""
-        rest, one_by_one, tries = batch, False, Tries(engine, self._signals)
-        while rest:
-            try:
-                handled = engine.run(rest, one_by_one=one_by_one)
-            except Poisoned as poison:
-                engine.rollback()
-                if not poison.batch and not tries.again(poison):
-                    raise
-                one_by_one = one_by_one or poison.batch
-                continue
-            _commit(engine)
-            if handled < len(rest) and self._signals.leaving():
-                raise Cancelled
-            rest = rest[handled:]
 
     def _fence_once(self, ascertain: Callable[[], None]) -> Transactions:
         producer = self._tools.producer()
@@ -333,20 +249,10 @@ class Opening:
     def _check_input(self, bounds: tuple[int, int], restored: Restored) -> None:
         start, end = bounds
         if restored.position < start:
-            raise self._gap(restored.position, f"the topic begins at {start}")
+            raise gap(self._tools.place, restored.position, f"the topic begins at {start}")
         position = restored.mark.positions[self._names.input]
         if position > end:
-            raise self._gap(position, f"the topic ends at {end}: records that were handled are gone")
-
-    def _gap(self, position: int, why: str) -> RetentionGap:
-        return RetentionGap(
-            f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records "
-            f"back, or stop the service: `holdfast repair accept-gap MODULE:SERVICE --why ... --dry-run` shows where "
-            f"it can go on",
-            topic=self._names.input,
-            partition=self._partition,
-            position=position,
-        )
+            raise gap(self._tools.place, position, f"the topic ends at {end}: records that were handled are gone")
 
     def _note(self, event: str, fields: dict[str, Any]) -> None:
         self._tools.log.warning(event, **fields)  # type: ignore[arg-type]
@@ -355,13 +261,3 @@ class Opening:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
         clear_frames(error)  # a failed attempt's producer would live on in them (`core/beside.py`)
-
-
-def _commit(engine: Engine) -> None:
-    """What a replay has handled is part of the state, and of nothing else."""
-    engine.state.commit(engine.freeze(), delta=False)
-    engine.take_commands()
-
-
-def _named(mark: Mark) -> str:
-    return f" ({mark.writer.code})" if mark.writer.code else ""

@@ -34,6 +34,7 @@ from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.opening import Opened, Opening
 from holdfast.worker.ownership import Ownership
 from holdfast.worker.refusals import ProducerDropped
+from holdfast.worker.replaying import Replaying
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed, tell_restored
 from holdfast.worker.tools import Report, Tools
@@ -237,7 +238,7 @@ class PartitionWorker:
             assert self._opened is not None
             began = self._tools.clock()
             with self._tools.tracing.step("replay"):
-                count = self._opening.replay(self._opened)
+                count = self._replaying(self._opened).run()
             seconds = self._tools.clock() - began
             self._took("replay", seconds)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
@@ -293,6 +294,9 @@ class PartitionWorker:
         self._go(event)
 
     # Small helpers
+
+    def _replaying(self, opened: Opened) -> Replaying:
+        return Replaying(self._tools, self._signals, self._opening.progress, opened.engine, opened.restored)
 
     def _explained(self, error: Exception) -> Exception:
         """Which right is missing, where the brokers refuse us."""

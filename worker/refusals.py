@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Fenced, HoldfastError, Lost, OutputRefused, PartitionError
+from holdfast.errors import Fenced, HoldfastError, Lost, OutputRefused, PartitionError, RetentionGap
 from holdfast.snapshot.place import Place
 
 
@@ -34,6 +34,17 @@ def missing(place: Place, position: int, offered: int) -> PartitionError:
     return PartitionError(
         f"records from {position} to {offered} never arrived: nothing was skipped; this is a bug in holdfast, "
         f"`holdfast retry {place.partition}` restores",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )
+
+
+def gap(place: Place, position: int, why: str) -> RetentionGap:
+    return RetentionGap(
+        f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records "
+        f"back, or stop the service: `holdfast repair accept-gap MODULE:SERVICE --why ... --dry-run` shows where "
+        f"it can go on",
         topic=place.input,
         partition=place.partition,
         position=position,

@@ -198,7 +198,7 @@ class SteppedWorker(PartitionWorker):
         """The committed state of a partition that has failed, restored and replayed by an engine of its own."""
         self._opening.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
         opened = self._opening.restore()
-        self._opening.replay(opened)
+        self._replaying(opened).run()
         return opened.engine
 
     def crash(self) -> None:

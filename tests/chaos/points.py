@@ -85,11 +85,12 @@ def install(directory: str) -> None:
     from holdfast.worker.fulls import Fulls
     from holdfast.worker.live import Live
     from holdfast.worker.opening import Opening
+    from holdfast.worker.replaying import Replaying
 
     armed = _Armed(directory)
     _before(Opening, "fence", lambda: armed.hit("before_fence"))
     _after(Opening, "fence", lambda: armed.hit("after_fence"))
-    _before(Opening, "_replay_batch", lambda: armed.hit("mid_replay"))
+    _before(Replaying, "_handle", lambda: armed.hit("mid_replay"))
     _before(KafkaTransactions, "begin", lambda: armed.hit("before_begin"))
     _before(KafkaTransactions, "send_offsets", lambda: armed.hit("after_produce"))
     _after(KafkaTransactions, "send_offsets", lambda: armed.hit("after_offsets"))

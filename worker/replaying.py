@@ -1,0 +1,123 @@
+"""The gap between a restored state and its last mark: handled again with every side effect suppressed (rule D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.errors import NonDeterministicReplay
+from holdfast.pinned import Pinned, PinnedMessage, in_order
+from holdfast.ports import Cancelled, OutOfRange, Reader
+from holdfast.record import Message
+from holdfast.snapshot import digest
+from holdfast.snapshot.progress import Progress, WatchedReader
+from holdfast.snapshot.records import Mark
+from holdfast.snapshot.restore import Restored
+from holdfast.worker.engine import Engine
+from holdfast.worker.failing import Tries
+from holdfast.worker.poison import Poisoned
+from holdfast.worker.referring import history
+from holdfast.worker.refusals import gap
+from holdfast.worker.signals import Signals
+from holdfast.worker.tools import Tools
+
+#: records handled at once: a slow handler, too, shows how far it is
+_BATCH: Final = 500
+
+
+class Replaying:
+    """Used once, by the partition's thread; ends with Cancelled soon after the partition is revoked or lost."""
+
+    def __init__(self, tools: Tools, signals: Signals, progress: Progress, engine: Engine, restored: Restored) -> None:
+        self._tools, self._signals, self._progress = tools, signals, progress
+        self._names, self._partition = tools.place.names, tools.place.partition
+        #: the restored state lives in it
+        self._engine, self._restored = engine, restored
+
+    def run(self) -> int:
+        """The number of records replayed.
+
+        :raises NonDeterministicReplay: the state after it is not the one that the previous owner recorded.
+        :raises RecordError: the handler failed on a record that it had handled before.
+        :raises RetentionGap: a record is gone.
+        """
+        engine, start, mark = self._engine, self._restored.position, self._restored.mark
+        end = mark.positions[self._names.input]
+        engine.mute(replaying=True)
+        replayed = self._replay(start, end) if start < end or self._restored.pinned else 0
+        engine.mute(replaying=False)
+        if digest.to_bytes(engine.state.digest) != mark.digest:
+            raise NonDeterministicReplay(
+                f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
+                f"{digest.show(mark.digest)}: the handler depends on more than its records and tables. It stays down; "
+                f'run the code that wrote the mark{_named(mark)}, or set snapshot.delta_interval = "commit" from then '
+                f"on, and `holdfast retry {self._partition}`",
+                topic=self._names.input,
+                partition=self._partition,
+                position=start,
+            )
+        return replayed
+
+    def _replay(self, start: int, end: int) -> int:
+        engine, progress = self._engine, self._progress
+        progress.watch(engine.state)
+        progress.enter("replay", start, end)
+        reader, count = WatchedReader(self._tools.reader(self._leaving), progress, _BATCH), 0
+        try:
+            self._see_again(reader)
+            batches = reader.read(self._names.input, self._partition, start, end)
+            for piece in in_order(batches, self._restored.pinned):
+                if isinstance(piece, Pinned):
+                    engine.obey(PinnedMessage(self._names.control, self._partition, piece))
+                    self._commit()
+                else:
+                    self._handle(piece)
+                    count += len(piece)
+        except Poisoned as poison:
+            raise poison.error from poison
+        except OutOfRange as error:
+            raise gap(self._tools.place, start, str(error)) from error
+        finally:
+            progress.leave()
+            reader.close()
+        engine.renew()
+        return count
+
+    def _see_again(self, reader: Reader) -> None:
+        """The reference data that the records of the gap saw: all of them one version, because a delta ends each."""
+        for reference in self._engine.references.values():
+            version = self._restored.mark.reference.get(reference.topic, reference.version)
+            if version != reference.version:
+                reference.go_back(history(reader, reference, version), version)
+
+    def _handle(self, batch: Sequence[Message]) -> None:
+        """A batch that on_batch refuses is handled record by record, as it was when it was live."""
+        engine = self._engine
+        rest, one_by_one, tries = batch, False, Tries(engine, self._signals)
+        while rest:
+            try:
+                handled = engine.run(rest, one_by_one=one_by_one)
+            except Poisoned as poison:
+                engine.rollback()
+                if not poison.batch and not tries.again(poison):
+                    raise
+                one_by_one = one_by_one or poison.batch
+                continue
+            self._commit()
+            if handled < len(rest) and self._signals.leaving():
+                raise Cancelled
+            rest = rest[handled:]
+
+    def _commit(self) -> None:
+        """What a replay has handled is part of the state, and of nothing else."""
+        self._engine.state.commit(self._engine.freeze(), delta=False)
+        self._engine.take_commands()
+
+    def _leaving(self) -> bool:
+        """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
+        self._progress.tick()
+        return self._signals.leaving()
+
+
+def _named(mark: Mark) -> str:
+    return f" ({mark.writer.code})" if mark.writer.code else ""
