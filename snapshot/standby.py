@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, StateRefused
+from holdfast.errors import DamagedIncrement, HoldfastError, StateRefused
 from holdfast.pinned import Placed
 from holdfast.ports import Clock, OutOfRange, Reader
 from holdfast.record import Message
@@ -90,11 +90,16 @@ class Copy:
         :raises OutOfRange: truncation was faster. Otherwise as `feed`.
         """
         start, end = reader.bounds(self._chain.topic, self._chain.partition)
-        if end < self.offset:
-            raise Unfit(f"the log ends at {end}, and was read up to {self.offset}")
-        done = 0
-        for batch in reader.read(self._chain.topic, self._chain.partition, max(start, self.offset), end):
-            done += self.feed(batch)
+        known, done = self.offset, 0
+        if end < known:
+            raise Unfit(f"the log ends at {end}, and was read up to {known}")
+        try:
+            for batch in reader.read(self._chain.topic, self._chain.partition, max(start, known), end):
+                done += self.feed(batch)
+        except DamagedIncrement as hole:
+            if start <= known:
+                raise
+            raise OutOfRange(f"the log begins at {start} now, and was read up to {known}") from hole
         self._chain.finish(end)
         if self.mark.identity != mark.identity:
             raise Unfit(f"it has followed to transaction {self.mark.n}, which is not the last mark, {mark.n}")

@@ -82,9 +82,11 @@ def test_a_copy_is_what_its_owner_says_at_each_mark_and_a_takeover_goes_on_from_
                 driver.take_full()
             case "crash" | "stop":
                 (driver.crash if step == "crash" else driver.stop)()
-                had = 0 in driver.standbys.copies()
+                left = driver.standbys.copies().get(0)
+                # Its owner may have truncated what it has not read: it follows when a test says so.
+                fit = left is not None and left.offset >= driver.broker.log(driver.names.increment, 0).start
                 driver.restore()
-                assert (taken_over(driver) is not None) == had
+                assert (taken_over(driver) is not None) == fit
             case "command":
                 driver.command("fee", via_control_topic=True)
             case "wait":
@@ -220,6 +222,22 @@ def test_what_does_not_fit_ends_the_copy_and_a_restore_finds_out(damage: Callabl
     driver.crash()
     with pytest.raises(StateRefused):
         driver.restore()
+
+
+def test_a_tail_that_was_truncated_is_no_damage() -> None:
+    driver = Driver(Commanded)
+    driver.feed(Op("ann", 1))
+    driver.stand_by()
+    for _ in range(2):
+        driver.feed(Op("ann", 1))
+        driver.take_full()
+    driver.feed(Op("ann", 1))
+    driver.stop()
+    driver.restore()
+    dropped = [fields["cause"] for event, fields in driver.events if event == "standby_dropped"]
+    assert [cause.split(",")[0] for cause in dropped] == ["the log begins at 11 now"]
+    assert taken_over(driver) is None
+    assert owners_state(driver)["ann"].total == 4
 
 
 def test_a_tail_that_does_not_fit_is_no_takeover() -> None:
