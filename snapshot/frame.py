@@ -27,7 +27,8 @@ OLDEST, NEWEST = 1, 3
 #: from this one on a mark may hold users' commands of the control topic
 PINNING = 3
 #: No body may claim more than this before compression: a frame is an input from the network (fault F27, zip bomb).
-MAX_BODY = 64 * 1024 * 1024
+#: It is more than kafka.message_max_bytes may be, or a value could be written that no restore would read.
+MAX_BODY = 128 * 1024 * 1024
 _COMPRESS_FROM = 512
 _HEAD = struct.Struct("<BcBBIQ")
 

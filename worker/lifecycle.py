@@ -94,10 +94,3 @@ class Lifecycle:
         if target is None:
             raise IllegalEvent(f"{event.name} is not possible while {self.phase.value}")
         return replace(self, phase=target, cause=None if event is Event.RETRY else (cause or self.cause))
-
-    def allows(self, event: Event) -> bool:
-        return event in EDGES[self.phase]
-
-    @property
-    def may_commit(self) -> bool:
-        return self.phase in (Phase.LIVE, Phase.DRAINING)

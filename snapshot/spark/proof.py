@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import product
 from typing import Final
 
@@ -38,10 +38,6 @@ def limbs(number: int) -> list[int]:
     """128 bits as four numbers of 32, so that a column of longs can sum two billion of them."""
     number %= MODULUS
     return [(number >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
-
-
-def from_limbs(parts: Iterable[int]) -> int:
-    return sum(part << shift for part, shift in zip(parts, (0, 32, 64, 96), strict=True)) % MODULUS
 
 
 def proves(sums: Mapping[str, Sums], wanted: bytes, keys: int) -> str:

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"  # for `spark-submit --packages`
 LOCAL = "local[2]"
 
 

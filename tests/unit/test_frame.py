@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.config.sources import known_options
 from holdfast.snapshot import frame
 from holdfast.snapshot.frame import BadFrame, UnknownFormat, pack, unpack
 
@@ -61,6 +62,11 @@ def test_another_version_is_named() -> None:
 def test_a_large_body_is_compressed_and_a_small_one_is_not() -> None:
     assert len(pack(b"C", b"x" * 100_000)) < 1000
     assert pack(b"C", b"x" * 100)[2] == 0
+
+
+def test_whatever_may_be_sent_can_be_read() -> None:
+    """A delta's part and a chunk hold one value of at most a message, and some names and numbers beside it."""
+    assert known_options()["kafka.message_max_bytes"].high + 1_000_000 < frame.MAX_BODY
 
 
 def test_a_body_that_claims_too_much_is_not_even_tried() -> None:
