@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from holdfast.errors import (
     DamagedIncrement,
@@ -15,9 +15,11 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.genesis import control_position
+from holdfast.handler import Handler
 from holdfast.kafka.reader import KafkaReader
 from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
 from holdfast.ports import OutOfRange
+from holdfast.reference import references
 from holdfast.snapshot import digest
 from holdfast.snapshot.look import salvage
 from holdfast.snapshot.look.salvage import Salvaged
@@ -107,6 +109,8 @@ class Rebase:
                 f"state. --records again goes on without them: send again what still matters. Nothing was changed"
             )
         if self._records == "replay" and (end > at or commands):
+            if why := unrepeatable(bench.kind):
+                raise ToolRefused(f"{where}: {why}: --records again has the service handle them. Nothing was changed")
             state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end, commands or [])
             done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
         else:
@@ -184,6 +188,14 @@ class Rebase:
                 f"is another version. --accept-difference goes on all the same. Nothing was changed"
             )
         return f"which gives another state than the last mark says ({digest.show(last.digest)})"
+
+
+def unrepeatable(kind: type[Handler[Any]]) -> str:
+    """Why records cannot be handled here as they were, or ''."""
+    found = references(kind)
+    if not found:
+        return ""
+    return f"{kind.__name__} reads reference data, and what the records saw of {', '.join(found)} is not kept"
 
 
 def _commands(

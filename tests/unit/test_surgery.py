@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Table
+from holdfast import Handler, Reference, Table
 from holdfast.errors import ToolRefused, UsageError
 from holdfast.partitioner import murmur2
 from holdfast.snapshot.edits import Counts, Edits, Patch, read_patches
 from holdfast.snapshot.state import State
 from holdfast.surgery.layout import Layout, crc32
+from holdfast.surgery.repair_rebase import unrepeatable
 from holdfast.surgery.spool import Spool
 from holdfast.table import Changes
 
@@ -189,3 +190,12 @@ def test_a_key_that_is_none_is_refused() -> None:
 
 def test_crc32_is_that_of_zlib() -> None:
     assert crc32(b"key", 7) == zlib.crc32(b"key") % 7
+
+
+class Priced(Handler[str]):
+    prices = Reference("prices", key=str, value=int)
+
+
+def test_records_that_saw_reference_data_are_not_handled_here_without_it() -> None:
+    assert "Priced reads reference data" in unrepeatable(Priced)
+    assert unrepeatable(Handler) == ""
