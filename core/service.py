@@ -146,14 +146,15 @@ class Service:
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
         )
-        self._thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
-        leaving.start(self._thread)
-        self._thread.start()
-        wiring.start(consumer)
         self._topology = Topology(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
         )
+        thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
+        leaving.start(thread)
+        wiring.start(consumer)
         self._topology.start()
+        self._thread = thread
+        thread.start()  # last: when it ends, it ends all the others
 
     def stop(self, timeout: float | None = None) -> None:
         """Commit what is processed, take a full if the settings say so, leave the group. Blocks; may be called twice.

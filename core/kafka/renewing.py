@@ -86,7 +86,7 @@ class Renewal:
         try:
             for renew in () if refused else self._renew:
                 renew()
-        except KafkaTrouble as error:  # what was renewed is renewed again then
+        except (KafkaTrouble, KafkaException) as error:  # what was renewed is renewed again then
             refused = str(error)
         if refused:
             self._log.warning("login_not_renewed", cause=refused, files=files)

@@ -14,7 +14,9 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 
 from holdfast import Service
+from holdfast.balancer.manager import Manager
 from holdfast.errors import TopicMissing
+from holdfast.wiring import Wiring
 
 pytestmark = pytest.mark.kafka
 
@@ -95,6 +97,18 @@ def test_a_failure_to_start_is_raised_from_start_and_leaves_nothing_running(stag
     assert threading.active_count() <= before
     assert not service.status()["running"]
     service.stop()
+
+
+def test_a_service_that_ends_at_once_leaves_nothing_running(
+    stages: StageFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = stages(1).create_topics().service()
+    monkeypatch.setattr(Manager, "run", lambda manager: None)
+    monkeypatch.setattr(Wiring, "start", lambda *_: service.wait(0.5))  # so long it may take to get there
+    before = threading.active_count()
+    service.start()
+    assert service.wait(60)
+    await_true(lambda: threading.active_count() <= before, "the end of every thread", 60)
 
 
 def test_a_missing_topic_is_an_error_that_names_the_command_and_is_not_created(stages: StageFactory) -> None:
