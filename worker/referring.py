@@ -16,8 +16,9 @@ from holdfast.record import Message
 from holdfast.reference import Change, Reference, Rows, SharedRows, Version, put
 from holdfast.worker.own_reader import OwnReader
 
-#: seconds between two looks at the ends of the topics
+#: seconds between two looks at the ends of the topics, and after one that failed: the next has a new client
 _ROUND: Final = 0.2
+_AGAIN: Final = 2.0
 #: records of one step; a partition that takes a new version waits for one step at most
 _STEP: Final = 500
 _REST: Final = 1.0
@@ -129,18 +130,22 @@ class References:
     def run(self) -> None:
         """Until `close`; while Kafka is away the rows stay as they are."""
         while not self._ending.is_set():
-            try:
-                self.turn()
-            except Cancelled:
-                break
-            except (HoldfastError, OutOfRange) as error:
-                self._complain(str(error))
-                self._reader.drop()
-            except Exception as error:
-                self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)
-                self._reader.drop()
-            self._ending.wait(_ROUND)
+            self._ending.wait(_ROUND if self._look() else _AGAIN)
         self._reader.drop()
+
+    def _look(self) -> bool:
+        try:
+            self.turn()
+        except Cancelled:
+            return False
+        except (HoldfastError, OutOfRange) as error:
+            self._complain(str(error))
+        except Exception as error:
+            self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)
+        else:
+            return True
+        self._reader.drop()
+        return False
 
     def turn(self) -> None:
         """Read what has been committed by now. Raises as the reader does."""

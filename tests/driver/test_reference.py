@@ -168,6 +168,26 @@ def test_a_new_owner_never_sees_an_older_version() -> None:
     assert driver.outputs("sent") == [7, 7]
 
 
+def test_a_topic_that_was_made_anew_is_not_asked_for_by_a_new_client_five_times_a_second() -> None:
+    driver = Driver(Valued, autocommit=False)
+    driver.publish(PRICES, "a", 7)
+    del driver.broker.logs[PRICES, 0]
+    feed, pauses = driver._references, list[float]()
+
+    def paused(seconds: float) -> bool:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            feed.close()
+        return False
+
+    feed._ending.wait = paused  # type: ignore[method-assign, assignment]
+    feed.run()
+    assert min(pauses) >= 1.0
+    told = [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
+    assert len(told) == 1
+    assert "was it made anew?" in told[0]
+
+
 def test_a_copy_takes_the_version_over_too() -> None:
     driver = Driver(Valued, autocommit=False)
     driver.publish(PRICES, "a", 7)
