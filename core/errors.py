@@ -28,6 +28,7 @@ HoldfastError
 │   │   ├── MixedLineages      the partitions are not all of one history
 │   │   ├── TopicReplaced      a topic was deleted and made anew
 │   │   ├── PartitionCountChanged
+│   │   ├── StateMoved         the state goes on in another input: run the service with that one
 │   │   ├── NewerFormat        a newer holdfast wrote this: run that one
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
 │   │   ├── SinkDisagrees      the sink's database holds another position than the state: `holdfast sink init`
