@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 from holdfast import serde
 from holdfast.declarations import declarations
-from holdfast.errors import UsageError
+from holdfast.errors import RegistryUnreachable, UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -137,6 +137,8 @@ class Reference(Generic[K, V]):
         if row.value is _UNREAD:
             try:
                 row.value = self._decode(row.data)
+            except RegistryUnreachable:
+                raise  # no fault of the value
             except Exception as error:
                 raise ValueError(f"a value of the reference topic {self.topic} cannot be decoded: {error}") from error
         return row.value

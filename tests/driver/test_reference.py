@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from holdfast import Handler, Output, Record, Reference, Table
-from holdfast.errors import HandlerFailed, NonDeterministicReplay, UsageError
+from holdfast.errors import HandlerFailed, NonDeterministicReplay, RegistryUnreachable, UsageError
 from holdfast.reference import Rows, SharedRows, put, references
 from holdfast.testing import Driver
 
@@ -222,6 +222,38 @@ def test_a_value_that_cannot_be_decoded_fails_the_record_that_reads_it() -> None
     assert [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
     with pytest.raises(HandlerFailed, match="names cannot be decoded"):
         driver.feed(2)
+
+
+class Schemed:
+    """A serde whose schemas are elsewhere."""
+
+    away = False
+
+    def encode(self, value: int, /) -> bytes:
+        return b"%d" % value
+
+    def decode(self, data: bytes, /) -> int:
+        if self.away:
+            raise RegistryUnreachable("no answer")
+        return int(data)
+
+
+class Elsewhere(Valued):
+    prices = Reference(PRICES, key=str, value=Schemed())
+
+
+def test_a_registry_that_is_away_is_no_fault_of_the_record_that_reads_a_value() -> None:
+    driver = Driver(Elsewhere, autocommit=False)
+    driver.publish(PRICES, "a", 7)
+    Schemed.away = True
+    try:
+        with pytest.raises(RegistryUnreachable, match=r"input\[0\]@0: no answer"):
+            driver.feed("a")
+    finally:
+        Schemed.away = False
+    driver.restore()
+    driver.commit()
+    assert driver.outputs("sent") == [7]
 
 
 def test_what_is_read_and_what_is_not() -> None:
