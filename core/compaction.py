@@ -231,16 +231,14 @@ class Compaction:
             findings |= read_back(spark, self._settings, asked)
             for (p, offset), finding in findings.items():
                 fulls[p] = [found for found in fulls[p] if found.offset != offset or not finding]
-        self._note_published(plans, fresh, findings)
+        self._note_published(fresh, findings)
         lock.check()
         for partition, found in cuts.items():
             if self._outcomes[partition].good:
                 self.truncate(plans[partition].place, found)
         self._kept.remove_orphans([plan.place for plan in plans.values()], self._log)
 
-    def _note_published(
-        self, plans: Mapping[int, Plan], fresh: Mapping[int, Found], findings: Mapping[tuple[int, int], str]
-    ) -> None:
+    def _note_published(self, fresh: Mapping[int, Found], findings: Mapping[tuple[int, int], str]) -> None:
         for (p, offset), finding in findings.items():
             if finding:
                 self._log.warning("full_unusable", partition=p, full=offset, finding=finding)
