@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from holdfast.config.settings import Settings
@@ -19,15 +20,19 @@ from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.records import Header, Mark, Writer
 from holdfast.version import __version__
 
-#: seconds for the end of the control topic
+#: seconds for the end of a topic
 _PATIENCE = 30.0
 
 
 class Genesis:
     """Blocks; raises KafkaTrouble when the cluster fails on the way."""
 
-    def __init__(self, settings: Settings, names: Names, admin: Admin, topics: TopicAdmin, log: Log) -> None:
+    def __init__(
+        self, settings: Settings, names: Names, admin: Admin, topics: TopicAdmin, log: Log, retries: Sequence[str] = ()
+    ) -> None:
+        """`retries`: the service's retry topics."""
         self._settings, self._names, self._admin, self._topics, self._log = settings, names, admin, topics, log
+        self._beside = [names.control, *retries]
 
     def begin(self, partitions: int, start_at: str) -> None:
         """Write a genesis mark where the increment topic is untouched; partitions with a mark are left alone."""
@@ -85,7 +90,7 @@ class Genesis:
             service=names.group,
             partition=partition,
             partitions=partitions,
-            positions={names.input: position} | control_position(self._admin, names, partition),
+            positions={names.input: position} | _ends(self._admin, self._beside, partition),
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),
@@ -103,11 +108,14 @@ class Genesis:
 
 def control_position(admin: Admin, names: Names, partition: int) -> dict[str, int]:
     """Where a first mark begins to obey the control topic: commands that were there before belong to another life."""
-    there = admin.describe([names.control])[names.control]
-    if there is None or partition >= there.partitions:
-        return {}
-    end = admin.bounds(names.control, partition, _PATIENCE, lambda: False)[1]
-    return {names.control: end} if end > 0 else {}
+    return _ends(admin, [names.control], partition)
+
+
+def _ends(admin: Admin, topics: Sequence[str], partition: int) -> dict[str, int]:
+    """Those that are there and hold something."""
+    there = [topic for topic, fact in admin.describe(list(topics)).items() if fact and partition < fact.partitions]
+    found = {topic: admin.bounds(topic, partition, _PATIENCE, lambda: False)[1] for topic in there}
+    return {topic: end for topic, end in found.items() if end > 0}
 
 
 def _milliseconds(text: str) -> int:

@@ -191,7 +191,8 @@ class Topics:
         """
         wanted = dict.fromkeys((self._names.input, *self._outputs), partitions)
         created, count = self._make_all(wanted, replication, control)
-        Genesis(self._settings, self._names, self._admin, self._topics, self._log).begin(count, start_at)
+        retries = list(filter(self._names.is_for_retries, self._outputs))
+        Genesis(self._settings, self._names, self._admin, self._topics, self._log, retries).begin(count, start_at)
         return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
 
     def make(self, replication: int, partitions: Mapping[str, int], *, control: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from tests.system.conftest import StageFactory
@@ -11,6 +13,10 @@ from tests.system.stage import Stage
 from tests.system.verify import read_all
 
 from holdfast.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
+from holdfast.kafka.admin import Admin
+from holdfast.kafka.stable import StableReader
+from holdfast.snapshot.last import last_mark
+from holdfast.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -28,6 +34,20 @@ def test_without_a_mark_nothing_begins_whatever_the_group_says(stages: StageFact
     with Local(stage):
         stage.await_all()
     stage.verify()
+
+
+def test_what_was_tried_later_in_a_former_life_is_not_tried_again(stages: StageFactory) -> None:
+    stage = stages(2)
+    retry = stage.names.retry(5)
+    stage.create_by_hand(retry)
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(retry, b"1", partition=1)
+    assert producer.flush(60) == 0
+    settings = stage.settings()
+    Topics(settings, stage.names, [stage.output, stage.names.dead, retry]).create("beginning", partitions=2)
+    with closing(StableReader(settings, stage.names.group, Admin(settings, stage.names.group))) as reader:
+        marks = [last_mark(reader, stage.names.increment, partition) for partition in (0, 1)]
+    assert [mark.positions for mark in marks if mark] == [{stage.names.input: 0}, {stage.names.input: 0, retry: 1}]
 
 
 def test_marks_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage) -> None:
