@@ -221,3 +221,22 @@ def test_a10_a_restore_that_truncation_overtakes_is_planned_again() -> None:
     driver.restore()
     assert len(events(driver, "restore_overtaken")) == 1
     assert agrees(driver, [ANN, BOB, ANN2])
+
+
+# S5
+
+
+def test_a_full_never_starts_at_the_mark_that_its_bounds_were_answered_at() -> None:
+    """The end that was asked for lies behind that mark's own records: truncation would delete them, the anchor."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(ANN)
+    driver.commit()
+    live = driver._lanes[0].live()
+    live.ask_full()
+    mark = live.committer.mark
+    for _ in range(10):
+        live.fulls.boundary(mark)
+    assert events(driver, "full_started") == []
+    driver.feed(BOB)
+    driver.commit()
+    assert [fields["n"] for fields in events(driver, "full_started")] == [mark.n + 1]
