@@ -8,7 +8,7 @@ from typing import Final
 from confluent_kafka import Message
 
 from holdfast.config.settings import Settings
-from holdfast.kafka.control import ControlFeed, ControlLane
+from holdfast.kafka.feed import Feed, Lane
 from holdfast.letters import Retried
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -18,21 +18,19 @@ _HIGH: Final = 2000
 _LOW: Final = 500
 
 
-class DelayedFeed(ControlFeed):
-    """One consumer and one thread for all partitions of one retry topic; both begin with the first partition."""
-
+class DelayedFeed(Feed):
     def __init__(self, settings: Settings, names: Names, log: Log, topic: str) -> None:
-        super().__init__(settings, names, log, topic)
+        super().__init__(settings, names.group, topic, log)
         self._input = names.input
 
     def lane(self, partition: int) -> DelayedLane:
         return DelayedLane(self, partition, self._input)
 
 
-class DelayedLane(ControlLane):
+class DelayedLane(Lane):
     """`ports.Delayed` of one partition for one assignment."""
 
-    def __init__(self, feed: ControlFeed, partition: int, input: str) -> None:
+    def __init__(self, feed: Feed, partition: int, input: str) -> None:
         super().__init__(feed, partition)
         self._input = input
         self._held: deque[Retried] = deque()
@@ -44,9 +42,7 @@ class DelayedLane(ControlLane):
         return len(self._held)
 
     def due(self, position: int, now: int) -> tuple[list[Retried], int]:
-        if not self._following:
-            self._following, self.next = True, position
-            self._feed.change(self)
+        self._follow(position)
         found = []
         with self._lock:
             if position != self._lost:
@@ -65,20 +61,20 @@ class DelayedLane(ControlLane):
             self._feed.change(self)
         return found, found[-1].at + 1 if found else position
 
-    def gone(self, log: Log) -> None:
+    def gone(self) -> None:
         """Somebody has deleted records that were to be tried again, or the topic: it is told, and the rest goes on."""
-        log.error("retries_gone", topic=self._feed.topic, partition=self.partition, offset=self.next)
+        self._feed.log.error("retries_gone", topic=self._feed.topic, partition=self.partition, offset=self.next)
         with self._lock:
             self._lost = self.next
 
-    def put(self, message: Message, log: Log) -> None:
-        """The feed's thread. What there is no room for is read again."""
+    def put(self, message: Message) -> None:
+        """What there is no room for is read again."""
         offset = message.offset() or 0
         if 0 <= self.next > offset or self.full:
             return
         retried = Retried.by(message, self._input)
         if retried is None:
-            log.error("retry_refused", topic=self._feed.topic, partition=self.partition, offset=offset)
+            self._feed.log.error("retry_refused", topic=self._feed.topic, partition=self.partition, offset=offset)
         with self._lock:
             self.full = len(self._held) >= _HIGH
             if not self.full:

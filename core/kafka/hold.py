@@ -24,9 +24,6 @@ _POLL = 0.05
 _PATIENCE = 60.0
 
 
-#: nobody is the group's coordinator yet, or it is still reading: usual on a cluster that has just been made
-
-
 def members(admin: Admin, group: str) -> list[str]:
     """Who is in the group now: client id and host of each. Blocks, until the group has a coordinator.
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from holdfast.config.settings import Settings
-from holdfast.kafka import x509
 
 _API_VERSIONS: Final = 18
 _VERSION: Final = 3
@@ -34,8 +33,8 @@ class Spoken(NamedTuple):
     finalized: dict[str, int]
     #: how long the answer took, connecting included
     seconds: float
-    #: when its certificate ends, in seconds since 1970; None without TLS
-    certificate_ends: float | None = None
+    #: its certificate, DER; None without TLS
+    certificate: bytes | None = None
 
 
 def ask(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> Spoken:
@@ -53,16 +52,11 @@ def ask(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> Spo
             if not 4 < size < _MOST_BYTES:
                 raise ValueError("what answers is no Kafka broker, or wants TLS")
             body = _exactly(connection, size)
-            ends = _certificate(connection)
+            shown = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLSocket) else None
         finally:
             if connection is not plain:
                 connection.close()
-    return _spoken(_Fields(body[4:]), time.monotonic() - started)._replace(certificate_ends=ends)
-
-
-def _certificate(connection: socket.socket) -> float | None:
-    shown = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLSocket) else None
-    return x509.ends(shown) if shown else None
+    return _spoken(_Fields(body[4:]), time.monotonic() - started)._replace(certificate=shown)
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:

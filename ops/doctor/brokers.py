@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
-from holdfast.kafka import wire, x509
+from holdfast.kafka import wire
 from holdfast.kafka.wire import Spoken
 from holdfast.ops.doctor.case import Case, NotAsked
 from holdfast.ops.doctor.report import Finding, Seen
@@ -55,16 +55,21 @@ class Certificates:
     warns: ClassVar = f"one ends within {_SOON_DAYS} days"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        own = case.settings.kafka.security.ssl_certificate_location
-        ends = {name: each.certificate_ends for name, each in spoken(case).items() if not isinstance(each, str)}
-        renew = dict.fromkeys(ends, "renew it, and give it to the broker (ssl.keystore.location)")
-        if own:
+        try:
+            from cryptography import x509
+        except ImportError:
+            raise NotAsked("certificates are read with an extra: pip install 'holdfast[cli]'") from None
+        shown = {name: each.certificate for name, each in spoken(case).items() if not isinstance(each, str)}
+        found = {name: x509.load_der_x509_certificate(each) for name, each in shown.items() if each is not None}
+        renew = dict.fromkeys(found, "renew it, and give it to the broker (ssl.keystore.location)")
+        if own := case.settings.kafka.security.ssl_certificate_location:
             try:
-                ends[own], renew[own] = x509.ends_of_file(Path(own)), "renew it; clients read it when they are made"
+                found[own] = x509.load_pem_x509_certificate(Path(own).read_bytes())
+                renew[own] = "renew it; clients read it when they are made"
             except (OSError, ValueError) as error:
                 yield Seen(self).failed(own, f"cannot be read: {error}", "see kafka.security.ssl_certificate_location")
-        for name, moment in ends.items():
-            days = (moment - case.wall()) / 86_400 if moment is not None else _SOON_DAYS
+        for name, each in found.items():
+            days = (each.not_valid_after_utc.timestamp() - case.wall()) / 86_400
             text = (
                 f"the certificate {'ends in' if days >= 0 else 'has ended'} {abs(days):.0f} days{' ago' * (days < 0)}"
             )

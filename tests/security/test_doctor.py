@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from tests.support.secured import Right, Secured
 from tests.system.stage import Stage
 
 from holdfast.config.load import load
-from holdfast.kafka import x509
 from holdfast.ops.doctor.case import Case
 from holdfast.ops.doctor.examine import examine
 from holdfast.ops.doctor.report import Finding
@@ -81,17 +79,14 @@ def test_certificates_that_end_soon_are_told(guarded: Secured, stage: Stage) -> 
         assert "ends in 2 days" in broker.reason
 
 
-def test_dates_are_read_as_the_certificate_has_them(tmp_path: Path) -> None:
-    made = Authority(tmp_path).issue("one", "CN=one", seconds=1234567)
-    assert abs(x509.ends_of_file(made.certificate) - (time.time() + 1234567 - 3600)) < 60
-    assert abs(x509.ends_of_file(made.both) - x509.ends_of_file(made.certificate)) < 1
-    far = Authority(tmp_path / "far").issue("far", "CN=far", seconds=50 * 365 * DAY)  # GeneralizedTime, after 2049
-    assert x509.ends_of_file(far.certificate) > time.time() + 49 * 365 * DAY
-    with pytest.raises(ValueError, match="no certificate"):
-        x509.ends_of_file(made.key)
-    for junk in (b"", b"0", b"0\x82", b"\x30\x03\x02\x01\x01", bytes(range(256))):
-        with pytest.raises(ValueError, match=r"certificate|time data"):
-            x509.ends(junk)
+@pytest.mark.kafka
+def test_a_certificate_that_is_none_is_told(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "junk.pem"
+    file.write_text("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
+    found = look(stage, guarded.scram("ann") | {f"{SSL}CERTIFICATE_LOCATION": str(file)}, "certificates")
+    (own,) = (each for each in found if each.about == str(file))
+    assert str(own.level) == "FAIL"
+    assert own.reason.startswith("cannot be read: ")
 
 
 @pytest.mark.kafka

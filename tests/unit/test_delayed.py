@@ -11,18 +11,6 @@ from holdfast.letters import Failure, retried
 from holdfast.testing.log import MemoryMessage
 
 
-class Feed:
-    """Remembers who asked to be read anew."""
-
-    topic = "retry"
-
-    def __init__(self) -> None:
-        self.changes: list[int] = []
-
-    def change(self, lane: DelayedLane, *, leave: bool = False) -> None:
-        self.changes.append(lane.next)
-
-
 class Told:
     """A log that remembers."""
 
@@ -33,19 +21,35 @@ class Told:
         self.events.append(event)
 
 
+class Feed:
+    """Remembers who asked to be read anew, and what it logged."""
+
+    topic = "retry"
+
+    def __init__(self) -> None:
+        self.changes: list[int] = []
+        self.log = Told()
+
+    def change(self, lane: DelayedLane, *, leave: bool = False) -> None:
+        self.changes.append(lane.next)
+
+
 @pytest.fixture
-def lane() -> Any:
-    return DelayedLane(Feed(), 0, "input")  # type: ignore[arg-type]
+def feed() -> Feed:
+    return Feed()
 
 
-def put(lane: Any, *offsets: int, due: int = 100) -> Told:
+@pytest.fixture
+def lane(feed: Any) -> Any:
+    return DelayedLane(feed, 0, "input")
+
+
+def put(lane: Any, *offsets: int, due: int = 100) -> None:
     """Records of the retry topic, each due `due` and its offset later."""
-    told = Told()
     for offset in offsets:
         was = MemoryMessage("input", 0, 1000 + offset, b"value", b"key")
         headers = retried("retry", was, Failure("E", "text", 1), 0, due + offset)[7]
-        lane.put(MemoryMessage("retry", 0, offset, was.value(), was.key(), headers), told)
-    return told
+        lane.put(MemoryMessage("retry", 0, offset, was.value(), was.key(), headers))
 
 
 def ids(lane: Any, position: int, now: int) -> tuple[list[int], int]:
@@ -63,12 +67,11 @@ def test_what_is_due_comes_until_it_is_passed(lane: Any) -> None:
     assert lane.held == 1
 
 
-def test_what_is_no_record_of_ours_is_told_and_passed_over(lane: Any) -> None:
+def test_what_is_no_record_of_ours_is_told_and_passed_over(feed: Feed, lane: Any) -> None:
     ids(lane, 0, 0)
-    told = Told()
-    lane.put(MemoryMessage("retry", 0, 0, b"stray"), told)
+    lane.put(MemoryMessage("retry", 0, 0, b"stray"))
     put(lane, 1)
-    assert told.events == ["retry_refused"]
+    assert feed.log.events == ["retry_refused"]
     assert ids(lane, 0, 200) == ([1001], 2)
 
 
@@ -83,11 +86,10 @@ def test_so_many_are_held_and_the_rest_is_read_again(lane: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 3, 5])
-def test_a_topic_that_was_made_anew_is_told_and_read_from_its_beginning(lane: Any, number: int) -> None:
+def test_a_topic_that_was_made_anew_is_told_and_read_from_its_beginning(feed: Feed, lane: Any, number: int) -> None:
     ids(lane, 3, 0)
-    told = Told()
-    lane.gone(told)
-    assert told.events == ["retries_gone"]
+    lane.gone()
+    assert feed.log.events == ["retries_gone"]
     lane.next = -2  # as the feed does
     put(lane, *range(number))
     position, handled = 3, list[int]()
