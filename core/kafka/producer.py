@@ -6,7 +6,7 @@ import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import starmap
 from operator import length_hint
@@ -20,9 +20,10 @@ from holdfast.contact import NoContact
 from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
 from holdfast.kafka.bounded import GRACE, STUCK_AFTER, bounded
 from holdfast.kafka.errors import Action, action, describe, kafka_error, translate
+from holdfast.kafka.handle import KNOW, Handle
 from holdfast.kafka.positions import LINEAGE
 from holdfast.kafka.remains import Remains
-from holdfast.kafka.taint import Taint, client_logger
+from holdfast.kafka.taint import Taint
 from holdfast.kafka.unwritable import ANY, Place, waiting, why_not
 from holdfast.names import Names
 from holdfast.observe import Log
@@ -30,7 +31,8 @@ from holdfast.output import Sent
 from holdfast.ports import Cancelled, Clock
 
 _FULL_QUEUE_WAIT = 0.01
-_FENCE_STEP = 0.5
+#: seconds of one try to fence
+_FENCE_STEP = 0.05
 
 
 class KafkaTransactions:
@@ -65,8 +67,7 @@ class KafkaTransactions:
         config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
         # Only with the brokers' debug lines is every lost connection told, and none suppressed (docs/assumptions.md).
         config |= {"debug": "broker", "log_level": 7, "stats_cb": self._statistics}
-        config["logger"] = client_logger("holdfast.producer", self._logged)
-        self._producer: Producer | None = Producer(config)
+        self._handle = Handle(config, names.input, self._logged)
 
     @property
     def tainted(self) -> str:
@@ -74,9 +75,10 @@ class KafkaTransactions:
         return self._taint.reason
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
-        self._get_to_know()
+        with self._watched("list_topics", 2 * KNOW + GRACE):
+            self._handle.get_to_know()
         try:
-            self._resume(self._alive().init_transactions, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
+            self._resume(self._handle.init, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
         except OutcomeUnknown as error:
             # The last transaction must end first, in all of its partitions (CONCURRENT_TRANSACTIONS).
             why = why_not(self._settings, self._reached)
@@ -86,15 +88,6 @@ class KafkaTransactions:
             self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
             self._reach_and_abort(hidden)
         self._taint.reason = ""
-
-    def _get_to_know(self) -> None:
-        """The first answer names the brokers, the second needs one of them to be connected; asked for the coordinator
-        before that, librdkafka asks again only 0.5 s later. The topic is one that is only read: of those that it
-        writes to a producer that knows them early would not see that they have grown.
-        """
-        with self._watched("list_topics", 2 * _FENCE_STEP + GRACE), suppress(KafkaException):  # the fence tells why
-            for _ in range(2):
-                self._alive().list_topics(self._input, _FENCE_STEP)
 
     def _reach_and_abort(self, places: Sequence[Place]) -> None:
         """The marker of this id that the brokers owe these partitions comes with the end of a transaction that reaches
@@ -197,13 +190,10 @@ class KafkaTransactions:
             self._drain_log()
 
     def drop(self) -> None:
-        # close() would wait for the broker while a transaction is open (P8); losing the last reference does not.
-        self._producer = None
+        self._handle.drop()
 
     def _alive(self) -> Producer:
-        if self._producer is None:
-            raise OutcomeUnknown("the producer was dropped")
-        return self._producer
+        return self._handle.get()
 
     def _drain_log(self) -> None:
         """Lines reach us in poll() only; those of now belong to the transaction that has just ended."""
@@ -221,9 +211,11 @@ class KafkaTransactions:
         It matters: one who was fenced must ask the group before it comes back, one who was torn must not (rule T8).
         """
         inner = kafka_error(error)
-        if inner is not None and inner.code() == KafkaError._FATAL and self._producer is not None:
+        if inner is not None and inner.code() == KafkaError._FATAL:
             try:
-                self._producer.begin_transaction()
+                self._alive().begin_transaction()
+            except OutcomeUnknown:
+                pass
             except KafkaException as told:
                 return translate(told)
         return translate(error)
