@@ -170,7 +170,10 @@ class Admin(GroupOffsets):
         config["error_cb"] = self._login.heard
         try:
             return AskingClient(config)
-        except KafkaException as error:  # no token within 10 s, for one
+        except KafkaException as error:  # no token within 10 s, for one; or a file that is no certificate
+            inner = kafka_error(error)
+            if inner is not None and inner.code() == KafkaError._INVALID_ARG:
+                raise Misconfigured(f"{inner.str()}: see kafka.security and kafka.extra") from error
             raise translate(error) from error
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:

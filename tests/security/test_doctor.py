@@ -11,6 +11,7 @@ from tests.support.secured import Right, Secured
 from tests.system.stage import Stage
 
 from holdfast.config.load import load
+from holdfast.errors import Misconfigured
 from holdfast.ops.doctor.case import Case
 from holdfast.ops.doctor.examine import examine
 from holdfast.ops.doctor.report import Finding
@@ -83,10 +84,8 @@ def test_certificates_that_end_soon_are_told(guarded: Secured, stage: Stage) -> 
 def test_a_certificate_that_is_none_is_told(guarded: Secured, stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "junk.pem"
     file.write_text("-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n")
-    found = look(stage, guarded.scram("ann") | {f"{SSL}CERTIFICATE_LOCATION": str(file)}, "certificates")
-    (own,) = (each for each in found if each.about == str(file))
-    assert str(own.level) == "FAIL"
-    assert own.reason.startswith("cannot be read: ")
+    with pytest.raises(Misconfigured, match=r"ssl\.certificate\.location failed: .* see kafka\.security"):
+        look(stage, guarded.scram("ann") | {f"{SSL}CERTIFICATE_LOCATION": str(file)}, "certificates")
 
 
 @pytest.mark.kafka
