@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -20,7 +21,7 @@ LATE = 1.2
 
 def test_the_end_of_a_predecessor_is_asked_for_by_new_clients_of_which_only_the_last_goes_on(kafka: Cluster) -> None:
     topic = f"handle-{uuid.uuid4().hex[:8]}"
-    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    servers: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap_servers}
     admin = AdminClient(servers)
     admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
     config = {**servers, "transactional.id": topic}
