@@ -94,6 +94,7 @@ def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> d
     said = f"{figures['faults']} faults, {figures['records']} records, longest gap {figures['longest_gap']} s"
     if "letters" in figures:
         said += f", {figures['letters']} letters ({figures['followed']} followed), {figures['late']} handled late"
+        said += f", {figures['parked']} parked, {figures['stopped']} stopped the service"
     if result.good:
         shutil.rmtree(directory)
     return {"good": result.good, "said": said, "figures": figures, "findings": dict(result.verdict.findings)}

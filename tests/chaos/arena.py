@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos import targets
 from tests.chaos.failing import DELAYS
 from tests.chaos.history import History
-from tests.chaos.observer import PATIENT, Observer, read_all
+from tests.chaos.observer import PATIENT, Observer, committed, read_all
+from tests.chaos.operating import Operator
 from tests.chaos.points import Points
 from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
@@ -106,6 +107,8 @@ class Arena:
 
     def _start(self) -> None:
         self._stack.callback(self.history.close)
+        operator = Operator(self.directory, self.history, needed=self.shape.failing > 0)
+        self.operator = self._stack.enter_context(contextlib.closing(operator))
         numbers = range(1, self.shape.brokers + 1)
         if self._given is not None:
             self.cluster = self._given
@@ -214,7 +217,8 @@ class Arena:
             "points": str(self.points.directory),
             "calls": str(self.calls),
             "mutant": self.shape.mutant,
-            "failing": self.shape.failing > 0,
+            "mended": self.operator.mended,
+            "sockets": self.operator.sockets,
             "state_dir": str(self.directory / f"{name}.state"),
         }
         job.write_bytes(job_of(**targets.job(self.shape.target, told)))
@@ -252,12 +256,8 @@ class Arena:
 
     def committed_positions(self, timeout: float = 30.0) -> dict[int, int]:
         """The group's offsets; asked of a consumer that joins nothing. Raises KafkaException."""
-        asking = Consumer({"bootstrap.servers": self.servers, "group.id": self.names.group, **PATIENT})
-        try:
-            places = [TopicPartition(self.names.input, p) for p in range(self.shape.partitions)]
-            return {place.partition: place.offset for place in asking.committed(places, timeout)}
-        finally:
-            asking.close()
+        places = [TopicPartition(self.names.input, p) for p in range(self.shape.partitions)]
+        return committed(self.servers, self.names.group, places, timeout)
 
     def await_quiet(self, seconds: float) -> bool:
         """Until the reader has seen an answer to everything that is on the input; False after so many seconds.
@@ -292,8 +292,9 @@ class Arena:
             shutil.copytree(self.cluster.directory, self.directory / "brokers", ignore=leave, dirs_exist_ok=True)
 
     def revive(self) -> None:
-        """Start whoever has ended by itself, as a supervisor does."""
+        """Start whoever has ended by itself, as a supervisor does; look after what waits, as an operator does."""
         for worker in self.workers:
             if worker.starts and worker.ended_by_itself() is not None:
                 self.history.tell(f"{worker.name} ended by itself with {worker.ended_by_itself()}; started again")
                 worker.start()
+        self.operator.look(self.workers, self.observer.answered)

@@ -82,4 +82,5 @@ CATCHES: dict[str, Catch] = {
     "nobody-follows": Catch(several(WorkerKilled, 2), TWICE | {"letter lost"}, failing=50),
     "undecided": Catch(several(WorkerKilled, 4), TWICE | FAILED, settings=SELDOM, failing=50),
     "retries-forgotten": Catch(several(WorkerKilled, 4), TWICE | FAILED, failing=50),
+    "failed-skipped": Catch(several(WorkerKilled, 2), TWICE, failing=50),
 }

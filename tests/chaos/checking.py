@@ -12,8 +12,9 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.chaos.arena import Arena
 from tests.chaos.chain import Chain
-from tests.chaos.failing import LATE, check_letters, check_tries
+from tests.chaos.failing import LATE, STOPS, check_letters, check_tries
 from tests.chaos.observer import read_all
+from tests.chaos.operating import trouble
 from tests.chaos.rows import Row
 from tests.chaos.worker import EFFECT_EVERY
 from tests.chaos.workers import Worker, pause
@@ -21,6 +22,8 @@ from tests.chaos.workload import Fold, Running, Sent, Trade, fold, sorted_input
 
 _SHOWN = 5
 _ABORT = "python: rdkafka_"
+#: the exit code of a service that a record has stopped
+_STOPPED = 3
 _NAMES = {
     "torn": "torn transaction",
     "digest": "digest differs",
@@ -109,7 +112,7 @@ def check_failed(verdict: Verdict, arena: Arena, expected: Fold, found: Sequence
     verdict.add("tried later", check_tries(expected.tried, tries))
     followed = sum(why == "followed" for _, _, why in expected.letters.due.values())
     told = {"letters": len(letters), "followed": followed, "late": len(expected.late), "tries": sum(map(len, tries))}
-    verdict.figures |= told
+    verdict.figures |= told | {"parked": len(arena.operator.parked), "stopped": len(arena.operator.stopped)}
 
 
 def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
@@ -249,7 +252,7 @@ def check_logs(verdict: Verdict, arena: Arena) -> None:
                 lost.discard(partition)
             elif name == "drained" and partition in lost:
                 verdict.add("commit after lost", [f"{worker.name}, partition {partition}"])
-            elif name == "failed" and event.get("error") != arena.may_stop.get(partition):
+            elif name == "failed" and event.get("error") != arena.may_stop.get(partition) and not trouble(event)[0]:
                 cause = str(event.get("cause"))[:160]
                 verdict.add("partition failed", [f"{worker.name}: {event.get('error')} {cause}"])
             elif name == "fenced_too_often":
@@ -263,10 +266,14 @@ def _check_ends(verdict: Verdict, worker: Worker) -> None:
     """What ended by itself and was started again: two ways are known, every other one is a finding.
 
     Brokers that do not answer keep a service from starting (exit code 1), and an assertion of librdkafka ends the
-    process (-6) where a connection breaks at a bad moment; docs/guarantees.md, N9. Both are counted.
+    process (-6) where a connection breaks at a bad moment; docs/guarantees.md, N9. Both are counted. A trade may stop
+    the service by design, once each time that it is told.
     """
     text = worker.log.read_text(errors="replace")
     known = {0, -9, *([1] if "StartError: the brokers at" in text else []), *([-6] if _ABORT in text else [])}
+    stops = sum(trouble(event)[0] == STOPS for event in worker.events("stopped"))
+    if worker.exit_codes.count(_STOPPED) <= stops:
+        known.add(_STOPPED)
     verdict.add("process ended", [f"{worker.name}: exit code {c}" for c in worker.exit_codes if c not in known])
     ends = verdict.figures.setdefault("restarts", [])
     ends += [code for code in worker.exit_codes if code in (1, -6)]

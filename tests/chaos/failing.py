@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.chaos import frames
@@ -30,8 +31,11 @@ NEVER: Final = "never"
 GARBAGE: Final = "garbage"
 #: its answer is larger than the brokers take
 LARGE: Final = "large"
+#: raise until somebody has mended the cause: the partition waits for a retry, or the service has stopped
+PARKS: Final = "parks"
+STOPS: Final = "stops"
 
-_OFTEN: Final = {FLAKY: 6, LATE: 5, LOOSE: 4, GARBAGE: 4, LARGE: 2, NEVER: 2, REFUSED: 1}
+_OFTEN: Final = {FLAKY: 6, LATE: 5, LOOSE: 4, GARBAGE: 4, LARGE: 2, NEVER: 2, REFUSED: 1, PARKS: 1, STOPS: 0.3}
 #: seconds, of the two retry topics; and the age at which a late trade works
 DELAYS: Final = (1, 4)
 AGE: Final = 2.5
@@ -173,7 +177,7 @@ def check_tries(due: Mapping[tuple[int, int], str], found: Sequence[Sequence[Row
 def policies() -> dict[type[BaseException], Any]:
     """The service's."""
     from holdfast.errors import OutputRefused, UndecodableRecord
-    from holdfast.failures import dead_letter, retry, retry_later
+    from holdfast.failures import dead_letter, park, retry, retry_later, stop
 
     return {
         Refused: dead_letter(),
@@ -182,6 +186,8 @@ def policies() -> dict[type[BaseException], Any]:
         OutputRefused: dead_letter(ordered=False),
         ConnectionError: retry(3, seconds=0.01),
         TooEarly: retry_later(*DELAYS, any_order=True),
+        Parks: park(),
+        Stops: stop(),
     }
 
 
@@ -197,8 +203,19 @@ class TooEarly(TimeoutError):
     """Of LATE and NEVER."""
 
 
-def fail(kind: str, age: float, met: set[str], name: str) -> None:
-    """Raises what the trade is there to raise; `met` are those that this process has met before."""
+class Parks(RuntimeError):
+    """Of PARKS."""
+
+
+class Stops(RuntimeError):
+    """Of STOPS."""
+
+
+def fail(kind: str, age: float, met: set[str], mended: Path, name: str) -> None:
+    """Raises what the trade is there to raise.
+
+    `met` are those that this process has met before, `mended` has a file for each whose cause is mended.
+    """
     if kind == REFUSED:
         raise Refused(name)
     if kind == LOOSE:
@@ -208,3 +225,5 @@ def fail(kind: str, age: float, met: set[str], name: str) -> None:
     if kind == FLAKY and name not in met:
         met.add(name)
         raise ConnectionError(name)
+    if kind in (PARKS, STOPS) and not (mended / name).exists():
+        raise (Parks if kind == PARKS else Stops)(name)

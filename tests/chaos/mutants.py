@@ -203,6 +203,28 @@ def retries_forgotten() -> None:
     Committer._positions = of_the_input  # type: ignore[method-assign]
 
 
+def failed_skipped() -> None:
+    """A record that parks its partition, or stops its service, is passed over when it comes again."""
+    from tests.chaos.failing import Parks, Stops
+
+    from holdfast.worker.engine import Engine
+    from holdfast.worker.poison import Poisoned
+
+    run, failed = Engine.run, set[tuple[int, int]]()
+
+    def forgetful(self: Engine, messages: Any, *, one_by_one: bool = False) -> int:
+        kept = [each for each in messages if (each.partition(), each.offset()) not in failed]
+        try:
+            handled = run(self, kept, one_by_one=one_by_one) if kept else 0
+        except Poisoned as poison:
+            if isinstance(poison.error.__cause__, Parks | Stops):
+                failed.add((messages[0].partition(), poison.offset))
+            raise
+        return handled + len(messages) - len(kept)
+
+    Engine.run = forgetful  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "no-fence": no_fence,
     "mark-before-fence": mark_before_fence,
@@ -214,4 +236,5 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "nobody-follows": nobody_follows,
     "undecided": undecided,
     "retries-forgotten": retries_forgotten,
+    "failed-skipped": failed_skipped,
 }

@@ -66,6 +66,15 @@ def read_all(servers: str, topic: str, history: History, seconds: float = 120.0)
         client.close()
 
 
+def committed(servers: str, group: str, places: list[TopicPartition], timeout: float) -> dict[int, int]:
+    """The group's offsets by partition; asked of a consumer that joins nothing. Raises KafkaException."""
+    asking = Consumer({"bootstrap.servers": servers, "group.id": group, **PATIENT})
+    try:
+        return {place.partition: place.offset for place in asking.committed(places, timeout)}
+    finally:
+        asking.close()
+
+
 class Observer:
     """Reads the output along, read_committed, and remembers what it saw and when."""
 
@@ -73,6 +82,7 @@ class Observer:
         self._history = history
         #: (partition, offset) -> trade's id
         self.seen: dict[tuple[int, int], str] = {}
+        self.answered: set[str] = set()
         #: account -> number of the last answer that was read
         self._counts: dict[str, int] = {}
         #: polls that went backwards: (when, what)
@@ -118,6 +128,7 @@ class Observer:
             self.backwards.append(f"account {answer.account}: answer {answer.count} ({answer.id}) again or too late")
         self._counts[answer.account] = answer.count
         self.seen[partition, offset] = answer.id
+        self.answered.add(answer.id)
         origin = self._partition_of.get(answer.account, -1)
         times, now = self.progress[origin], self._history.now()
         if not times or now - times[-1] > 0.05:

@@ -18,6 +18,7 @@ from tests.chaos.workers import pause
 
 from holdfast.dev import Cluster
 from holdfast.dev.jars import DEFAULT_VERSION
+from holdfast.exits import Exit
 from holdfast.version import __version__
 
 _STEADY = 4.0
@@ -99,6 +100,7 @@ def _begin(arena: Arena) -> None:
     while any(not arena.observer.progress[p] for p in range(arena.shape.partitions)):
         tails = "\n".join(f"--- {worker.name}\n{worker.tail()}" for worker in arena.workers)
         assert arena.history.now() < deadline, f"no answer from every partition within {_START:.0f} s\n{tails}"
+        arena.revive()
         pause(0.1)
     arena.history.tell("every partition answers")
 
@@ -137,11 +139,9 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
         worker.ask_stop()
     for worker in arena.workers:
         code = worker.wait(_STOP)
-        if arena.shape.target == "holdfast" and code not in (
-            0,
-            -15,
-            None,
-        ):  # -15: so soon after its start that it heard nothing yet
+        # -15: so soon after its start that it heard nothing yet
+        known = (0, -15, None, *([Exit.PARTITION_FAILED] if arena.operator.stopped else []))
+        if arena.shape.target == "holdfast" and code not in known:
             verdict.add("process ended by itself", [f"{worker.name}: exit code {code} after SIGTERM"])
         if code is None:
             verdict.add("did not stop", [f"{worker.name} within {_STOP:.0f} s of SIGTERM"])

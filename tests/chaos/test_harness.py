@@ -16,10 +16,12 @@ from tests.chaos.chain import Chain, StateAt
 from tests.chaos.checking import Verdict, check_exact
 from tests.chaos.failing import check_letters, check_tries
 from tests.chaos.faults import REGISTRY
+from tests.chaos.history import History
 from tests.chaos.mutants import MUTANTS
+from tests.chaos.operating import Operator
 from tests.chaos.points import POINTS, Points
 from tests.chaos.rows import Row
-from tests.chaos.workers import ROOT
+from tests.chaos.workers import ROOT, Worker
 from tests.chaos.workload import Running, Sent, Trade, fold
 
 SENT = [Sent(n, Trade(f"t{n}", f"a{n % 2}", "X", "BUY", 1, n + 1, 0), 0.0) for n in range(6)]
@@ -154,18 +156,21 @@ FAILS = [
     failing_trade(3, "a0", "garbage"),
     failing_trade(4, "a1", "never"),
     failing_trade(5, "a1", "flaky"),
+    failing_trade(6, "a2", "parks"),
+    failing_trade(7, "a0", "stops"),
 ]
 
 
 def test_which_trades_fail_is_told_by_the_input_alone() -> None:
     expected = fold({0: FAILS})
-    assert set(expected.origin) == {"t0", "t2", "t5"}
+    assert set(expected.origin) == {"t0", "t2", "t5", "t6"}
     assert expected.late == {"t2"}
     assert expected.tried == {(0, 2): "late", (0, 4): "never"}
     assert {place[1]: (kind, why) for place, (_, kind, why) in expected.letters.due.items()} == {
         1: ("refused", "raised"),
         3: ("garbage", "followed"),
         4: ("never", "raised"),
+        7: ("stops", "followed"),
     }
     late = [(3, FAILS[2].trade)]
     before, after = StateAt(FAILS, late), StateAt(FAILS, late)
@@ -186,17 +191,44 @@ def test_letters_are_compared_with_the_input() -> None:
         letter(FAILS[1], "raised", "Refused", 1),
         letter(FAILS[3], "followed", "Refused", 0),
         letter(FAILS[4], "raised", "TooEarly", 3, ordered=0),
+        letter(FAILS[7], "followed", "Refused", 0),
     ]
     assert check_letters(due, given, good) == {}
     assert check_letters(due, given, good[1:]).keys() == {"letter lost"}
     assert check_letters(due, given, [*good, good[0]]).keys() >= {"letter duplicated"}
-    assert check_letters(due, given, [good[1], good[0], good[2]]).keys() == {"letter out of order"}
+    assert check_letters(due, given, [good[1], good[0], *good[2:]]).keys() == {"letter out of order"}
     assert check_letters(due, given, [good[0]._replace(value=b"{}"), *good[1:]]).keys() == {"letter changed"}
     assert check_letters(due, given, [*good, letter(FAILS[0], "raised", "Loose", 1)]).keys() == {
         "letter of a handled trade"
     }
     early = letter(FAILS[4], "raised", "TooEarly", 2, ordered=0)
-    assert check_letters(due, given, [*good[:2], early]).keys() == {"letter wrong"}
+    assert check_letters(due, given, [*good[:2], early, good[3]]).keys() == {"letter wrong"}
+
+
+def test_the_operator_mends_what_the_logs_tell_and_nothing_else(tmp_path: Path) -> None:
+    history = History(tmp_path / "history", began=0.0)
+    operator, worker = Operator(tmp_path, history, needed=True), Worker("w", tmp_path, [], {}, history)
+    told = "trades[1]@7: the handler raised {}. Nothing of this record was kept"
+    events = [
+        {"event": "failed", "partition": 1, "cause": told.format("Parks: t6")},
+        {"event": "stopped", "cause": told.format("Stops: t7")},
+        {"event": "failed", "partition": 2, "cause": told.format("Stops: t8")},
+        {"event": "stopped", "cause": told.format("Parks: t9")},
+        {"event": "failed", "partition": 3, "cause": "trades[3]@4: the handler raised ValueError: t10."},
+    ]
+    lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+    with worker.log.open("ab", buffering=0) as log:
+        log.write(lines[:-9])  # the last one is not whole yet
+        operator.look([worker], set())
+        log.write(lines[-9:])
+    operator.look([worker], set())
+    assert (operator.parked, operator.stopped) == ({"t6": 1}, {"t7"})
+    assert not list(Path(operator.mended).iterdir()), "an operator takes a moment"
+    history._began -= 60
+    operator.look([worker], {"t6"})
+    assert [path.name for path in Path(operator.mended).iterdir()] == ["t7"]
+    operator.close()
+    history.close()
 
 
 def test_tries_are_compared_with_the_input() -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,10 @@ from tests.chaos.workload import Running, Trade
 
 from holdfast import Handler, Output, Record, Service, Table
 from holdfast.config.load import load
+from holdfast.errors import HoldfastError
+from holdfast.exits import exit_of
 from holdfast.handler import EffectKey
+from holdfast.ops.control import Control
 
 #: one trade in so many has a side effect
 EFFECT_EVERY = 20
@@ -59,6 +63,8 @@ class Fails(Totals):
 
     on_failure: ClassVar = failing.policies()
     raw: Output[bytes]
+    #: where the trades lie whose cause is mended
+    mended: Path
 
     def __init__(self) -> None:
         self.met: set[str] = set()
@@ -69,11 +75,11 @@ class Fails(Totals):
         if trade.symbol == failing.LARGE:
             self.raw.send(bytes(_TOO_LARGE))
         elif trade.symbol != failing.PLAIN:
-            failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, trade.id)
+            failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, self.mended, trade.id)
 
 
-def totals(output: str, calls: str, *, fails: bool = False) -> type[Totals]:
-    """The handler with its output topic and its file of effects."""
+def totals(output: str, calls: str, mended_dir: str = "") -> type[Totals]:
+    """The handler with its output topic and its file of effects; with `mended_dir` the one that fails."""
 
     class Bound(Totals):
         answers = Output(output, value=Running)
@@ -81,15 +87,16 @@ def totals(output: str, calls: str, *, fails: bool = False) -> type[Totals]:
     class BoundFails(Fails):
         answers = Output(output, value=Running)
         raw = Output(output, value=bytes)
+        mended = Path(mended_dir)
 
-    bound: type[Totals] = BoundFails if fails else Bound
+    bound: type[Totals] = BoundFails if mended_dir else Bound
     bound.calls = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     return bound
 
 
 def service_of(job: dict[str, Any]) -> Service:
     """As the job says; settings come from HOLDFAST_*."""
-    handler = totals(job["output"], job["calls"], fails=job.get("failing", False))
+    handler = totals(job["output"], job["calls"], job["mended"])
     return Service(job["service"], input=job["input"], handler=handler, settings=load())
 
 
@@ -113,7 +120,7 @@ def _end_with_the_harness() -> None:
     os._exit(9)
 
 
-def main() -> None:
+def main() -> int:
     """Until SIGTERM. Exit codes as `holdfast run`."""
     threading.Thread(target=_end_with_the_harness, daemon=True).start()
     faulthandler.register(signal.SIGUSR2)
@@ -122,8 +129,15 @@ def main() -> None:
     points.install(job["points"])
     clock.install(job["points"])
     mutants.install(job.get("mutant", ""))
-    service_of(job).run()
+    service = service_of(job)
+    try:
+        with Control(service, Path(job["sockets"])):
+            service.run()
+    except HoldfastError as error:
+        traceback.print_exc()
+        return exit_of(error)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -33,6 +33,8 @@ class Worker:
         self.exit_codes: list[int] = []
         self.starts = 0
         self.told_to_end = False
+        #: bytes of the log that `news` has told
+        self._told = 0
 
     @property
     def running(self) -> bool:
@@ -107,11 +109,17 @@ class Worker:
 
     def events(self, *names: str) -> list[LogEvent]:
         """Everything it logged over all its lives, or those events."""
+        return _events(self.log.read_bytes(), names) if self.log.exists() else []
+
+    def news(self, *names: str) -> list[LogEvent]:
+        """As `events`, what has come since it was asked last."""
         if not self.log.exists():
             return []
-        lines = self.log.read_bytes().splitlines()
-        found = [json.loads(line) for line in lines if line.startswith(b'{"') and line.endswith(b"}")]
-        return [event for event in found if not names or event.get("event") in names]
+        with self.log.open("rb") as log:
+            log.seek(self._told)
+            whole, end, _ = log.read().rpartition(b"\n")
+        self._told += len(whole) + len(end)
+        return _events(whole, names)
 
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
@@ -132,6 +140,11 @@ class Worker:
             if code is not None:
                 self.exit_codes.append(code)
             self._process.stdin.close()
+
+
+def _events(log: bytes, names: tuple[str, ...]) -> list[LogEvent]:
+    found = [json.loads(line) for line in log.splitlines() if line.startswith(b'{"') and line.endswith(b"}")]
+    return [event for event in found if not names or event.get("event") in names]
 
 
 def holdfast_command(job: Path) -> list[str]:
