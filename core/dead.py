@@ -14,10 +14,9 @@ from holdfast.errors import TopicMissing, UsageError
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.control import largest_command
 from holdfast.kafka.stable import StableReader
-from holdfast.letters import DISCARD, FAILED_AGAIN, Letter, Trace, read, waiting
+from holdfast.letters import FAILED_AGAIN, Letter, Trace, read, waiting
 from holdfast.names import Names
 
-_encode = msgspec.msgpack.Encoder().encode
 #: letters asked for at once
 _ROUND = 1000
 #: what a command takes beside its value
@@ -102,7 +101,7 @@ class DeadLetters:
     ) -> set[tuple[int, bytes | None, int]]:
         """One round; the keys of which nothing more is to be asked."""
         commander, asked = Commander(self._settings, self._names), command.new_id()
-        values = [self._value(letter, what, why) for letter in letters]
+        values = [self._fitting(letter, letter.request(what, why)) for letter in letters]
         sent = commander.send_each(what, partition, values, asked)
         answer = commander.await_answers([sent], timeout, full=False)[0]
         outcome.asked += len(letters)
@@ -114,12 +113,8 @@ class DeadLetters:
         outcome.done += len(traces) - len(failed)
         return {_line(letter) for letter in letters if letter.offset not in traces or letter.offset in failed}
 
-    def _value(self, letter: Letter, what: str, why: str) -> bytes:
-        """A discarded letter need not be repeated."""
-        request = letter.request(why)
-        if what == DISCARD:
-            request = msgspec.structs.replace(request, value=None, headers=())
-        value, most = _encode(request), largest_command(self._settings) - _SPARE
+    def _fitting(self, letter: Letter, value: bytes) -> bytes:
+        most = largest_command(self._settings) - _SPARE
         if len(value) > most:
             raise UsageError(
                 f"the letter of {letter.topic}[{letter.partition}]@{letter.offset} has {len(value)} bytes, and a "

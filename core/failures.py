@@ -114,14 +114,18 @@ def stop() -> Policy:
 
 def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
     """What the handler class declares for this error: for the most specific class of the exception that was raised."""
-    found = _declared(kind)
-    raised = error.__cause__ if isinstance(error, HandlerFailed) and error.__cause__ is not None else error
-    classes = list(type(raised).__mro__)
-    if isinstance(raised, UndecodableRecord) and raised.__cause__ is not None:
+    found, cause = _declared(kind), raised(error)
+    classes = list(type(cause).__mro__)
+    if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
         # Its decoder's own error, then; but Exception is said of everything.
-        own = [cls for cls in type(raised.__cause__).__mro__ if not issubclass(Exception, cls)]
+        own = [cls for cls in type(cause.__cause__).__mro__ if not issubclass(Exception, cls)]
         classes[1:1] = [cls for cls in own if cls not in classes]
     return next((found[cls] for cls in classes if cls in found), None)
+
+
+def raised(error: BaseException) -> BaseException:
+    """What a policy goes by: the handler's own exception."""
+    return error.__cause__ if isinstance(error, HandlerFailed) and error.__cause__ is not None else error
 
 
 def policies(kind: type[Handler[Any]]) -> list[Policy]:

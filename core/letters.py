@@ -8,7 +8,7 @@ it in on_command and never in on_record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: begins every header that a letter has beside those of the record
 PREFIX: Final = "holdfast-dead-"
-#: and that of a record on a retry topic
-RETRY_PREFIX: Final = "holdfast-retry-"
 #: commands of the control topic
 REPLAY: Final = "dlq-replay"
 DISCARD: Final = "dlq-discard"
@@ -38,7 +36,7 @@ FAILED_AGAIN: Final = "dlq-failed-again"
 PARKED: Final = "holdfast.parked"
 SETTLED: Final = "holdfast.settled"
 #: characters of an exception's text
-_TEXT: Final = 500
+TEXT: Final = 500
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -104,10 +102,10 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     #: where the letter itself stands
     at: int
 
-    def request(self, why: str) -> Request:
-        return Request(
-            self.offset, self.timestamp, self.key, self.value, self.headers, self.ordered, self.previous, why
-        )
+    def request(self, what: str, why: str) -> bytes:
+        """The value of the command that has it replayed or discarded; one that is discarded need not be repeated."""
+        value, headers = (self.value, self.headers) if what == REPLAY else (None, ())
+        return _encode(Request(self.offset, self.timestamp, self.key, value, headers, self.ordered, self.previous, why))
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,34 +123,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     text: str = ""
     at: int
-
-
-class Retried(NamedTuple):
-    """A record of a retry topic: the record that it was, and what was tried."""
-
-    #: where it stands on the retry topic
-    at: int
-    message: LetterMessage
-    #: the newest one
-    failure: Failure
-    #: which of its policy's delays this was, from 0
-    level: int
-    #: milliseconds since 1970
-    due: int
-
-    @classmethod
-    def by(cls, message: Message, input: str) -> Retried | None:
-        """None for a record that is not ours."""
-        headers = message.headers() or ()
-        told = _told(RETRY_PREFIX, headers)
-        if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= told.keys():
-            return None
-        offset, time = int(told["offset"]), int(told["timestamp"])
-        kept = received(RETRY_PREFIX, headers)
-        request = Request(offset, time, message.key(), message.value(), kept, False, -1)
-        was = LetterMessage(input, message.partition() or 0, request)
-        failure = Failure(told["error"], told["text"], int(told["attempts"]))
-        return cls(message.offset() or 0, was, failure, int(told["level"]), int(told["due"]))
 
 
 class LetterMessage:
@@ -196,7 +166,7 @@ def letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:
 
 def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
     """The record as it was received, with where it came from and why it is here."""
-    own = _own(
+    own = own_headers(
         PREFIX,
         topic=message.topic(),
         partition=message.partition(),
@@ -204,27 +174,27 @@ def letter(topic: str, message: Message, why: Why, failure: Failure, previous: i
         timestamp=message.timestamp()[1],
         why=why,
         error=failure.error,
-        text=failure.text[:_TEXT],
+        text=failure.text[:TEXT],
         attempts=failure.attempts,
         ordered=int(failure.ordered),
         previous=previous,
     )
-    return _sent(topic, message, own)
+    return as_received(topic, message, own)
 
 
 def trace(topic: str, partition: int, what: str, command: Command, request: Request, failure: Failure | None) -> Sent:
     """What became of a letter, beside the letters."""
     told: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
     if failure is not None:
-        told |= {"error": failure.error, "text": failure.text[:_TEXT]}
-    headers = [command_header(what, command.id, command.issuer), *_own(PREFIX, **told)]
+        told |= {"error": failure.error, "text": failure.text[:TEXT]}
+    headers = [command_header(what, command.id, command.issuer), *own_headers(PREFIX, **told)]
     return topic, None, request.key, partition, None, None, 0, headers
 
 
 def read(message: Message) -> Letter | Trace | None:
     """What a record of the letters' topic is; None for one that is not ours."""
     headers = message.headers() or ()
-    told = _told(PREFIX, headers)
+    told = told_headers(PREFIX, headers)
     if "offset" not in told:
         return None
     if "topic" not in told:
@@ -271,11 +241,6 @@ def waiting(records: Iterable[Letter | Trace | None]) -> list[Letter]:
     return list(found.values())
 
 
-def request_command(letter: Letter, what: str, id: str, who: str, why: str) -> tuple[tuple[str, bytes], bytes]:
-    """The header and the value of the command that has one letter replayed or discarded."""
-    return command_header(what, id, who), _encode(letter.request(why))
-
-
 def received(prefix: str, headers: Sequence[tuple[str, Any]]) -> tuple[tuple[str, bytes | None], ...]:
     """The headers that the record had when it came: what stands before the last ones of ours."""
     ours = [i for i, (name, _) in enumerate(headers) if name == f"{prefix}topic"]
@@ -289,32 +254,19 @@ def failure_of(error: BaseException, attempts: int, *, ordered: bool = False) ->
     return Failure(type(error).__name__, text, attempts, ordered)
 
 
-def retried(topic: str, message: Message, failure: Failure, level: int, due: int) -> Sent:
-    """The record on a retry topic: due in milliseconds since 1970, its coordinates those of the input."""
-    own = _own(
-        RETRY_PREFIX,
-        topic=message.topic(),
-        offset=message.offset(),
-        timestamp=message.timestamp()[1],
-        error=failure.error,
-        text=failure.text[:_TEXT],
-        attempts=failure.attempts,
-        level=level,
-        due=due,
-    )
-    return _sent(topic, message, own)
-
-
-def _sent(topic: str, message: Message, own: list[tuple[str, bytes]]) -> Sent:
+def as_received(topic: str, message: Message, own: list[tuple[str, bytes]]) -> Sent:
+    """The record on a topic of ours: its own bytes, on its partition, headers of ours behind its own."""
     headers: Any = [*(message.headers() or ()), *own]
     return topic, message.value(), message.key(), message.partition() or 0, None, None, 0, headers
 
 
-def _own(prefix: str, **told: object) -> list[tuple[str, bytes]]:
+def own_headers(prefix: str, **told: object) -> list[tuple[str, bytes]]:
+    """What we tell of a record, as headers of it."""
     return [(f"{prefix}{name}", str(value).encode()) for name, value in told.items()]
 
 
-def _told(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
+def told_headers(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
+    """What `own_headers` was given."""
     return {
         name.removeprefix(prefix): (value or b"").decode(errors="replace")
         for name, value in headers

@@ -51,11 +51,16 @@ class Names:
 
     def retry(self, delay: float) -> str:
         """Records to be tried again after so many seconds."""
-        return f"{self.group}.{self.input}.retry.{delay:g}"
+        return f"{self.retries}{delay:.12g}"
+
+    @property
+    def retries(self) -> str:
+        """Begins the name of each retry topic."""
+        return f"{self.group}.{self.input}.retry."
 
     def is_for_retries(self, topic: str) -> bool:
         """Whether a topic is ours, for records to be tried again."""
-        return topic.startswith(f"{self.group}.{self.input}.retry.")
+        return topic.startswith(self.retries)
 
     def is_for_letters(self, topic: str) -> bool:
         """Whether a topic is ours, for dead letters or for records to be tried again."""

@@ -80,6 +80,7 @@ Event = Literal[
     "commands_gone",
     "retry_refused",
     "retries_gone",
+    "retries_unread",
     "producer_identity",
     "partition_closed",
     "paused",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.command import OWN, TICK, Command, command_of
-from holdfast.letters import Retried
 from holdfast.output import Sent
 from holdfast.pinned import Pinned, pin
 from holdfast.record import Message
+from holdfast.retried import Retried
 
 #: between a lineage and a number, in what is noted beside a group offset
 _NUMBER = " n="

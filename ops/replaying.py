@@ -12,7 +12,6 @@ from functools import partial
 from holdfast.errors import RetentionGap, UsageError
 from holdfast.failures import letter_topics
 from holdfast.handler import declared
-from holdfast.letters import read
 from holdfast.ops.deviations import Comparison, Replayed, Wrote
 from holdfast.ops.looking import Looking, point_of
 from holdfast.ops.written import Answer, Records, Written
@@ -32,7 +31,7 @@ from holdfast.table import Changes
 from holdfast.worker.delayed import handle
 from holdfast.worker.engine import Engine
 from holdfast.worker.poison import Poisoned
-from holdfast.worker.verdicts import Tried
+from holdfast.worker.verdicts import recall
 
 
 def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
@@ -75,7 +74,7 @@ class _Replay:
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
         self.topics = view.facts_of([output.topic for output in outputs.values()] + letter_topics(kind, place.names))
-        self.tried, self.positions = Tried(kind, place.names), old.positions
+        self.positions = old.positions
         self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
         self.told = Replayed(place.partition, old.position, new.position)
 
@@ -100,23 +99,13 @@ class _Replay:
         return self.told
 
     def _replay(self) -> None:
-        if self.engine.letters is not None:
-            for topic in self.tried.topics:
-                self.tried.add(topic, self._all(topic))
-            letters = map(read, self._all(self.place.names.dead))
-            self.engine.letters.verdicts = self.tried.verdicts(letters, self.place.names.control)
+        self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition)
         given = Records(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
         for increment in self._increments():
             self._transaction(increment, given)
             if self.told.differences:
                 return
         self.comparison.end()
-
-    def _all(self, topic: str) -> Iterator[Message]:
-        """What failed was decided once, and is told by the letters and the retry topics."""
-        at = self.place.partition
-        for batch in self.reader.read(topic, at, *self.reader.bounds(topic, at)):
-            yield from batch
 
     def _partitions(self, topic: str) -> int:
         fact = self.topics[topic]

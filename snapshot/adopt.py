@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,6 +53,8 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     source: Mark | None = None
     #: next offset of the control topic; None: that of `old`. What stands before it was for the former place
     control: int | None = None
+    #: next offsets of the retry topics, where there is no `old` to take them from
+    retries: Mapping[str, int] = MappingProxyType({})
 
     @property
     def n(self) -> int:
@@ -191,7 +194,7 @@ def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> 
 
 def _positions(adoption: Adoption) -> dict[str, int]:
     """The commands of the control topic that were obeyed already stay so, and so do records that were tried later."""
-    names, old = adoption.place.names, adoption.old.positions if adoption.old else {}
+    names, old = adoption.place.names, adoption.old.positions if adoption.old else adoption.retries
     before = old.get(names.control, 0) if adoption.control is None else adoption.control
     tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
     return {names.input: adoption.position, **tried} | ({names.control: before} if before > 0 else {})

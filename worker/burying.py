@@ -25,12 +25,12 @@ from holdfast.letters import (
     Parked,
     Request,
     letter,
-    retried,
     trace,
 )
 from holdfast.names import Names
 from holdfast.output import Sent
 from holdfast.record import Message
+from holdfast.retried import retried
 from holdfast.table import Table
 
 _request: Final = msgspec.msgpack.Decoder(Request).decode
@@ -44,6 +44,11 @@ class Verdict(NamedTuple):
     delay: float = 0.0
     level: int = 0
     due: int = 0
+
+
+def at(message: Message) -> tuple[str, int]:
+    """By what a verdict is found."""
+    return message.topic() or "", message.offset() or 0
 
 
 class Letters:
@@ -75,7 +80,7 @@ class Letters:
 
     def takes(self, message: Message) -> bool:
         """Whether this record goes to the letters and not to the handler."""
-        if (message.topic() or "", message.offset() or 0) in self.verdicts:
+        if at(message) in self.verdicts:
             return True
         key = message.key()
         if key is None or key not in self._parked:
@@ -84,7 +89,7 @@ class Letters:
 
     def take(self, message: Message) -> None:
         """It failed and its verdict is known, or its key is parked."""
-        verdict = self.verdicts.get((message.topic() or "", message.offset() or 0))
+        verdict = self.verdicts.get(at(message))
         if verdict is None:
             self._follow(message)
         else:
@@ -136,7 +141,7 @@ class Letters:
         if not self._may(request):
             return ""
         self.decided = True
-        verdict = self.verdicts.get((message.topic() or "", message.offset() or 0))
+        verdict = self.verdicts.get(at(message))
         what = DISCARDED if command.name == DISCARD else REPLAYED
         if verdict is not None:
             what = FAILED_AGAIN

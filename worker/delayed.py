@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from holdfast.errors import HoldfastError
 from holdfast.failures import retry_topics
-from holdfast.letters import Retried
+from holdfast.ports import OutOfRange, Reader
+from holdfast.retried import Retried
 from holdfast.snapshot.records import Mark
 from holdfast.worker.engine import Engine
 from holdfast.worker.failing import Failing
@@ -89,6 +91,30 @@ class Retries:
 
     def _now(self) -> int:
         return int(self._tools.wall() * 1000)
+
+
+def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: Mark) -> None:
+    """A delay is no longer in the code and records wait for it: they stay where they are, and somebody must be told."""
+    place, kind = tools.place, type(engine.handler)
+    read = retry_topics(kind, place.names)
+    for topic, position in mark.positions.items():
+        if not place.names.is_for_retries(topic) or topic in read:
+            continue
+        try:
+            start, end = reader.bounds(topic, place.partition)
+            waits = any(reader.read(topic, place.partition, max(start, position), end))
+        except (HoldfastError, OutOfRange) as error:  # a topic that nobody needs keeps no partition down
+            tools.log.warning("kafka_retry", doing=f"look whether records wait on {topic}", cause=str(error))
+            continue
+        if waits:
+            delay = topic.removeprefix(place.names.retries)
+            tools.log.error(
+                "retries_unread",
+                topic=topic,
+                offset=position,
+                cause=f"records wait there for a delay that {kind.__name__}.on_failure has no more, and nobody reads "
+                f"them. Nothing is lost: put retry_later({delay}) back until `holdfast lag` counts none",
+            )
 
 
 def handle(engine: Engine, topic: str, retried: Retried) -> None:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast import metrics
-from holdfast.errors import HandlerFailed, HoldfastError, RecordError, TooManyFailures
-from holdfast.failures import Policy, policy_of
+from holdfast.errors import HoldfastError, RecordError, TooManyFailures
+from holdfast.failures import Policy, policy_of, raised
 from holdfast.handler import Handler
-from holdfast.letters import Failure, Retried, failure_of
-from holdfast.ports import Cancelled
+from holdfast.letters import Failure, failure_of
+from holdfast.retried import Retried
 from holdfast.worker.burying import Verdict
 from holdfast.worker.engine import Engine
 from holdfast.worker.poison import Poisoned
@@ -82,7 +82,7 @@ class Failing:
     def judge(self, place: tuple[str, int], poison: Poisoned) -> None:
         """A letter that was to be replayed has failed again; it meets a verdict when it comes again."""
         assert self._letters is not None
-        failure = failure_of(_raised(poison.error), 1)
+        failure = failure_of(raised(poison.error), 1)
         self._letters.verdicts[place] = Verdict(failure)
         self._tools.log.warning("replay_failed", offset=poison.offset, cause=f"{failure.error}: {failure.text}")
 
@@ -93,20 +93,20 @@ class Failing:
         return policy_of(self._kind, error)
 
     def _retry(self, poison: Poisoned, policy: Policy) -> bool:
-        seconds, raised = policy.backoff(self._attempts), _raised(poison.error)
+        seconds, cause = policy.backoff(self._attempts), raised(poison.error)
         self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, "retry")
         self._tools.log.warning(
             "record_retried",
             offset=poison.offset,
             attempt=self._attempts,
             seconds=round(seconds, 3),
-            cause=f"{type(raised).__name__}: {raised}",
+            cause=f"{type(cause).__name__}: {cause}",
         )
         self._signals.pause(seconds)
         return True
 
     def _verdict(self, poison: Poisoned, policy: Policy, attempts: int, level: int = 0) -> Verdict | None:
-        failure = failure_of(_raised(poison.error), attempts, ordered=policy.ordered)
+        failure = failure_of(raised(poison.error), attempts, ordered=policy.ordered)
         if level < len(policy.delays):
             delay = policy.delays[level]
             return Verdict(failure, delay, level, int((self._tools.wall() + delay) * 1000))
@@ -155,40 +155,13 @@ class Limits:
         self._failed.append(offset)
 
     def _refused(self, poison: Poisoned, why: str) -> TooManyFailures:
-        place, raised = self._place, _raised(poison.error)
+        place, cause = self._place, raised(poison.error)
         error = TooManyFailures(
-            f"{why}, this one by {type(raised).__name__}: {raised}. That is an outage, not bad records: no more dead "
+            f"{why}, this one by {type(cause).__name__}: {cause}. That is an outage, not bad records: no more dead "
             f"letters are written and nothing is skipped; mend it, then `holdfast retry {place.partition}`",
             topic=place.input,
             partition=place.partition,
             position=poison.offset,
         )
-        error.__cause__ = raised
+        error.__cause__ = cause
         return error
-
-
-class Tries:
-    """Tries in place during a replay: what failed and then worked when it was live may fail again now.
-
-    No other policy applies there: a record that was buried lies before the delta that a replay begins at.
-    """
-
-    def __init__(self, engine: Engine, signals: Signals) -> None:
-        self._kind, self._signals = type(engine.handler), signals
-        self._at, self._attempts = -1, 0
-
-    def again(self, poison: Poisoned) -> bool:
-        """Whether to handle it again, once its time has come. :raises Cancelled: the partition leaves."""
-        policy = policy_of(self._kind, poison.error) if self._kind.on_failure else None
-        self._attempts = self._attempts + 1 if poison.offset == self._at else 1
-        self._at = poison.offset
-        if policy is None or self._attempts > policy.retries:
-            return False
-        if self._signals.pause(policy.backoff(self._attempts)) and self._signals.leaving():
-            raise Cancelled
-        return True
-
-
-def _raised(error: HoldfastError) -> BaseException:
-    """What a policy goes by."""
-    return error.__cause__ if isinstance(error, HandlerFailed) and error.__cause__ is not None else error

@@ -25,6 +25,7 @@ from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored, restore
 from holdfast.snapshot.standby import Copy, go_on
 from holdfast.snapshot.state import State
+from holdfast.worker.delayed import tell_unread
 from holdfast.worker.engine import Engine
 from holdfast.worker.frames import clear_frames
 from holdfast.worker.lineages import require_newest, require_one_lineage
@@ -116,10 +117,11 @@ class Opening:
             require_one_lineage(self._tools, restored.mark)
             self._check_input(reader.bounds(self._names.input, self._partition), restored)
             self._tools.referring.await_version(restored.mark.reference, self._partition, self._leaving)
+            engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
+            tell_unread(self._tools, engine, reader, restored.mark)
         finally:
             reader.close()
         self._copy = None
-        engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
         engine.renew()
         return Opened(engine, restored, behind)
 

@@ -7,14 +7,14 @@ from typing import Final
 
 from holdfast.errors import NonDeterministicReplay
 from holdfast.pinned import Pinned, PinnedMessage, in_order
-from holdfast.ports import Cancelled, OutOfRange, Reader
+from holdfast.ports import OutOfRange, Reader
 from holdfast.record import Message
 from holdfast.snapshot import digest
 from holdfast.snapshot.progress import Progress, WatchedReader
 from holdfast.snapshot.records import Mark
 from holdfast.snapshot.restore import Restored
+from holdfast.worker.again import commit, handle_again
 from holdfast.worker.engine import Engine
-from holdfast.worker.failing import Tries
 from holdfast.worker.poison import Poisoned
 from holdfast.worker.referring import history
 from holdfast.worker.refusals import gap
@@ -69,7 +69,7 @@ class Replaying:
             for piece in in_order(batches, self._restored.pinned):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(self._names.control, self._partition, piece))
-                    self._commit()
+                    commit(engine)
                 else:
                     self._handle(piece)
                     count += len(piece)
@@ -91,27 +91,7 @@ class Replaying:
                 reference.go_back(history(reader, reference, version), version)
 
     def _handle(self, batch: Sequence[Message]) -> None:
-        """A batch that on_batch refuses is handled record by record, as it was when it was live."""
-        engine = self._engine
-        rest, one_by_one, tries = batch, False, Tries(engine, self._signals)
-        while rest:
-            try:
-                handled = engine.run(rest, one_by_one=one_by_one)
-            except Poisoned as poison:
-                engine.rollback()
-                if not poison.batch and not tries.again(poison):
-                    raise
-                one_by_one = one_by_one or poison.batch
-                continue
-            self._commit()
-            if handled < len(rest) and self._signals.leaving():
-                raise Cancelled
-            rest = rest[handled:]
-
-    def _commit(self) -> None:
-        """What a replay has handled is part of the state, and of nothing else."""
-        self._engine.state.commit(self._engine.freeze(), delta=False)
-        self._engine.take_commands()
+        handle_again(self._engine, batch, self._signals)
 
     def _leaving(self) -> bool:
         """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""

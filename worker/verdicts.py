@@ -8,10 +8,13 @@ from typing import NamedTuple
 
 from holdfast.failures import delays
 from holdfast.handler import Handler
-from holdfast.letters import FAILED_AGAIN, Failure, Letter, Retried, Trace
+from holdfast.letters import FAILED_AGAIN, Failure, Letter, Trace, read
 from holdfast.names import Names
+from holdfast.ports import Reader
 from holdfast.record import Message
+from holdfast.retried import Retried
 from holdfast.worker.burying import Verdict
+from holdfast.worker.engine import Engine
 
 #: topic and offset
 At = tuple[str, int]
@@ -22,6 +25,22 @@ class Late(NamedTuple):
 
     topic: str
     retried: Retried
+
+
+def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Tried:
+    """Let the engine know what was decided of its records that failed; which of them came back, and where."""
+    tried = Tried(type(engine.handler), names)
+    if engine.letters is None:
+        return tried
+
+    def everything(topic: str) -> Iterator[Message]:
+        for batch in reader.read(topic, partition, *reader.bounds(topic, partition)):
+            yield from batch
+
+    for topic in tried.topics:
+        tried.add(topic, everything(topic))
+    engine.letters.verdicts = tried.verdicts(map(read, everything(names.dead)), names.control)
+    return tried
 
 
 class Tried:

@@ -9,9 +9,9 @@ from confluent_kafka import Message
 
 from holdfast.config.settings import Settings
 from holdfast.kafka.feed import Feed, Lane
-from holdfast.letters import Retried
 from holdfast.names import Names
 from holdfast.observe import Log
+from holdfast.retried import Retried
 
 #: records of one partition that are held here, and at how many left it reads on
 _HIGH: Final = 2000

@@ -74,7 +74,7 @@ class Bench:
 
     def engine(self, partition: int) -> Engine:
         """The service's own handler, with empty tables."""
-        return Engine(self._handler, partition)
+        return Engine(self._handler, partition, names=self.names)
 
     def reader(self) -> KafkaReader:
         return KafkaReader(self.settings, self.names.group, self.admin, lambda: False, time.monotonic)

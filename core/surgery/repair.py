@@ -141,6 +141,7 @@ def _adoption(bench: Bench, place: Place, mended: Mended, lineage: str) -> Adopt
         effects=mended.like.effects,
         schemas=like.schemas,
         control=mended.control,
+        retries={topic: at for topic, at in mended.like.positions.items() if place.names.is_for_retries(topic)},
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from holdfast.command import TICK, command_of
 from holdfast.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -30,8 +32,11 @@ from holdfast.surgery.bench import Bench
 from holdfast.surgery.repair import Mended
 from holdfast.surgery.repair_positions import as_marked
 from holdfast.table import Changes
-from holdfast.worker.engine import Engine
+from holdfast.worker.again import commit, handle_again
+from holdfast.worker.delayed import handle
 from holdfast.worker.poison import Poisoned
+from holdfast.worker.signals import Signals
+from holdfast.worker.verdicts import Late, Tried, recall
 
 Records = Literal["replay", "again"]
 
@@ -42,8 +47,9 @@ _MENDS = (DamagedIncrement, TornTransaction, DigestMismatch, NoMark, TopicReplac
 class Rebase:
     """The records between the older state and the last mark were answered already: what becomes of them is a choice.
 
-    `replay` handles them here, sends nothing, and goes on at the last mark's position; the digest tells whether it is
-    the state that was lost. `again` has the service handle them once more: their outputs come twice.
+    `replay` handles them here, sends nothing, and goes on at the last mark's position; what became of those that failed
+    is told by their letters, and the digest tells whether it is the state that was lost. `again` has the service handle
+    them once more: their outputs come twice.
     """
 
     name = "repair rebase"
@@ -86,7 +92,7 @@ class Rebase:
             last = salvage.last_readable(reader, place)
             lineage = last.lineage if last is not None else ""
             salvaged = salvage.newest(reader, place, lineage, self._full)
-            commands = _commands(bench, reader, place, salvaged, last)
+            since = Since.find(bench, reader, place, salvaged, last)
         finally:
             reader.close()
         where = f"{place.input}[{place.partition}]"
@@ -101,25 +107,21 @@ class Rebase:
         end = self._last_position(bench, place, last, at)
         base = "the beginning" if salvaged.full < 0 else f"the full at {salvaged.full}"
         told = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
-        control: int | None = None
-        if self._records == "replay" and commands is None:
-            raise ToolRefused(
-                f"{where}: commands of {place.names.control} may have been handled since transaction "
-                f"{salvaged.mark.n}, and not all marks that repeat them can be read, so no replay gives the same "
-                f"state. --records again goes on without them: send again what still matters. Nothing was changed"
-            )
-        if self._records == "replay" and (end > at or commands):
+        control = since.control if last is None else None
+        if self._records == "replay" and (end > at or since.marks or since.untold):
             if why := unrepeatable(bench.kind):
                 raise ToolRefused(f"{where}: {why}: --records again has the service handle them. Nothing was changed")
-            state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end, commands or [])
+            state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end, since)
             done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
         else:
             state, position = state_of(bench, place, salvaged), at
             done = f"{end - at} offsets are handled again: their outputs come twice"
-            if commands:
-                control = commands[0].command.offset
+            if self._records == "again" and (end > at or since.marks):
+                done += self._failed(bench, place, salvaged, since)
+            if commands := since.commands:
+                control = commands[0].offset
                 done += f"; {len(commands)} command(s) of {place.names.control} are handled again from {control} on"
-            elif commands is None:
+            elif since.untold:
                 done += f"; commands of {place.names.control} that were handled since are not handled again"
             elif end <= at:
                 done = f"nothing comes after it, {self._compare(where, state, last)}"
@@ -139,22 +141,29 @@ class Rebase:
         committed = bench.admin.committed(place.input, place.partition)
         return max(marked, at, committed if committed is not None and last is None else 0)
 
-    def _replayed(
-        self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int, commands: Sequence[Placed[Pinned]]
-    ) -> State:
-        """:raises ToolRefused: a record is gone, or the handler refuses it."""
+    def _replayed(self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int, since: Since) -> State:
+        """:raises ToolRefused: a record is gone, the handler refuses it, or what came beside the input is not known."""
         engine, where = bench.engine(place.partition), f"{place.input}[{place.partition}]"
+        if since.untold:
+            raise ToolRefused(
+                f"{where}: commands of {place.names.control} may have been handled since transaction "
+                f"{salvaged.mark.n}, and not all marks that repeat them can be read, so no replay gives the same "
+                f"state. --records again goes on without them: send again what still matters. Nothing was changed"
+            )
         _fill(place, engine.state, salvaged)
         engine.mute(replaying=True)
         reader = bench.reader()
         try:
-            for piece in in_order(reader.read(place.input, place.partition, start, end, 500), commands):
+            tried = recall(engine, reader, place.names, place.partition)
+            beside = since.beside(place, salvaged.mark, end, tried)
+            for piece in in_order(reader.read(place.input, place.partition, start, end, 500), beside):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(place.names.control, place.partition, piece))
+                elif isinstance(piece, Late):
+                    handle(engine, *piece)
                 else:
-                    self._handle(engine, piece)
-                engine.state.commit(engine.freeze(), delta=False)
-                engine.take_commands()
+                    handle_again(engine, piece, Signals())
+                commit(engine)
         except OutOfRange as error:
             raise ToolRefused(
                 f"{where}: the records from {start} to {end} are to be replayed and not all there ({error}): --records "
@@ -167,14 +176,29 @@ class Rebase:
         engine.mute(replaying=False)
         return engine.state
 
-    def _handle(self, engine: Engine, batch: Sequence[object]) -> None:
+    def _failed(self, bench: Bench, place: Place, salvaged: Salvaged, since: Since) -> str:
+        """What is to be said of records that failed; handled again they may fail again, or not.
+
+        :raises ToolRefused: there are some, and the operator has not said that this may be.
+        """
+        engine, reader = bench.engine(place.partition), bench.reader()
         try:
-            engine.run(batch)  # type: ignore[arg-type]
-        except Poisoned as poison:
-            if not poison.batch:
-                raise
-            engine.rollback()
-            engine.run(batch, one_by_one=True)  # type: ignore[arg-type]
+            tried = recall(engine, reader, place.names, place.partition)
+        finally:
+            reader.close()
+        letters, at = engine.letters, salvaged.position(place)
+        failed = sum(topic == place.input and offset >= at for topic, offset in letters.verdicts) if letters else 0
+        late = len(since.late(place, salvaged.mark, tried))
+        if not failed and not late:
+            return ""
+        said = f"{failed} of them failed, and {late} came back from a retry topic"
+        if not self._accept:
+            raise ToolRefused(
+                f"{place.input}[{place.partition}]: since transaction {salvaged.mark.n} {said}: handled again, they "
+                f"may count twice or not at all. --records replay keeps what was decided; --accept-difference goes on "
+                f"all the same. Nothing was changed"
+            )
+        return f"; {said}: they may count twice or not at all (`holdfast dlq list`)"
 
     def _compare(self, where: str, state: State, last: Mark | None) -> str:
         if last is None:
@@ -198,18 +222,61 @@ def unrepeatable(kind: type[Handler[Any]]) -> str:
     return f"{kind.__name__} reads reference data, and what the records saw of {', '.join(found)} is not kept"
 
 
-def _commands(
-    bench: Bench, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
-) -> list[Placed[Pinned]] | None:
-    """The users' commands that were handled after the salvaged state; None where that cannot be told."""
-    if salvaged is None:
-        return []
-    begun, topic = salvaged.mark.positions.get(place.names.control, 0), place.names.control
-    if last is None:
-        there = control_position(bench.admin, place.names, place.partition).get(topic, 0)
-        return None if there > begun else []
-    found = salvage.pinned_since(reader, place, salvaged.mark.n, last)
-    return [] if found is None and last.positions.get(topic, 0) <= begun else found
+class Since(NamedTuple):
+    """What came beside the input after the salvaged state."""
+
+    #: of the transactions since, where all can be read; the last one is None where no mark is left
+    marks: Sequence[Mark] | None
+    last: Mark | None
+    #: next offset of the control topic by the last mark, or its end where no mark is left
+    control: int
+    #: commands were handled since, and nobody can tell which
+    untold: bool
+
+    @classmethod
+    def find(
+        cls, bench: Bench, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
+    ) -> Since:
+        topic = place.names.control
+        if last is None:
+            control = control_position(bench.admin, place.names, place.partition).get(topic, 0)
+        else:
+            control = last.positions.get(topic, 0)
+        if salvaged is None:
+            return cls(None, last, control, untold=False)
+        marks = None if last is None else salvage.marks_since(reader, place, salvaged.mark.n, last)
+        return cls(marks, last, control, marks is None and control > salvaged.mark.positions.get(topic, 0))
+
+    @property
+    def commands(self) -> list[Pinned]:
+        """Users' commands of the control topic, in their order; a tick is none."""
+        pinned = (each for mark in self.marks or () for each in mark.pinned)
+        return [each for each in pinned if (found := command_of(PinnedMessage("", 0, each))) and found.name != TICK]
+
+    def late(self, place: Place, before: Mark, tried: Tried) -> list[Late]:
+        """Records of retry topics that were handled; where no mark is left, all that may have been."""
+        after = dict.fromkeys(tried.topics, sys.maxsize) if self.last is None else self.last.positions
+        return list(tried.between(before.positions, after))
+
+    def beside(self, place: Place, before: Mark, end: int, tried: Tried) -> list[Placed[Pinned | Late]]:
+        """What a replay hands over beside the input's records; at their end where no mark tells the place.
+
+        :raises ToolRefused: which of them were handled is not known.
+        """
+        if self.marks is None:
+            found = self.late(place, before, tried)
+            if found and self.last is None:
+                raise ToolRefused(
+                    f"{place.input}[{place.partition}]: records wait on {found[0].topic}, and no mark is left to tell "
+                    f"which of them were handled, so no replay gives the same state. Nothing was changed"
+                )
+            return [Placed(end, each) for each in found]
+        placed: list[Placed[Pinned | Late]] = []
+        for mark in self.marks:
+            pieces: list[Pinned | Late] = [*mark.pinned, *tried.between(before.positions, mark.positions)]
+            placed += [Placed(mark.positions[place.input], each) for each in pieces]
+            before = mark
+        return placed
 
 
 def state_of(bench: Bench, place: Place, salvaged: Salvaged) -> State:

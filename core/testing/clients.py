@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.errors import OutcomeUnknown
-from holdfast.letters import Retried
 from holdfast.names import Names
 from holdfast.output import Headers, Sent
 from holdfast.ports import Asked, Bounds, Cancelled, Noted
 from holdfast.record import Message
+from holdfast.retried import Retried
 from holdfast.testing.broker import MemoryBroker
 from holdfast.testing.log import MemoryLog, Outcome
 

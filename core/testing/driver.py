@@ -12,7 +12,7 @@ from holdfast.config.processing import CommitSettings, SnapshotSettings
 from holdfast.config.settings import ServiceSettings, Settings
 from holdfast.errors import RecordError, UsageError
 from holdfast.handler import Handler, declared, input_type, sinks_of
-from holdfast.letters import DISCARD, REPLAY, Letter, request_command, waiting
+from holdfast.letters import DISCARD, REPLAY, Letter, waiting
 from holdfast.names import Names
 from holdfast.output import ORIGIN_HEADER, Headers, Output
 from holdfast.reference import references
@@ -166,11 +166,11 @@ class Driver(Wiring):
         The next commit, or the next second in which nothing else is to do, obeys.
         """
         wanted = key.encode() if isinstance(key, str) else key
-        log = self.broker.log(self.names.control, partition)
+        what, log = DISCARD if discard else REPLAY, self.broker.log(self.names.control, partition)
         asked = [letter for letter in self.letters(partition) if wanted is None or letter.key == wanted]
         for letter in asked:
-            header, value = request_command(letter, DISCARD if discard else REPLAY, "", "driver", why)
-            log.append(value, None, [header], int(self.clock.wall() * 1000))
+            value = letter.request(what, why)
+            log.append(value, None, [command.header(what, "", "driver")], int(self.clock.wall() * 1000))
         return len(asked)
 
     def commit(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.errors import DamagedIncrement, TornTransaction
-from holdfast.pinned import Pinned, Placed
 from holdfast.ports import OutOfRange, Reader
 from holdfast.snapshot import digest, frame, records
 from holdfast.snapshot.chain import Chain, Increment
@@ -48,12 +47,9 @@ def last_readable(reader: Reader, place: Place) -> Mark | None:
     return last
 
 
-def pinned_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Placed[Pinned]] | None:
-    """The commands of the control topic that the transactions after `n`, up to `last`, have handled; each at its place.
-
-    None: not every mark of them can be read, so there may be others.
-    """
-    topic, found = place.names.increment, dict[int, list[Placed[Pinned]]]()
+def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] | None:
+    """Those of the transactions after `n`, up to `last`; None: not every one of them can be read."""
+    topic, found = place.names.increment, dict[int, Mark]()
     low, end = reader.bounds(topic, place.partition)
     for batch in reader.read(topic, place.partition, low, end):
         for message in batch:
@@ -63,10 +59,8 @@ def pinned_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Place
             except frame.BadFrame:
                 continue
             if isinstance(mark, Mark) and mark.lineage == last.lineage and n < mark.n <= last.n:
-                found[mark.n] = [Placed(mark.positions[place.input], each) for each in mark.pinned]
-    if len(found) < last.n - n:
-        return None
-    return [each for _, placed in sorted(found.items()) for each in placed]
+                found[mark.n] = mark
+    return [found[each] for each in sorted(found)] if len(found) == last.n - n else None
 
 
 def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:

@@ -428,6 +428,35 @@ def test_a_letter_from_a_retry_topic_has_nobody_follow() -> None:
     assert [(each.offset, each.ordered) for each in driver.letters()] == [(0, False)]
 
 
+def test_a_delay_that_is_no_longer_in_the_code_is_told_while_records_wait_for_it() -> None:
+    class Other(Hooks):
+        on_failure: ClassVar = {ValueError: retry_later(600)}
+
+    def told(kind: type[Hooks]) -> list[tuple[str, int]]:
+        driver.crash()
+        driver._factory = kind
+        before = len(driver.events)
+        driver.restore()
+        unread = [fields for event, fields in driver.events[before:] if event == "retries_unread"]
+        assert all("put retry_later(60) back until `holdfast lag` counts none" in each["cause"] for each in unread)
+        return [(each["topic"], each["offset"]) for each in unread]
+
+    driver = Driver(Hooks)
+    Hooks.refused = {13}
+    driver.feed(Posting("ann", 13), key="ann")
+    driver.commit()
+    assert told(Hooks) == []
+    assert told(Other) == told(Other) == [("hooks.input.retry.60", 0)]
+    driver.feed(Posting("ann", 1), key="ann")
+    Hooks.refused = set()
+    driver.advance(1000)
+    assert len(driver.outputs("lines")) == 1
+    assert told(Hooks) == []
+    driver.advance(1)
+    assert len(driver.outputs("lines")) == 2, "it was kept"
+    assert told(Other) == [], "nothing waits"
+
+
 def test_a_partition_that_stands_still_tries_nothing_again() -> None:
     driver = Driver(Hooks)
     Hooks.refused = {13}

@@ -31,6 +31,7 @@ LAYERS = {
     "holdfast.handler": 0,
     "holdfast.serde": 0,
     "holdfast.letters": 0,
+    "holdfast.retried": 0,
     "holdfast.failures": 0,
     "holdfast.version": 0,
     "holdfast.versions": 0,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.kafka.delayed import DelayedLane
-from holdfast.letters import Failure, retried
+from holdfast.letters import Failure
+from holdfast.retried import retried
 from holdfast.testing.log import MemoryMessage
 
 

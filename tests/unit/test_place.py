@@ -46,6 +46,14 @@ def test_names_are_those_of_the_documentation() -> None:
     )
 
 
+def test_each_delay_has_a_topic_of_its_own_with_a_legal_name() -> None:
+    topics = [NAMES.retry(delay) for delay in (0.5, 60, 600.0, 100_000.1, 100_000.2, 30 * 86_400)]
+    assert [topic.removeprefix("service.input.retry.") for topic in topics] == [
+        *("0.5", "60", "600", "100000.1", "100000.2", "2592000")
+    ]
+    assert all(map(NAMES.is_for_retries, topics))
+
+
 @pytest.mark.parametrize(("service", "topic"), [("", "in"), ("a b", "in"), ("a", ""), ("a", "in/out"), ("a\n", "in")])
 def test_illegal_names_are_refused(service: str, topic: str) -> None:
     with pytest.raises(UsageError, match="use letters, digits"):

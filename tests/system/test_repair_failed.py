@@ -1,0 +1,110 @@
+"""`holdfast repair rebase` over records that failed: what was decided of them stays decided."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from tests.system.apps.tally import Event, Line, Tally, Total
+from tests.system.conftest import StageFactory
+from tests.system.local import Local
+from tests.system.processes import await_true
+from tests.system.stage import Stage
+from tests.system.test_letters import read_all, set_up
+from tests.system.test_repair import REASON
+
+from holdfast import Output, Record
+from holdfast.dead import DeadLetters
+from holdfast.errors import NoUsableFull, ToolRefused
+from holdfast.failures import dead_letter, retry_later
+from holdfast.letters import REPLAY
+from holdfast.surgery import repair as repairing
+from holdfast.surgery.bench import Bench, Found
+from holdfast.surgery.repair_rebase import Rebase
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+REFUSED, LATER = -10, -11
+#: no full at the end of a run: the next start replays
+NO_FULL = {"HOLDFAST_SNAPSHOT__ON_STOP": "false", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+
+
+def failing(output: str, poison_file: Path) -> type[Tally]:
+    class Bound(Tally):
+        """Some events fail while the file exists."""
+
+        on_failure: ClassVar = {ValueError: dead_letter(), TimeoutError: retry_later(1, any_order=True)}
+        lines = Output(output, value=Line)
+        poison = poison_file
+
+        def on_record(self, record: Record[Event]) -> None:
+            super().on_record(record)
+            if poison_file.exists() and record.value.amount in (REFUSED, LATER):
+                raise ValueError("refused") if record.value.amount == REFUSED else TimeoutError("later")
+
+    return Bound
+
+
+class Service(Local):
+    def __init__(self, stage: Stage, kind: type[Tally], **settings: str) -> None:
+        super().__init__(stage, **settings)
+        self.service.handler = kind
+
+
+def send(stage: Stage, *events: tuple[str, int]) -> None:
+    for key, amount in events:
+        stage.send(msgspec.json.encode(Event(1, amount)), 0, key)
+
+
+def answered(stage: Stage) -> int:
+    return len(read_all(stage.servers, stage.output))
+
+
+def found(stage: Stage, kind: type[Tally]) -> Found:
+    """The state of the last mark, as a tool sees it."""
+    with closing(Bench(stage.settings(), stage.names, kind, "test")) as bench:
+        return bench.find(bench.place(0, 1, bench.facts()))
+
+
+def test_a_rebase_knows_which_records_had_failed(stages: StageFactory) -> None:
+    stage = stages(1)
+    kind = failing(stage.output, stage.poison)
+    set_up(stage, kind)
+    send(stage, ("ann", 1), ("bob", 2))
+    with Service(stage, kind):
+        stage.await_partition(0, 2)
+    stage.poison.touch()
+    send(stage, ("ann", 4), ("ann", REFUSED), ("bob", LATER), ("ann", 8), ("bob", 16))
+    with Service(stage, kind, **NO_FULL):
+        stage.await_partition(0, 7)
+        stage.poison.unlink()
+        await_true(lambda: answered(stage) == 5, "what is tried later is answered", 60)
+    last = found(stage, kind).mark
+    end = max(each.offset for each in read_all(stage.servers, stage.names.increment))
+    stage.delete_records(stage.names.increment, 0, end)  # the last mark is left alone
+
+    def rebase(*how: Any, act: bool = True, **more: Any) -> repairing.Step:
+        return repairing.run(stage.settings(), stage.names, kind, Rebase(*how, **more), REASON, act=act).partitions[0]
+
+    with Service(stage, kind) as local:
+        local.await_failed(0, NoUsableFull)
+    with pytest.raises(ToolRefused, match="2 of them failed, and 1 came back from a retry topic"):
+        rebase("again", act=False)
+    assert "2 of them failed" in rebase("again", act=False, accept_difference=True).consequence
+    done = rebase("replay")
+    assert "the state that the last mark says" in done.consequence
+    assert done.position == last.positions[stage.names.input]
+
+    with Service(stage, kind):
+        send(stage, ("ann", 32))
+        stage.await_partition(0, 8)
+        dead = DeadLetters(stage.settings(), stage.names)
+        assert [each.offset for each in dead.waiting()[0]] == [3, 5, 7]
+        assert [outcome.done for outcome in dead.settle(REPLAY, (), lambda _: True, "mended", 60)] == [3]
+    stored = found(stage, kind).state.tables["totals"].stored
+    totals = {key: msgspec.msgpack.decode(value, type=Total) for key, value in stored.items()}
+    assert answered(stage) == 8, "nothing is answered twice"
+    assert totals == {"ann": Total(5, 45 + REFUSED), "bob": Total(3, 18 + LATER)}
