@@ -6,7 +6,7 @@ pinned and passed by the mark of this very transaction: what does not commit is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -58,19 +58,21 @@ class Controlled:
         """None now: a record or a command that failed comes first."""
         return Obeyed((), (), self._next)
 
-    def obey(self, mark: Mark, failing: Failing, *, idle: bool) -> Obeyed:
+    def obey(self, mark: Mark, failing: Failing, send: Callable[[], None], *, idle: bool) -> Obeyed:
         """Handle the users' commands that have come, and the clock where it is `idle`; `mark` is the last one.
 
-        :raises Poisoned: on_command or on_timer refused one; its outputs and writes are to be rolled back.
+        `send` is called after each, and sends what it has sent. :raises Poisoned: on_command, on_timer or the brokers
+        refused one; its outputs and writes are to be rolled back.
         """
-        obeyed = self._obey(mark, failing)
+        obeyed = self._obey(mark, failing, send)
         if not idle or not self.ticking.due(mark):
             return obeyed
         tick = self.ticking.pin()
         self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, tick))
+        send()
         return obeyed._replace(pinned=(*obeyed.pinned, tick))
 
-    def _obey(self, mark: Mark, failing: Failing) -> Obeyed:
+    def _obey(self, mark: Mark, failing: Failing, send: Callable[[], None]) -> Obeyed:
         asked, end = self._control.waiting(self._next)
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -86,14 +88,14 @@ class Controlled:
                     return Obeyed(tuple(commands), tuple(pinned), each.command.offset, switch)
                 if not self._may_pin(mark, each):
                     continue
-                if self._hand_over(each.command.name, each.pinned, failing):
+                if self._hand_over(each.command.name, each.pinned, failing, send):
                     pinned.append(each.pinned)
             commands.append(each.command)
             if each.command.name == FINISH_UPGRADE:  # what follows may need the newer format
                 return Obeyed(tuple(commands), tuple(pinned), each.command.offset + 1, switch)
         return Obeyed(tuple(commands), tuple(pinned), end, switch)
 
-    def _hand_over(self, name: str, pinned: Pinned, failing: Failing) -> bool:
+    def _hand_over(self, name: str, pinned: Pinned, failing: Failing, send: Callable[[], None]) -> bool:
         """Whether anything was done: a replay then does it, too.
 
         :raises Poisoned: undo; one about a letter then comes again, with a verdict.
@@ -101,10 +103,10 @@ class Controlled:
         message = PinnedMessage(self._topic, self._tools.place.partition, pinned)
         try:
             done = self._engine.obey(message)
+            send()
         except Poisoned as poison:
-            if name not in REQUESTS:
+            if name not in REQUESTS or not failing.judge((self._topic, pinned.offset), poison):
                 raise
-            failing.judge((self._topic, pinned.offset), poison)
             raise Poisoned(poison.offset, poison.error, decided=True) from poison
         if not done:
             self._tools.log.warning(

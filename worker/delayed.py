@@ -6,7 +6,7 @@ meets it (docs/design.md, "Records that fail").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.errors import HoldfastError
@@ -53,8 +53,8 @@ class Retries:
         """None now: something that failed comes first, the partition stands still, or too many effects are owed."""
         return self._next
 
-    def take(self, failing: Failing) -> Mapping[str, int]:
-        """Handle what is due; the positions after it.
+    def take(self, failing: Failing, send: Callable[[], None]) -> Mapping[str, int]:
+        """Handle what is due; the positions after it. `send` is called after each record, and sends what it has sent.
 
         :raises Poisoned: undo; one with a verdict then comes again and meets it.
         """
@@ -67,7 +67,7 @@ class Retries:
                 if count == self._most or self._engine.effects.crowded or self._tools.clock() > until:
                     end = each.at
                     break
-                self._handle(topic, each, failing)
+                self._handle(topic, each, failing, send)
             positions[topic] = end
         return positions
 
@@ -80,9 +80,10 @@ class Retries:
         for lane in self._lanes.values():
             lane.close()
 
-    def _handle(self, topic: str, retried: Retried, failing: Failing) -> None:
+    def _handle(self, topic: str, retried: Retried, failing: Failing, send: Callable[[], None]) -> None:
         try:
             handle(self._engine, topic, retried)
+            send()
         except Poisoned as poison:
             if not failing.judge_retried((topic, retried.at), retried, poison):
                 raise

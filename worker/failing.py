@@ -50,8 +50,8 @@ class Failing:
             return False
         policy = self._policy(poison.error)
         place = self._tools.place.input, poison.offset
-        if policy is None or (self._letters is not None and place in self._letters.verdicts):
-            return False  # with a verdict: the letter itself is refused
+        if policy is None or self._judged(place):
+            return False
         if self._attempts <= policy.retries:
             return self._retry(poison, policy)
         if poison.offset < self.handled_until:
@@ -70,6 +70,8 @@ class Failing:
 
         False: the partition fails, or the service stops. The limits counted it when it failed first.
         """
+        if self._judged(place):
+            return False
         policy = replace(self._policy(poison.error) or Policy(), ordered=False)
         verdict = self._verdict(poison, policy, retried.failure.attempts + 1, retried.level + 1)
         if verdict is None or self._letters is None:
@@ -79,12 +81,21 @@ class Failing:
         self._tell(poison, verdict)
         return True
 
-    def judge(self, place: tuple[str, int], poison: Poisoned) -> None:
-        """A letter that was to be replayed has failed again; it meets a verdict when it comes again."""
-        assert self._letters is not None
+    def judge(self, place: tuple[str, int], poison: Poisoned) -> bool:
+        """A letter that was to be replayed has failed again; it meets a verdict when it comes again.
+
+        False: the partition fails.
+        """
+        if self._letters is None or self._judged(place):
+            return False
         failure = failure_of(raised(poison.error), 1)
         self._letters.verdicts[place] = Verdict(failure)
         self._tools.log.warning("replay_failed", offset=poison.offset, cause=f"{failure.error}: {failure.text}")
+        return True
+
+    def _judged(self, place: tuple[str, int]) -> bool:
+        """It has a verdict, which cannot be carried out: the letter itself is refused."""
+        return self._letters is not None and place in self._letters.verdicts
 
     def _policy(self, error: HoldfastError) -> Policy | None:
         """A command of the control topic is no record of the input, and has no policy."""

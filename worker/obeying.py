@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from holdfast.errors import MessageRefused
 from holdfast.pinned import PinnedMessage
 from holdfast.worker.committer import Committer
@@ -34,15 +36,15 @@ class Obeying:
     def obey(self, committer: Committer, position: int, *, idle: bool) -> Obeyed:
         """All that is there; `idle`: the transaction has handled no record."""
         controlled, retries, mark = self._riders.controlled, self._riders.retries, committer.mark
+        send = partial(self._send, committer, position)
         try:
-            obeyed = controlled.obey(mark, self._failing, idle=idle)
+            obeyed = controlled.obey(mark, self._failing, send, idle=idle)
             held = retries.waiting and not self._riders.may_retry(mark)
-            obeyed = obeyed._replace(retries=retries.hold() if held else retries.take(self._failing))
+            return obeyed._replace(retries=retries.hold() if held else retries.take(self._failing, send))
         except Poisoned as poison:
             if poison.decided:
                 raise
             raise Poisoned(position, poison.error, final=True) from poison
-        return self._with_outputs(obeyed, committer, position)
 
     def again(self, note: Note, committer: Committer, position: int) -> Obeyed:
         """What was obeyed here when the database committed and Kafka did not."""
@@ -50,17 +52,21 @@ class Obeying:
         try:
             for pinned in note.obeyed.pinned:
                 self._engine.obey(PinnedMessage(place.names.control, place.partition, pinned))
+            self._send(committer, position)
         except Poisoned as poison:
             raise Poisoned(position, poison.error, final=True) from poison
-        return self._with_outputs(note.obeyed, committer, position)
+        return note.obeyed
 
-    def _with_outputs(self, obeyed: Obeyed, committer: Committer, position: int) -> Obeyed:
+    def _send(self, committer: Committer, position: int) -> None:
+        """What was handled last has sent something. :raises Poisoned: it is refused."""
         outputs = self._engine.take_outputs()
         if not outputs:
-            return obeyed
+            return
         try:
             self._outgoing.take(outputs, committer, wait=False)
         except MessageRefused as error:
-            said = f"an output of a command that came by the control topic was refused: {error}"
-            raise Poisoned(position, refused(self._tools.place, said, position), final=True) from error
-        return obeyed
+            what = "a command that came by the control topic, or of a record that was tried later,"
+            said = f"an output of {what} was refused: {error}"
+            failed = refused(self._tools.place, said, position)
+            failed.__cause__ = error
+            raise Poisoned(position, failed) from error

@@ -218,6 +218,59 @@ def test_a_refused_output_is_the_first_failure_of_a_process() -> None:
     assert driver.outputs("lines") == ["bob 2"]
 
 
+def test_a_letter_whose_output_is_refused_again_fails_again_and_nothing_else() -> None:
+    class Sends(Book):
+        on_failure: ClassVar = {OutputRefused: dead_letter()}
+
+    driver = Driver(Sends)
+    driver.broker.fail("send", MessageRefused("too large"), times=1)
+    post(driver, "ann", 1)
+    post(driver, "bob", 2)
+    driver.broker.fail("send", MessageRefused("too large"), times=1)
+    assert driver.release("ann") == 1
+    driver.advance(1)
+    post(driver, "bob", 3)
+    assert driver.outputs("lines") == ["bob 2", "bob 3"]
+    traces = [each for each in found(driver) if isinstance(each, Trace)]
+    assert [(each.what, each.offset, each.error) for each in traces] == [(FAILED_AGAIN, 0, "OutputRefused")]
+    driver.release("ann")
+    driver.advance(1)
+    assert driver.table("balances") == {"ann": 1, "bob": 5}
+    driver.release("ann")
+    driver.replay()
+
+
+def test_a_later_try_whose_output_is_refused_goes_its_way() -> None:
+    class Sends(Hooks):
+        on_failure: ClassVar = {OutputRefused: dead_letter(ordered=False), ValueError: retry_later(60)}
+
+    driver = Driver(Sends)
+    Hooks.refused = {13}
+    driver.feed(Posting("ann", 13), key="ann")
+    driver.commit()
+    Hooks.refused = set()
+    driver.broker.fail("send", MessageRefused("too large"), times=1)
+    driver.advance(61)
+    driver.feed(Posting("ann", 1), key="ann")
+    assert [line.split()[0] for line in driver.outputs("lines")] == ["1"]
+    assert [(each.offset, each.error, each.attempts) for each in driver.letters()] == [(0, "OutputRefused", 2)]
+
+
+def test_a_trace_that_is_refused_fails_the_partition() -> None:
+    """What was decided cannot be carried out, and nothing is passed over."""
+    Book.refused = {13}
+    driver = Driver(Book)
+    post(driver, "ann", 13)
+    driver.commit()
+    driver.release("ann")
+    driver.broker.fail("send", MessageRefused("no room"), times=1)
+    with pytest.raises(OutputRefused, match="no room"):
+        driver.advance(1)
+    driver.restore()
+    driver.advance(1)
+    assert [each.offset for each in driver.letters()] == [0]
+
+
 def test_a_flood_of_failures_is_an_outage() -> None:
     Book.refused = {13}
     driver = Driver(Book)
