@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.config.client_keys import ALLOWED
 from holdfast.config.errors import Problem, SettingsError
@@ -144,7 +145,15 @@ def _sizes(settings: Settings) -> Iterator[Problem]:
         )
 
 
+#: in a URL, and among the words that libpq takes
+_PASSWORD: Final = re.compile(r"//[^/@?]*:[^/@?]+@|\bpassword\s*=", re.IGNORECASE)
+
+
 def _security(settings: Settings) -> Iterator[Problem]:
+    if _PASSWORD.search(settings.sink.url):  # shown by `config show`, and to whoever lists processes
+        yield Problem(
+            key="sink.url", cause="holds a password: that belongs into sink.password, in the secrets directory"
+        )
     security, extra = settings.kafka.security, settings.kafka.extra
     production = settings.service.mode == "production"
     logs_in = security.protocol.startswith("sasl_")

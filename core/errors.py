@@ -15,6 +15,7 @@ HoldfastError
 │   │   ├── UndecodableRecord
 │   │   ├── HandlerFailed
 │   │   ├── OutputRefused      the broker will not take what the handler sent
+│   │   ├── SinkRefused        the sink's database will not take the rows: mend it, then `holdfast retry`
 │   │   └── TooManyFailures    more dead letters than failure.dead_row or .dead_percent allow: an outage
 │   ├── StateRefused           the state cannot be trusted: never live until an operator decides
 │   │   ├── NoMark             no genesis mark: a first start is an act
@@ -37,7 +38,6 @@ HoldfastError
 │   ├── HandlerStuck           the handler does not come back: mend it, restart the process
 │   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
 │   ├── SinkUnreachable        the sink's database is away: tried again every 30 s, or by `holdfast retry`
-│   ├── SinkRefused            the sink's database will not take the rows: mend it, then `holdfast retry`
 │   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
 │   ├── MemoryShort            the state would not fit: tried again every minute, or by `holdfast retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
@@ -132,6 +132,10 @@ class OutputRefused(RecordError):
     """An output or a table value of this record is not accepted by the broker."""
 
 
+class SinkRefused(RecordError):
+    """The database of the sinks will not take the rows of some record, or its tables are not as declared."""
+
+
 class TooManyFailures(RecordError):
     """So many records fail that it is no matter of records: none of them is buried any more."""
 
@@ -210,10 +214,6 @@ class SinkDisagrees(StateRefused):
 
 class SinkUnreachable(PartitionError):
     """The database of the sinks did not answer within `sink.outage`."""
-
-
-class SinkRefused(PartitionError):
-    """The database of the sinks will not take the rows of some record, or its tables are not as declared."""
 
 
 class HandlerStuck(PartitionError):

@@ -141,6 +141,10 @@ class RowsRefused(HoldfastError):
     """The database will not take these rows, however often they are sent."""
 
 
+class BadRow(RowsRefused):
+    """One of them breaks a constraint or does not fit its columns: the fault of the record that put it."""
+
+
 class Outdated(HoldfastError):
     """The guard has refused: another owner has taken an epoch since, or the position is another one."""
 
@@ -166,7 +170,8 @@ class Session(Protocol):
     def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         """Rows, position and note become visible together, where `held` is what the database holds.
 
-        :raises Outdated: it is not. :raises RowsRefused: :raises DatabaseTrouble: it may have committed.
+        :raises Outdated: it is not. :raises RowsRefused, BadRow: after it the session is of no further use, too.
+        :raises DatabaseTrouble: it may have committed.
         """
         ...
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, StartError, UsageError
+from holdfast.errors import UsageError
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
@@ -15,7 +15,7 @@ from holdfast.snapshot.look import past
 from holdfast.snapshot.look.past import Point
 from holdfast.snapshot.place import Place
 from holdfast.snapshot.store.base import elsewhere_of
-from holdfast.topics import require
+from holdfast.topics import reaching, require
 
 
 class Looking:
@@ -60,22 +60,13 @@ class Looking:
 def looking(settings: Settings, names: Names) -> Iterator[Looking]:
     """:raises StartError, TopicMissing, TopicMismatch: the message names the next command."""
     admin = Admin(settings, names.group)
-    try:
+    with reaching(settings):
         facts = require(admin, names, ())
-    except KafkaTrouble as error:
-        raise unreachable(settings, error) from error
     view = Looking(settings, names, admin, facts)
     try:
         yield view
     finally:
         view.reader.close()
-
-
-def unreachable(settings: Settings, error: KafkaTrouble) -> StartError:
-    return StartError(
-        f"the brokers at {settings.kafka.bootstrap_servers} do not answer ({error}): check kafka.bootstrap_servers, "
-        f"and `holdfast dev status` for brokers of this machine"
-    )
 
 
 def point_of(view: Looking, partition: int, text: str) -> Point:

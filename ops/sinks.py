@@ -14,7 +14,7 @@ from holdfast.kafka.admin import Admin
 from holdfast.kafka.stable import StableReader
 from holdfast.names import Names
 from holdfast.service import Service
-from holdfast.sink import DatabaseTrouble, RowsRefused, Sink
+from holdfast.sink import DatabaseTrouble, RowsRefused
 from holdfast.snapshot.last import last_mark
 from holdfast.snapshot.records import Mark
 from holdfast.topics import reaching, require
@@ -49,11 +49,11 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
     :raises UsageError: it has no sinks. :raises StartError: no url, no driver, no broker, or a topic is missing.
     :raises SinkUnreachable: :raises SinkRefused: :raises NoMark: a partition was never started.
     """
-    sinks = list(sinks_of(service.handler_class).values())
-    if not sinks:
+    if not sinks_of(service.handler_class):
         raise UsageError(f"{service.handler_class.__name__} declares no Sink")
     try:
-        return _look(service, settings, sinks, make=make or adopt, adopt=adopt)
+        _require(settings)
+        return _look(settings, service.names, _marks(settings, service.names), make=make or adopt, adopt=adopt)
     except DatabaseTrouble as error:
         raise SinkUnreachable(f"the database of the sinks: {error}; is sink.url right?") from error
     except RowsRefused as error:
@@ -61,19 +61,32 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
         raise SinkRefused(f"the database of the sinks: {error}{advice}") from error
 
 
-def _look(
-    service: Service, settings: Settings, sinks: Sequence[Sink[object]], *, make: bool, adopt: bool
-) -> list[Standing]:
-    if not settings.sink.url:
-        raise StartError("say where the database of the sinks is: sink.url")
+def compared(settings: Settings, names: Names, marks: Sequence[Mark]) -> list[Standing]:
+    """As `standings`, of marks that were read before.
+
+    :raises DatabaseTrouble: :raises RowsRefused:
+    """
+    return _look(settings, names, marks, make=False, adopt=False)
+
+
+def open_session(settings: Settings, names: Names, who: str, partition: int = 0) -> PostgresSession:
+    """For a tool. :raises StartError: no driver. :raises DatabaseTrouble: no database."""
     try:
         from holdfast.worker.postgres import PostgresSession, Where
     except ImportError as error:
         raise StartError(f"a Sink needs an extra: pip install 'holdfast[postgres]' ({error})") from error
-    names, found = service.names, []
-    where = Where(names.group, names.input, f"holdfast sink {'init' if make else 'show'}")
-    for partition, mark in enumerate(_marks(settings, names)):
-        session = PostgresSession(settings.sink, where, partition, sinks, lambda: False)
+    return PostgresSession(settings.sink, Where(names.group, names.input, who), partition, (), lambda: False)
+
+
+def _require(settings: Settings) -> None:
+    if not settings.sink.url:
+        raise StartError("say where the database of the sinks is: sink.url")
+
+
+def _look(settings: Settings, names: Names, marks: Sequence[Mark], *, make: bool, adopt: bool) -> list[Standing]:
+    found = []
+    for partition, mark in enumerate(marks):
+        session = open_session(settings, names, f"holdfast sink {'init' if make else 'show'}", partition)
         try:
             if make and partition == 0:
                 session.create()

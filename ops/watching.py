@@ -14,6 +14,7 @@ from holdfast.names import Names
 from holdfast.ops import processes
 from holdfast.ops.lagging import Lag, Lags
 from holdfast.ops.reaching import reach
+from holdfast.ops.refused import explained
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -72,7 +73,7 @@ class Watch:
             group = self._lags.cluster.group(names.group)
             lags = self._lags.now()
         except HoldfastError as error:
-            return Sample(names.group, names.input, now, trouble=str(error))
+            return Sample(names.group, names.input, now, trouble=f"{error}{explained(error)}")
         told = self._told(group)
         rows = tuple(self._row(each, group, told.get(each.partition)) for each in lags)
         members = tuple(f"{each.client_id} ({each.host})" for each in group.members)

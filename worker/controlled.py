@@ -58,21 +58,24 @@ class Controlled:
         """None now: a record or a command that failed comes first."""
         return Obeyed((), (), self._next)
 
-    def obey(self, mark: Mark, failing: Failing, send: Callable[[], None], *, idle: bool) -> Obeyed:
+    def obey(
+        self, mark: Mark, failing: Failing, send: Callable[[], None], *, idle: bool, alone: bool = False
+    ) -> Obeyed:
         """Handle the users' commands that have come, and the clock where it is `idle`; `mark` is the last one.
+        `alone`: only the first of them.
 
         `send` is called after each, and sends what it has sent. :raises Poisoned: on_command, on_timer or the brokers
         refused one; its outputs and writes are to be rolled back.
         """
-        obeyed = self._obey(mark, failing, send)
-        if not idle or not self.ticking.due(mark):
+        obeyed = self._obey(mark, failing, send, 1 if alone else _MOST)
+        if not idle or (alone and obeyed.pinned) or not self.ticking.due(mark):
             return obeyed
         tick = self.ticking.pin()
         self._engine.obey(PinnedMessage(self._topic, self._tools.place.partition, tick))
         send()
         return obeyed._replace(pinned=(*obeyed.pinned, tick))
 
-    def _obey(self, mark: Mark, failing: Failing, send: Callable[[], None]) -> Obeyed:
+    def _obey(self, mark: Mark, failing: Failing, send: Callable[[], None], most: int) -> Obeyed:
         asked, end = self._control.waiting(self._next)
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -84,7 +87,7 @@ class Controlled:
                 switch = each.command
             if each.pinned is not None:
                 room -= each.pinned.size
-                if len(pinned) >= _MOST or (room < 0 and pinned):
+                if len(pinned) >= most or (room < 0 and pinned):
                     return Obeyed(tuple(commands), tuple(pinned), each.command.offset, switch)
                 if not self._may_pin(mark, each):
                     continue

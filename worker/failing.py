@@ -35,6 +35,11 @@ class Failing:
         #: records below this offset were handled before, and a sink has their rows: no letter may be made of one
         self.handled_until = -1
 
+    @property
+    def has_policies(self) -> bool:
+        """The handler says for some class of errors what becomes of a record."""
+        return bool(self._kind.on_failure)
+
     def failed(self, poison: Poisoned) -> None:
         """The handler was given it once more."""
         if not poison.batch:

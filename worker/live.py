@@ -157,7 +157,7 @@ class Live:
         if self._stands_still():
             self._stand_still()
             return
-        if transacting.at_barrier:
+        if transacting.at_barrier or transacting.commands_first:
             transacting.commit()
             return
         if transacting.landed or (transacting.in_flight and not work.waiting and self._mailbox.depth == 0):
@@ -173,7 +173,7 @@ class Live:
             self._go_up_to_poison()
         elif self._policy.due(self._tools.clock()):
             transacting.begin_commit()
-            if work.careful:  # to find one record among many, everything goes one step at a time
+            if work.careful or transacting.searching:  # to find one among many, everything goes one step at a time
                 transacting.settle()
 
     def _stands_still(self) -> bool:

@@ -33,12 +33,12 @@ class Obeying:
         """Nothing of it now."""
         return self._riders.controlled.hold()._replace(retries=self._riders.retries.hold())
 
-    def obey(self, committer: Committer, position: int, *, idle: bool) -> Obeyed:
-        """All that is there; `idle`: the transaction has handled no record."""
+    def obey(self, committer: Committer, position: int, *, idle: bool, alone: bool) -> Obeyed:
+        """All that is there, or with `alone` only the first; `idle`: the transaction has handled no record."""
         controlled, retries, mark = self._riders.controlled, self._riders.retries, committer.mark
         send = partial(self._send, committer, position)
         try:
-            obeyed = controlled.obey(mark, self._failing, send, idle=idle)
+            obeyed = controlled.obey(mark, self._failing, send, idle=idle, alone=alone)
             held = retries.waiting and not self._riders.may_retry(mark)
             return obeyed._replace(retries=retries.hold() if held else retries.take(self._failing, send))
         except Poisoned as poison:

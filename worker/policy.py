@@ -20,6 +20,8 @@ class CommitPolicy:
     #: when the open transaction handled its first record
     since: float | None = None
     last_commit: float = 0.0
+    #: fewer records than the settings allow; 0: as many as they do
+    limit: int = 0
 
     def handled(self, records: int, now: float) -> None:
         self.records += records
@@ -32,7 +34,7 @@ class CommitPolicy:
 
     def room(self) -> int:
         """How many more records the open transaction may take."""
-        return max(0, self.settings.max_records - self.records)
+        return max(0, (self.limit or self.settings.max_records) - self.records)
 
     def due(self, now: float) -> bool:
         """A transaction with records in it is old or large enough."""

@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.types.json import JsonbDumper
 
 from holdfast.config.around import SinkSettings
-from holdfast.sink import DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session, Sink
+from holdfast.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session, Sink
 
 #: from so many rows on, COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
@@ -27,6 +27,8 @@ _LOOK: Final = 0.1
 #: classes of SQLSTATE that another attempt may mend: connections, conflicts, resources, an operator at work, the system
 #: (and a server that has become a standby, or has ended a transaction that stood still)
 _PASSING: Final = ("08", "40", "53", "55", "57", "58", "25006", "25P03")
+#: those that tell of a row: its data, a constraint, a view's WITH CHECK OPTION, what a trigger raises
+_OF_A_ROW: Final = ("22", "23", "44", "P0001")
 
 CREATE: Final = """CREATE TABLE IF NOT EXISTS {table} (
     service text, input text, partition int, epoch bigint NOT NULL, position bigint NOT NULL, note bytea NOT NULL,
@@ -152,17 +154,41 @@ class PostgresSession:
         with self._call():
             self._connection.execute(self._sql(_SET), {**self._key, "position": position, "note": note})
 
+    def ask(self, text: LiteralString) -> tuple[Any, ...]:
+        """One row of an answer; `{table}` is that of the positions."""
+        with self._call():
+            return self._connection.execute(self._sql(text)).fetchone() or ()
+
+    def explain(self, sink: Sink[Any] | None, *, delete: bool = False) -> None:
+        """Whether it would take what is done to a sink's table, or to that of the positions. Changes nothing: to
+        explain a statement PostgreSQL looks for table, columns, unique index and rights as if it were to run it.
+
+        :raises RowsRefused: it would not.
+        """
+        statement = self._sql("UPDATE {table} SET epoch = epoch, position = position, note = note, written = written")
+        if sink is not None and delete:
+            statement = self._sql("DELETE FROM {target} WHERE ({columns}) IS NULL", sink.table, sink.key)
+        elif sink is not None:
+            insert, conflict = self._insertion(Rows(sink.table, sink.columns, sink.key, (), ()))
+            statement = insert + self._sql("SELECT {columns} FROM {target}", sink.table, sink.columns) + conflict
+        with self._call():
+            self._connection.execute(sql.SQL("EXPLAIN ") + statement)
+
     # Rows
 
-    def _upsert(self, rows: Rows) -> None:
-        if not rows.puts:
-            return
+    def _insertion(self, rows: Rows) -> tuple[sql.Composed, sql.Composed]:
+        """What stands before and behind the rows."""
         others = [sql.Identifier(name) for name in rows.columns if name not in rows.key]
         change = sql.SQL("UPDATE SET {}").format(
             sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others)
         )
         conflict = sql.SQL(" ON CONFLICT ({}) DO {}").format(_names(rows.key), change if others else sql.SQL("NOTHING"))
-        insert = self._sql("INSERT INTO {target} ({columns}) ", rows.table, rows.columns)
+        return self._sql("INSERT INTO {target} ({columns}) ", rows.table, rows.columns), conflict
+
+    def _upsert(self, rows: Rows) -> None:
+        if not rows.puts:
+            return
+        insert, conflict = self._insertion(rows)
         with self._connection.cursor() as cursor:
             if len(rows.puts) < _COPY_FROM:
                 values = sql.SQL("VALUES ({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(rows.columns)))
@@ -211,9 +237,15 @@ class PostgresSession:
         try:
             yield
         except psycopg.Error as error:
-            if isinstance(error, psycopg.OperationalError) or (error.sqlstate or "").startswith(_PASSING):
+            state = error.sqlstate or ""
+            if isinstance(error, psycopg.OperationalError) or state.startswith(_PASSING):
                 raise DatabaseTrouble(_said(error)) from error
-            raise RowsRefused(_said(error)) from error
+            # Without a state it is psycopg itself that cannot write a value.
+            unwritable = not state and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError))
+            kind = BadRow if unwritable or state.startswith(_OF_A_ROW) else RowsRefused
+            raise kind(_said(error)) from error
+        except (TypeError, ValueError, OverflowError) as error:  # a value that cannot be written: a set in a dict, ...
+            raise BadRow(f"{type(error).__name__}: {error}") from error
 
     def _sql(self, text: LiteralString, target: str = "", columns: Sequence[str] = (), **more: Any) -> sql.Composed:
         parts: dict[str, Any] = {"table": _identifier(self._settings.table), "mine": sql.SQL(_MINE), **more}

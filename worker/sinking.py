@@ -23,8 +23,9 @@ from holdfast.errors import (
     SinkUnreachable,
 )
 from holdfast.ports import Cancelled
-from holdfast.sink import DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from holdfast.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
 from holdfast.snapshot import digest
+from holdfast.snapshot.place import Place
 from holdfast.snapshot.records import Mark
 from holdfast.worker.controlled import Obeyed
 from holdfast.worker.engine import Engine
@@ -94,7 +95,7 @@ class Sinking:
         except Outdated as error:
             raise self._fenced(error, mark) from error
         except RowsRefused as error:
-            raise self._refused(error, mark) from error
+            raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
         try:
             self.ahead = ahead_of(held, mark, self._tools.place.names)
         except Disagreement as error:
@@ -156,11 +157,11 @@ class Sinking:
             session.commit(self._held, position, packed, rows)
         except Outdated as error:
             raise self._fenced(error, mark) from error
-        except RowsRefused as error:
-            raise self._refused(error, mark) from error
-        except DatabaseTrouble:
+        except (BadRow, DatabaseTrouble):
             self.close()
             raise
+        except RowsRefused as error:
+            raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
         self._held, self._written = Held(self._held.epoch, position, packed), note
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
@@ -195,14 +196,6 @@ class Sinking:
         place = self._tools.place
         return kind(why, topic=place.input, partition=place.partition, position=mark.positions[place.input])
 
-    def _refused(self, error: RowsRefused, mark: Mark) -> PartitionError:
-        return self._failed(
-            SinkRefused,
-            f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; mend "
-            f"the table or the handler, then `holdfast retry {self._tools.place.partition}`",
-            mark,
-        )
-
     def _fenced(self, error: Outdated, mark: Mark) -> PartitionError:
         self._tools.metrics.inc(metrics.SINK_REFUSED)
         if not error.fenced:
@@ -227,6 +220,17 @@ class Sinking:
             f"`holdfast retry {self._tools.place.partition}`",
             mark,
         )
+
+
+def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
+    """The record that put it is at this position or, where it was not looked for, behind it."""
+    return SinkRefused(
+        f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; mend the "
+        f"table or the handler, then `holdfast retry {place.partition}`",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )
 
 
 def sinking_of(tools: Tools, signals: Signals, engine: Engine) -> Sinking | None:

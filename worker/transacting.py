@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.ports import Membership
 from holdfast.record import Message
-from holdfast.sink import DatabaseTrouble
+from holdfast.sink import BadRow, DatabaseTrouble
 from holdfast.snapshot import digest
 from holdfast.snapshot.records import Mark
 from holdfast.worker.committer import Committer
@@ -38,6 +38,7 @@ from holdfast.worker.refusals import ProducerDropped, fenced, refused
 from holdfast.worker.riders import Flight, Riders
 from holdfast.worker.signals import Signals
 from holdfast.worker.sinking import sinking_of
+from holdfast.worker.suspects import Suspects
 from holdfast.worker.telling import tell_committed
 from holdfast.worker.tools import Tools
 from holdfast.worker.work import Work, offset
@@ -57,6 +58,7 @@ class Transacting:
         self.failing = Failing(tools, signals, engine)
         #: the database of the handler's sinks; None where there is none
         self.sinking = sinking_of(tools, signals, engine)
+        self._suspects = Suspects(tools, self.policy, self.failing) if self.sinking is not None else None
         #: the commit that is under way
         self._flight: Flight | None = None
         #: outputs of the transaction that is ahead of it, too
@@ -95,6 +97,17 @@ class Transacting:
     def at_barrier(self) -> bool:
         """Commit, before anything else is handled."""
         return self.work.at_barrier(self.position)
+
+    @property
+    def searching(self) -> bool:
+        """Whose row the database refuses is being found out: one transaction at a time."""
+        return self._suspects is not None and self._suspects.active
+
+    @property
+    def commands_first(self) -> bool:
+        """Commit, before anything else is handled: a command is to be alone."""
+        alone = self._suspects is not None and self._suspects.commands_first and not self.behind
+        return alone and self._riders.controlled.waiting(self.committer.mark)
 
     @property
     def landed(self) -> bool:
@@ -216,7 +229,10 @@ class Transacting:
             return self._obeying.hold()
         if self.sinking is not None and self.sinking.ahead is not None:
             return self._obeying.again(self.sinking.ahead, self.committer, self.position)
-        return self._obeying.obey(self.committer, self.position, idle=self.policy.since is None)
+        idle = self.policy.since is None
+        if self.searching and not idle:
+            return self._obeying.hold()
+        return self._obeying.obey(self.committer, self.position, idle=idle, alone=self.searching)
 
     def _land(self) -> bool:
         """False: the commit that was under way, and what is ahead of it, was undone."""
@@ -241,6 +257,8 @@ class Transacting:
         if self.sinking is not None:
             self.sinking.committed()
             self.align()
+        if self._suspects is not None:
+            self._suspects.committed(mark)
         self._tools.tracing.commit_ended(committed=True)
         self.work.committed()
         tell_committed(self._tools, flight, mark, self.committer)
@@ -278,6 +296,8 @@ class Transacting:
         except OutcomeUnknown as error:
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
             raise ProducerDropped(f"the outcome of the transaction is unknown: {error}") from error
+        except BadRow as error:
+            self._suspect(error)
         except DatabaseTrouble as error:
             self._reconnect(error)
         else:
@@ -330,8 +350,18 @@ class Transacting:
         else:
             self._signals.pause(min(0.05 * 2**self._aborts, 5.0))
 
-    def _reconnect(self, error: DatabaseTrouble) -> None:
-        """The database did not answer: undo, look what it holds, and the records come again."""
+    def _suspect(self, error: BadRow) -> None:
+        """The database refuses a row: the record that put it is faced, once it is known."""
+        assert self._suspects is not None
+        assert self._flight is not None
+        poison = self._suspects.blame(self._flight, self.committer.position, error)
+        if poison is not None:
+            self.failing.failed(poison)
+            self.work.fail_at(poison)
+        self._reconnect(error)
+
+    def _reconnect(self, error: BadRow | DatabaseTrouble) -> None:
+        """Its connection is of no further use: undo, look what the database holds, and the records come again."""
         assert self.sinking is not None
         count = self._undo()
         self._tools.log.warning("rolled_back", cause=f"sink: {error}", records=count, position=self.position)

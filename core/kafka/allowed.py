@@ -71,8 +71,8 @@ def missing(admin: Admin, rights: Iterable[Right], cancelled: Callable[[], bool]
 class RoleAccess(Access):
     """`ports.Access` by the rights of a role; any thread."""
 
-    def __init__(self, settings: Settings, admin: Admin, rights: Iterable[Right]) -> None:
-        self._settings, self._admin = settings, admin
+    def __init__(self, settings: Settings, admin: Admin, rights: Iterable[Right], role: str = "service") -> None:
+        self._settings, self._admin, self._role = settings, admin, role
         self._rights = [right for right in rights if not right.optional]
 
     def explain(self, error: BaseException) -> str:
@@ -87,7 +87,8 @@ class RoleAccess(Access):
         certain = [right for right in self._rights if right.kind == kind == IDS]
         lacking = certain or missing(self._admin, [right for right in self._rights if right.kind == kind])
         if not lacking:
-            return f"a right on a {kind} is missing ({error}): `holdfast topics acl --role service` prints them all"
+            said = f"a right on a {kind} is missing ({error})"
+            return f"{said}: `holdfast topics acl --role {self._role}` prints them all"
         return refusal(self._settings, lacking)
 
     def granted(self) -> bool:

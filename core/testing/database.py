@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from holdfast.sink import Connect, Held, Outdated, Rows
+from holdfast.sink import BadRow, Connect, Held, Outdated, Rows
 
 #: the calls that a fault can be planned for
 Call = Literal["connect", "take", "commit"]
@@ -26,6 +26,8 @@ class MemoryDatabase:
         self.commits = 0
         #: called with (before, now, rows) when one commits
         self.on_commit: Callable[[Held, Held, Sequence[Rows]], None] | None = None
+        #: why a row of a table (its values by column) is refused, or ''
+        self.refuses: Callable[[str, dict[str, Any]], str] = lambda table, row: ""
         self._faults: list[tuple[Call, BaseException, bool]] = []
 
     def fail(self, call: Call, error: BaseException, *, after: bool = False, times: int = 1) -> None:
@@ -55,6 +57,7 @@ class MemorySession:
 
     def __init__(self, database: MemoryDatabase, partition: int, owner: object) -> None:
         self._database, self._partition, self._owner = database, partition, owner
+        self._closed = False
 
     def take(self, *, again: bool) -> Held | None:
         database, partition = self._database, self._partition
@@ -71,12 +74,18 @@ class MemorySession:
 
     def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         database, partition = self._database, self._partition
+        assert not self._closed, "a session that was given up is used"
         database.strike("commit", after=False)
         now = database.held[partition]
         if now.epoch > held.epoch:
             raise Outdated(f"epoch {now.epoch} was taken, ours is {held.epoch}", fenced=True)
         if now.position != held.position:
             raise Outdated(f"it holds position {now.position}, not {held.position}", fenced=False)
+        for each in rows:
+            for values in each.puts:
+                if why := database.refuses(each.table, dict(zip(each.columns, values, strict=True))):
+                    self._closed = True
+                    raise BadRow(why)
         database.held[partition] = Held(held.epoch, position, note)
         if database.on_commit is not None:
             database.on_commit(now, database.held[partition], rows)
@@ -86,7 +95,7 @@ class MemorySession:
         database.strike("commit", after=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        self._closed = True
 
 
 def apply(table: dict[tuple[Any, ...], dict[str, Any]], rows: Rows) -> None:

@@ -16,7 +16,7 @@ from holdfast.config.settings import Settings
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.subject import Subject, with_settings, with_subject
-from holdfast.ops.cli.target import Who, Why, find_service, outputs_of
+from holdfast.ops.cli.target import Who, Why, outputs_of, service_of
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import backup as saving
 from holdfast.surgery import restoration, where
@@ -95,8 +95,7 @@ def restore(
 
     Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.
     """
-    service = find_service(target)
-    service.settings = settings
+    service = service_of(settings, target)
     done = restoration.restore(
         settings,
         service.names,

@@ -12,19 +12,20 @@ import typer
 
 from holdfast import serde
 from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, StartError, TopicMissing, UsageError
+from holdfast.errors import StartError, TopicMissing, UsageError
 from holdfast.handler import declared, input_type
 from holdfast.kafka.admin import Admin
 from holdfast.kafka.stable import StableReader
 from holdfast.ops.cli import show
 from holdfast.ops.cli.subject import handler_of, with_settings
-from holdfast.ops.cli.target import find_service, partitions_of
-from holdfast.ops.looking import unreachable
+from holdfast.ops.cli.target import partitions_of, service_of
+from holdfast.ops.refused import remember_topic
 from holdfast.ports import OutOfRange
 from holdfast.record import Message
 from holdfast.service import Service
 from holdfast.snapshot.look.lines import Lines
 from holdfast.snapshot.look.typed import Typed
+from holdfast.topics import reaching
 
 _PAUSE = 0.1
 
@@ -61,14 +62,11 @@ def cat(
 
     A record of an increment or full topic that cannot be read has kind "damaged".
     """
-    found = find_service(service) if service is not None else None
-    if found is not None:
-        found.settings = settings
+    found = service_of(settings, service) if service is not None else None
+    remember_topic(settings, topic)
     admin = Admin(settings, "holdfast-cat")
-    try:
+    with reaching(settings):
         fact = admin.describe([topic])[topic]
-    except KafkaTrouble as error:
-        raise unreachable(settings, error) from error
     if fact is None:
         raise TopicMissing(f"there is no topic {topic!r}; `holdfast topics check MODULE:SERVICE` names a service's")
     wanted = partitions_of(partition) or list(range(fact.partitions))

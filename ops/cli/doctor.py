@@ -54,7 +54,8 @@ def doctor(
         raise UsageError(f"no check {sorted(strange)[0]!r}; there are {', '.join(each.name for each in CHECKS)}")
     if target or name or input_topic:
         about = subject_of(settings, target, name, input_topic)
-        case = Case(about.settings, about.names, about.outputs(outputs), probes=not no_probe, deep=deep)
+        topics, sinks = about.outputs(outputs), about.sinks
+        case = Case(about.settings, about.names, topics, probes=not no_probe, deep=deep, sinks=sinks)
     else:
         case = Case(settings, None, outputs or [], probes=not no_probe, deep=deep)
     findings = examine(case, only or ())

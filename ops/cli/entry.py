@@ -27,7 +27,9 @@ def main() -> None:
             _see_it_end(end.code)
         raise
     except HoldfastError as error:
-        sys.exit(f"holdfast: {error}{_name_of(error)}")
+        from holdfast.ops.refused import explained
+
+        sys.exit(f"holdfast: {error}{explained(error)}{_name_of(error)}")
     except KeyboardInterrupt:
         sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
     except SystemError as error:  # a call of confluent-kafka that Ctrl-C met returns as if it had not

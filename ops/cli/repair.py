@@ -17,7 +17,7 @@ from holdfast.errors import UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.subject import with_settings
-from holdfast.ops.cli.target import Partitions, Who, Why, find_service, partitions_of
+from holdfast.ops.cli.target import Partitions, Who, Why, partitions_of, service_of
 from holdfast.snapshot.adopt import Reason
 from holdfast.surgery import repair as repairing
 from holdfast.surgery.repair import Repair
@@ -148,8 +148,7 @@ def _run(
 ) -> None:
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
-    service = find_service(target)
-    service.settings = settings
+    service = service_of(settings, target)
     reason = Reason(tool=f"{repair.name} {__version__}", who=who or issuer(), why=why)
     done = repairing.run(settings, service.names, service.handler, repair, reason, act=yes)
     if as_json:

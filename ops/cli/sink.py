@@ -16,7 +16,7 @@ from holdfast.exits import Answer
 from holdfast.ops.cli import show as shown
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.subject import with_settings
-from holdfast.ops.cli.target import find_service
+from holdfast.ops.cli.target import service_of
 from holdfast.ops.sinks import Standing, standings
 
 app = typer.Typer(help="The database of a service's sinks.", no_args_is_help=True)
@@ -68,8 +68,7 @@ def _run(
     make: bool,
     adopt: bool,
 ) -> None:
-    service = find_service(target)
-    service.settings = settings
+    service = service_of(settings, target)
     found = standings(service, settings, make=make, adopt=adopt)
     if as_json:
         shown.print_json(msgspec.to_builtins(found))

@@ -22,7 +22,7 @@ from holdfast.errors import StartError, UsageError
 from holdfast.ops.cli import show
 from holdfast.ops.cli.show import AsJson
 from holdfast.ops.cli.subject import with_settings
-from holdfast.ops.cli.target import Who, Why, find_service
+from holdfast.ops.cli.target import Who, Why, service_of
 from holdfast.snapshot.adopt import Reason
 from holdfast.snapshot.edits import read_patches
 from holdfast.surgery import migrate as migration
@@ -77,8 +77,7 @@ def migrate(
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
-    service = find_service(target)
-    service.settings = settings
+    service = service_of(settings, target)
     functions = {name: _function(text) for name, text in map(_pair, tables or ())}
     patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
     if not functions and not patches:
@@ -160,8 +159,7 @@ def repartition(
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
     """
-    service = find_service(target)
-    service.settings = settings
+    service = service_of(settings, target)
     place = PARTITIONERS.get(partitioner) or _function(partitioner)
     functions = {name: _function(text) for name, text in map(_pair, keys or ())}
     reason = _reason(repartitioning.TOOL, who, why)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
-from holdfast.handler import Handler, declared
+from holdfast.handler import Handler, declared, sinks_of
 from holdfast.names import Names
 from holdfast.ops.cli.target import (
     Config,
@@ -29,6 +29,7 @@ from holdfast.ops.cli.target import (
     quiet_settings,
 )
 from holdfast.service import Service
+from holdfast.sink import Sink
 from holdfast.snapshot.look.typed import Typed
 
 Command = Callable[..., None]
@@ -48,6 +49,11 @@ class Subject(NamedTuple):
     def typed(self) -> Typed:
         """What turns stored values into what JSON can hold."""
         return Typed(declared(handler_of(self.service))[0]) if self.service is not None else Typed()
+
+    @property
+    def sinks(self) -> list[Sink[Any]] | None:
+        """Those that its handler declares, where it is known."""
+        return list(sinks_of(self.service.handler_class).values()) if self.service is not None else None
 
     def outputs(self, given: Sequence[str] | None = None) -> list[str]:
         """The output topics that its handler declares, or those that are given in place of it.

@@ -72,7 +72,8 @@ def support_bundle(
     found = processes.of_service(names.group)
     made.add_json("status.json", [each.status or {"socket": str(each.path), "trouble": each.trouble} for each in found])
     made.add_json("stacks.json", bundle.stacks_of(found))
-    made.add_json("doctor.json", msgspec.to_builtins(examine(Case(settings, names, about.outputs(), probes=False))))
+    case = Case(settings, names, about.outputs(), probes=False, sinks=about.sinks)
+    made.add_json("doctor.json", msgspec.to_builtins(examine(case)))
     made.add_json("lag.json", _lag(settings, names))
     _add_logs(made, logs or [], unit)
     try:

@@ -19,6 +19,7 @@ from holdfast.failures import letter_topics
 from holdfast.handler import declared
 from holdfast.names import Names
 from holdfast.ops.logs import configure_quietly
+from holdfast.ops.refused import remember
 from holdfast.service import Service
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
@@ -103,6 +104,14 @@ def find_service(target: str) -> Service:
     return found
 
 
+def service_of(settings: Settings, target: str) -> Service:
+    """`find_service`, with the settings of this command."""
+    service = find_service(target)
+    service.settings = settings
+    remember(settings, service.names, lambda: outputs_of(service))
+    return service
+
+
 def names_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Names:
     """The names of the service that a command is about: as its module declares them, or as the options say.
 
@@ -111,14 +120,14 @@ def names_of(settings: Settings, target: str | None, name: str | None, input_top
     if target is not None:
         if name or input_topic:
             raise UsageError(f"{target} declares its names itself; leave out --name and --input")
-        service = find_service(target)
-        service.settings = settings
-        return service.names
+        return service_of(settings, target).names
     if not (name and input_topic):
         raise UsageError(
             "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
         )
-    return Names(name, input_topic, settings.service.namespace)
+    names = Names(name, input_topic, settings.service.namespace)
+    remember(settings, names)
+    return names
 
 
 def partitions_of(text: str | None) -> list[int]:

@@ -61,7 +61,7 @@ def top(
 
 def _once(sample: Sample, as_json: bool) -> None:
     if sample.trouble:
-        raise StartError(f"the brokers do not answer: {sample.trouble}; `holdfast doctor` looks why")
+        raise StartError(f"the brokers do not tell: {sample.trouble}; `holdfast doctor` looks why")
     if as_json:
         show.print_json(msgspec.to_builtins(sample))
     else:

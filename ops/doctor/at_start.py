@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.handler import declared
+from holdfast.handler import declared, sinks_of
 from holdfast.observe import Log
 from holdfast.ops.doctor.case import Case
 from holdfast.ops.doctor.examine import examine, refuse, tell
@@ -48,7 +48,8 @@ class AtStart:
     def _case(self) -> Case:
         service = self._service
         outputs = [output.topic for output in declared(service.handler_class)[1].values()]
-        return Case(service.settings, service.names, outputs, probes=False)
+        sinks = sinks_of(service.handler_class).values()
+        return Case(service.settings, service.names, outputs, probes=False, sinks=sinks)
 
     def _log(self) -> Log:
         return Log(service=self._service.names.group, instance=self._service.settings.service.identity)

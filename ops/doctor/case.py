@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 from holdfast.config.settings import Settings
 from holdfast.errors import HoldfastError, Misconfigured
@@ -13,6 +14,7 @@ from holdfast.kafka.stable import StableReader
 from holdfast.kafka.survey import ClusterSurvey
 from holdfast.kafka.surveyed import Broker, Group, Topic
 from holdfast.names import Names
+from holdfast.sink import Sink
 from holdfast.snapshot.look.survey import Survey, survey
 from holdfast.snapshot.place import Place
 
@@ -27,6 +29,7 @@ class Case:
     """Every property blocks the first time, and raises what its question raised.
 
     `names` is None where only a cluster is looked at. `probes` allows checks that write (a topic of their own).
+    `sinks` is None where the handler is not known.
     """
 
     def __init__(
@@ -37,10 +40,12 @@ class Case:
         *,
         probes: bool = True,
         deep: bool = False,
+        sinks: Iterable[Sink[Any]] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.settings, self.given, self.outputs = settings, names, tuple(dict.fromkeys(outputs))
         self.probes, self.deep, self.wall = probes, deep, wall
+        self.sinks = None if sinks is None else list(sinks)
         self.admin = Admin(settings, names.group if names is not None else "holdfast-doctor")
         self.cluster = ClusterSurvey(settings, self.admin)
         self._broker_settings: dict[int, dict[str, str | None]] = {}

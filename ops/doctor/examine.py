@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, KafkaTrouble, StartError
 from holdfast.observe import Log
-from holdfast.ops.doctor import brokers, group, machine, retention, rights, snapshots, topics, transactions
+from holdfast.ops.doctor import brokers, group, machine, retention, rights, sinks, snapshots, topics, transactions
 from holdfast.ops.doctor.case import Case
 from holdfast.ops.doctor.report import Check, Finding, Level, Seen
 
@@ -20,6 +20,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     *rights.CHECKS,
     *machine.CHECKS,
     *snapshots.CHECKS,
+    *sinks.CHECKS,
 )
 
 

@@ -24,6 +24,7 @@ from holdfast.config import (
     SettingsError,
     SnapshotSettings,
 )
+from holdfast.config.around import SinkSettings
 from holdfast.config.options import options_of
 from holdfast.config.settings import sections
 from holdfast.errors import HoldfastError
@@ -181,6 +182,17 @@ def test_a_login_needs_its_protocol_and_its_name() -> None:
     ):
         with pytest.raises(SettingsError, match=r"kafka\.security\.sasl_mechanism"):
             Settings(kafka=KafkaSettings(security=security))
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://bank:hush@db/bank", "host=db password=hush", "postgresql:///b?password=hush"]
+)
+def test_a_database_is_named_without_its_password(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"sink\.password") as refused:
+        Settings(sink=SinkSettings(url=url))
+    assert "hush" not in str(refused.value)
+    for good in ("postgresql://bank@db:5432/bank?options=-csearch_path%3Dx", "host=db user=bank passfile=/x"):
+        assert Settings(sink=SinkSettings(url=good)).sink.url == good
 
 
 def test_no_secret_shows_itself() -> None:

@@ -30,7 +30,7 @@ Calls = list[tuple[list[str], bool]]
 def _reading(stage: Stage) -> Calls:
     cat = [(["cat", topic, "-n", "1"], False) for topic in (stage.names.input, stage.output)]
     looks = [(["snapshot", "list"], True), (["snapshot", "verify"], True), (["lag"], True)]
-    return [*cat, *looks, (["topics", "check"], True)]
+    return [*cat, *looks, (["top", "--once"], True), (["topics", "check"], True)]
 
 
 def _commanding(stage: Stage) -> Calls:
@@ -118,7 +118,9 @@ def test_a_command_names_what_it_may_not_do(guarded: Secured, stage: Stage, role
         with guarded.without(rule(stage, role, right)):
             told = refusals(guarded, stage, role)
     assert told
-    assert any(right.name in each for each in told), told
+    for each in told:
+        assert f"{right.operation} on {right.kind} {right.name}" in each, each
+        assert right.rule(f"User:{user_of(stage, role)}") in each, each
 
 
 def refusals(guarded: Secured, stage: Stage, role: str) -> list[str]:

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from examples.feeding import Feed
 from examples.sinks.app import Payments
 from psycopg import sql
+from tests.sinks.worker import Strict
 
 from holdfast import Service
 from holdfast.config.load import load
 from holdfast.dev.postgres import Postgres
+from holdfast.failures import letter_topics
 from holdfast.ops.sinks import standings
 from holdfast.topics import Topics
 
@@ -31,8 +33,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
 
 
+#: the amount that the database of a strict stage refuses
+BAD = 13
+#: what the headers of a letter begin with
+DEAD = "holdfast-dead-"
+
+
 class Stage:
-    """Processes end with `close`."""
+    """Processes end with `close`. With SINK_STRICT the database refuses payments of `BAD`, and one in 20 is."""
 
     def __init__(self, servers: str, postgres: Postgres, directory: Path, partitions: int, port: int = 0, **more: str):
         name = f"sink{uuid.uuid4().hex[:8]}"
@@ -54,12 +62,17 @@ class Stage:
             database.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
         self.run((ROOT / "examples" / "sinks" / "tables.sql").read_bytes())
         settings = load(env=self.environment)
-        self.service = Service("balances", input=self.input, handler=Payments, settings=settings)
-        findings = Topics(settings, self.service.names, []).create("beginning", partitions=partitions)
+        self.strict = "SINK_STRICT" in more
+        handler = Strict if self.strict else Payments
+        if self.strict:
+            self.run("ALTER TABLE bookings ADD CHECK (amount <> 13)")
+        self.service = Service("balances", input=self.input, handler=handler, settings=settings)
+        names = self.service.names
+        findings = Topics(settings, names, letter_topics(handler, names)).create("beginning", partitions=partitions)
         assert all(finding.good for finding in findings), findings
         assert all(each.made for each in standings(self.service, settings, make=True))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.fed = 0
+        self.fed = self.bad = 0
         self._feed = Feed(servers, self.input)
 
     # What happens
@@ -82,7 +95,9 @@ class Stage:
     def _payments(self, draw: random.Random, count: int) -> Iterator[tuple[bytes, bytes]]:
         for _ in range(count):
             account = f"a{draw.randrange(50):02}"
-            payment = {"account": account, "amount": draw.randrange(-500, 1000)}
+            amount = BAD if self.strict and draw.random() < 0.05 else draw.randrange(100, 1000)
+            payment = {"account": account, "amount": amount}
+            self.bad += amount == BAD and self.strict
             yield account.encode(), json.dumps(payment).encode()
 
     def arm(self, point: str, action: str) -> None:
@@ -111,36 +126,57 @@ class Stage:
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def await_booked(self) -> None:
-        await_true(lambda: self.booked() >= self.fed, lambda: f"{self.booked()} of {self.fed} payments; {self.tail()}")
+        """All that was fed, but for what is refused."""
+        good = self.fed - self.bad
+        await_true(lambda: self.booked() >= good, lambda: f"{self.booked()} of {good} payments; {self.tail()}")
 
     def tail(self) -> str:
         return "\n".join(self.log(name)[-1500:] for name in self.processes)
 
     def agrees(self) -> bool:
-        """The tables are a recomputation from the input, by partition and offset; and nothing more."""
+        """The tables are a recomputation from the input, by partition and offset; and nothing more. What is refused
+        there is a dead letter, and nothing else is.
+        """
         balances, numbers, expected = Counter[str](), Counter[str](), set()
-        for account, amount in self._input():
+        refused = set[tuple[int, int]]()
+        for message in self._read(self.input, self.fed):
+            payment = json.loads(message.value() or b"")
+            account, amount = payment["account"], payment["amount"]
+            if self.strict and amount == BAD:
+                refused.add((message.partition() or 0, message.offset() or 0))
+                continue
             balances[account] += amount
             numbers[account] += 1
             expected.add((account, numbers[account], amount))
-        assert len(expected) == self.fed
+        assert len(expected) == self.fed - self.bad
         assert set(self.run("SELECT account, number, amount FROM bookings")) == expected
         wanted = {(account, balances[account], numbers[account]) for account in numbers}
         assert set(self.run("SELECT account, balance, payments FROM accounts")) == wanted
+        if self.strict:
+            told = [dict(letter.headers() or ()) for letter in self._read(self.service.names.dead, len(refused))]
+            places = [(int(each[f"{DEAD}partition"] or b""), int(each[f"{DEAD}offset"] or b"")) for each in told]
+            assert sorted(places) == sorted(refused)
+            assert {each[f"{DEAD}error"] for each in told} == {b"SinkRefused"}
         return True
 
-    def _input(self) -> Iterator[tuple[str, int]]:
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "-", "auto.offset.reset": "error"})
+    def _read(self, topic: str, count: int) -> Iterator[Message]:
+        """Every committed record of the topic, of which there are to be so many."""
+        told = {"group.id": "-", "auto.offset.reset": "error", "enable.partition.eof": True}
+        consumer = Consumer({"bootstrap.servers": self.servers, **told})
         try:
-            consumer.assign([TopicPartition(self.input, each, OFFSET_BEGINNING) for each in range(self.partitions)])
-            deadline, seen = time.monotonic() + PATIENCE, 0
-            while seen < self.fed:
-                assert time.monotonic() < deadline
+            consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in range(self.partitions)])
+            deadline, seen, ended = time.monotonic() + PATIENCE, 0, set[int | None]()
+            while seen < count or len(ended) < self.partitions:
+                assert time.monotonic() < deadline, f"{seen} of {count} records of {topic}"
                 message = consumer.poll(1.0)
-                if message is not None and not message.error():
-                    payment = json.loads(message.value() or b"")
-                    yield payment["account"], payment["amount"]
-                    seen += 1
+                if message is None:
+                    continue
+                if (error := message.error()) is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        ended.add(message.partition())
+                    continue
+                yield message
+                seen += 1
         finally:
             consumer.close()
 

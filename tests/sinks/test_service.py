@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 from tests.sinks.stage import Stage, await_true
-from tests.sinks.worker import POINTS
+from tests.sinks.worker import POINTS, REFUSED
 from tests.support.wire import How, Wire
 
 from holdfast.dev import Cluster
@@ -62,6 +64,31 @@ def test_the_tables_are_what_the_payments_say_whatever_is_killed(stages: Stages,
     assert process.wait(60) == 0
     assert stage.agrees()
     assert '"ahead": ' in stage.log("one"), "nobody has met a database that is ahead"
+
+
+@pytest.mark.long
+def test_what_is_refused_is_a_letter_whatever_is_killed(stages: Stages, seed: int) -> None:
+    """kill -9 while the record is looked for, and between the two commits of what was found."""
+    stage = stages(2, SINK_STRICT="1")
+    process = stage.start("one", static=True)
+    stage.feed(100, seed)
+    stage.await_booked()
+    for point in (REFUSED, "after_database") * 4:
+        stage.arm(point, "kill")
+        for _ in range(20):  # until one is refused
+            stage.feed(50, seed)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+                break
+        assert process.wait(120) == -signal.SIGKILL
+        assert stage.reached(point), point
+        process = stage.start("one", static=True)
+        stage.feed(50, seed)
+        stage.await_booked()
+    process.terminate()
+    assert process.wait(60) == 0
+    assert stage.bad > 0
+    assert stage.agrees()
 
 
 @pytest.mark.long

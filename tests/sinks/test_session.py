@@ -17,7 +17,7 @@ from tests.support.wire import How, Wire
 from holdfast import Sink
 from holdfast.config.around import SinkSettings
 from holdfast.dev.postgres import Postgres
-from holdfast.sink import Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from holdfast.sink import BadRow, Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
 from holdfast.testing.database import MemoryDatabase
 from holdfast.worker.postgres import PostgresSession, Where, connect
 
@@ -222,10 +222,55 @@ def test_what_the_database_refuses_is_told_with_its_row(labs: Labs, count: int) 
     session = lab.owner()(0, never)
     held = session.take(again=False)
     assert held is not None
-    with pytest.raises(RowsRefused, match=r"check constraint.*Failing row contains \(0, a, -13"):
+    with pytest.raises(BadRow, match=r"check constraint.*Failing row contains \(0, a, -13"):
         session.commit(held, 1, b"", rows(*(Row(number, "a", -13 if number == 0 else 1) for number in range(count))))
     assert lab.table() == []
     assert lab.run("SELECT position FROM holdfast_sink") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "bad", "said"),
+    [
+        ("SELECT 1", Row(1, "a", 10**30), "out of range"),
+        ("SELECT 1", Row(1, "a", 1, "\x00"), "NUL"),
+        ("SELECT 1", Row(1, "a", 1, "\ud800"), "surrogates"),
+        ("SELECT 1", Row(1, "a", 1, {"a": {1}}), "not JSON serializable"),  # type: ignore[arg-type]
+        (
+            (
+                "ALTER TABLE rows ADD UNIQUE (note); ALTER TABLE rows ADD parent text REFERENCES rows (note) "
+                "DEFERRABLE INITIALLY DEFERRED; ALTER TABLE rows ALTER parent SET DEFAULT 'nobody'"
+            ),
+            Row(1, "a", 1),
+            "foreign key",
+        ),
+        (
+            (
+                "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$; "
+                "CREATE TRIGGER no BEFORE INSERT ON rows FOR EACH ROW EXECUTE FUNCTION no()"
+            ),
+            Row(1, "a", 1),
+            "not today",
+        ),
+    ],
+    ids=["too large", "no text", "no unicode", "no json", "at the commit", "by a trigger"],
+)
+@pytest.mark.parametrize("count", [1, 200], ids=["insert", "copy"])
+def test_a_row_that_cannot_be_taken_is_told_from_a_table_that_cannot(
+    labs: Labs, prepare: LiteralString, bad: Row, said: str, count: int
+) -> None:
+    lab = labs()
+    lab.run(prepare)
+    session = lab.owner()(0, never)
+    held = session.take(again=False)
+    assert held is not None
+    others = [Row(number, "b", 1, str(number)) for number in range(count - 1)]
+    with pytest.raises(BadRow, match=said):
+        session.commit(held, 1, b"", rows(*others, bad))
+    lab.run("DROP TABLE rows CASCADE")
+    fresh = lab.owner()(0, never)
+    with pytest.raises(RowsRefused, match="does not exist") as refused:
+        fresh.take(again=False)
+    assert not isinstance(refused.value, BadRow)
 
 
 def test_a_table_that_is_not_there_is_refused_when_the_epoch_is_taken(labs: Labs) -> None:

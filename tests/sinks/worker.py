@@ -7,12 +7,14 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from examples.sinks.app import Payments
 
 from holdfast import Service
 from holdfast.config.load import load
+from holdfast.errors import SinkRefused
+from holdfast.failures import dead_letter
 from holdfast.ops.logs import configure_logging
 
 POINTS = {
@@ -24,11 +26,20 @@ POINTS = {
     "after_database": "the database has committed, Kafka's commit is not asked for",
     "after_kafka": "both have committed, nobody was told",
 }
+#: with rows that the database refuses, too
+REFUSED = "refused"
+
+
+class Strict(Payments):
+    """What the database refuses is a dead letter."""
+
+    on_failure: ClassVar = {SinkRefused: dead_letter(ordered=False)}
 
 
 def install(directory: str) -> None:
     """Who comes to a point whose file `<directory>/<point>` says `kill` or `freeze` does so, once."""
     from holdfast.kafka.producer import KafkaTransactions
+    from holdfast.sink import BadRow
     from holdfast.worker.postgres import PostgresSession
 
     def hit(point: str) -> None:
@@ -41,6 +52,16 @@ def install(directory: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
         time.sleep(0.01)  # the signal comes to another thread of this process, a moment later
 
+    commit: Any = PostgresSession.commit
+
+    def refusing(self: PostgresSession, *args: Any) -> None:
+        try:
+            commit(self, *args)
+        except BadRow:
+            hit(REFUSED)
+            raise
+
+    setattr(PostgresSession, "commit", refusing)  # noqa: B010  - of another type to mypy
     _around(PostgresSession, "take", lambda: hit("before_take"), lambda: hit("after_take"))
     _around(PostgresSession, "commit", lambda: hit("before_database"), lambda: hit("after_database"))
     _around(PostgresSession, "_delete", lambda: hit("before_rows"), _nothing)
@@ -64,7 +85,8 @@ def _nothing() -> None:
     pass
 
 
-service = Service("balances", input=os.environ.get("SINK_INPUT", "payments"), handler=Payments, settings=load())
+handler = Strict if os.environ.get("SINK_STRICT") else Payments
+service = Service("balances", input=os.environ.get("SINK_INPUT", "payments"), handler=handler, settings=load())
 
 
 def main() -> None:

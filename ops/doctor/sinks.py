@@ -1,0 +1,134 @@
+"""The check of the database that a handler's sinks write to: would it take what a worker does there?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from holdfast.errors import NoMark, StartError
+from holdfast.ops.doctor.case import Case
+from holdfast.ops.doctor.report import Finding, Seen
+from holdfast.ops.sinks import compared, open_session
+from holdfast.sink import DatabaseTrouble, RowsRefused, Sink
+from holdfast.snapshot.last import last_mark
+from holdfast.snapshot.records import Mark
+
+if TYPE_CHECKING:
+    from holdfast.worker.postgres import PostgresSession
+
+_PSQL: Final = 'psql "$HOLDFAST_SINK__URL"'
+_INIT: Final = "holdfast sink init MODULE:SERVICE"
+#: SQLSTATE
+_NO_TABLE, _NO_COLUMN, _NO_INDEX, _NO_RIGHT = "42P01", "42703", "42P10", "42501"
+
+
+class SinkDatabase:
+    name: ClassVar = "sink-database"
+    looks_at: ClassVar = (
+        "the database of the sinks: does it answer, may it be written, does it keep what it has committed, would it "
+        "take rows for each sink (table, columns, unique index, rights), and does what it holds of each partition "
+        "follow from the last mark"
+    )
+    fails: ClassVar = "one of these is not so: no partition goes live, or the first commit is refused"
+    warns: ClassVar = "DELETE is not allowed on a sink's table; in development: it may lose what it has committed"
+
+    def look(self, case: Case) -> Iterator[Finding]:
+        seen, url = Seen(self), case.settings.sink.url
+        if not url:
+            if case.sinks:
+                mend = "export HOLDFAST_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
+                yield seen.failed("sink.url", f"{len(case.sinks)} sinks, and no database is named", mend)
+            return
+        try:
+            session = open_session(case.settings, case.names, "holdfast doctor")
+        except StartError as error:
+            yield seen.failed("psycopg", str(error), "pip install 'holdfast[postgres]'")
+            return
+        except (DatabaseTrouble, RowsRefused) as error:
+            yield seen.failed("sink.url", str(error), f"{_PSQL} -c 'SELECT 1', until that works with sink.password")
+            return
+        try:
+            yield from self._server(case, seen, session)
+            yield from self._tables(case, seen, session)
+            yield from self._partitions(case, seen, session)
+        finally:
+            session.close()
+
+    def _server(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
+        standby, synchronous, fsync = session.ask(
+            "SELECT pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync')"
+        )
+        if standby:
+            mend = "name the primary in sink.url, or all of them with ?target_session_attrs=read-write"
+            yield seen.failed("sink.url", "the server is a standby: nothing can be written there", mend)
+        tell = seen.failed if case.strict else seen.warned
+        loses = "after a crash of the server committed rows are gone, and the partitions are refused (SinkDisagrees)"
+        if synchronous == "off":
+            mend = f"{_PSQL} -c 'ALTER ROLE CURRENT_USER SET synchronous_commit = on'"
+            yield tell("synchronous_commit", f"it is off: {loses}", mend)
+        if fsync == "off":
+            mend = "as a superuser: psql -c 'ALTER SYSTEM SET fsync = on' -c 'SELECT pg_reload_conf()'"
+            yield tell("fsync", f"it is off: {loses}", mend)
+
+    def _tables(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
+        if case.sinks is None:
+            yield seen.unknown("tables", "which sinks there are is not known by --name", "name it as MODULE:SERVICE")
+        for sink in case.sinks or ():
+            if (error := _refused(session, sink)) is not None:
+                yield seen.failed(sink.table, str(error), _mend(sink, session, error))
+            elif (error := _refused(session, sink, delete=True)) is not None:
+                said = f"{error}: a handler that deletes is refused"
+                yield seen.warned(sink.table, said, _grant(sink.table, session))
+        (temporary,) = session.ask("SELECT has_database_privilege(current_database(), 'TEMPORARY')")
+        if not temporary:
+            user, database = session.ask("SELECT quote_ident(current_user), quote_ident(current_database())")
+            mend = f"as the database's owner: psql -c 'GRANT TEMPORARY ON DATABASE {database} TO {user}'"
+            yield seen.failed("TEMPORARY", "100 rows and more go by a temporary table, which is not allowed", mend)
+
+    def _partitions(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
+        table = case.settings.sink.table
+        if (error := _refused(session, None)) is not None:
+            yield seen.failed(table, str(error), _INIT if _state(error) == _NO_TABLE else _grant(table, session))
+            return
+        for each in compared(case.settings, case.names, list(_marks(case))):
+            if each.trouble:
+                mend = _INIT if each.position is None else f"{_INIT} --adopt, once the rows are right (docs/sinks.md)"
+                yield seen.failed(f"partition {each.partition}", each.trouble, mend)
+
+
+def _marks(case: Case) -> Iterator[Mark]:
+    for place in case.places:
+        mark = last_mark(case.reader, case.names.increment, place.partition)
+        if mark is None:
+            raise NoMark("there is no mark", topic=case.names.input, partition=place.partition)
+        yield mark
+
+
+def _refused(session: PostgresSession, sink: Sink[Any] | None, *, delete: bool = False) -> RowsRefused | None:
+    try:
+        session.explain(sink, delete=delete)
+    except RowsRefused as error:
+        return error
+    return None
+
+
+def _state(error: RowsRefused) -> str:
+    return str(getattr(error.__cause__, "sqlstate", None) or "")
+
+
+def _grant(table: str, session: PostgresSession) -> str:
+    (user,) = session.ask("SELECT quote_ident(current_user)")
+    return f"as the table's owner: psql -c 'GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {user}'"
+
+
+def _mend(sink: Sink[Any], session: PostgresSession, error: RowsRefused) -> str:
+    state, columns = _state(error), ", ".join(sink.columns)
+    if state == _NO_RIGHT:
+        return _grant(sink.table, session)
+    if state == _NO_INDEX:
+        return f"{_PSQL} -c 'CREATE UNIQUE INDEX ON {sink.table} ({', '.join(sink.key)})'"
+    verb = {_NO_TABLE: "CREATE TABLE {} (...)", _NO_COLUMN: "ALTER TABLE {} ADD COLUMN ..."}.get(state, "\\d {}")
+    return f"{_PSQL} -c '{verb.format(sink.table)}': the sink has {columns}"
+
+
+CHECKS = (SinkDatabase,)
