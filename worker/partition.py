@@ -130,19 +130,20 @@ class PartitionWorker:
     def status(self) -> dict[str, Any]:
         """Phase, position and cause, for people; any thread."""
         life, live = self._life, self._live
+        mark = live.committer.mark if live is not None else None
         if (stuck := self._attendant.failure) is not None:
             life = Lifecycle(Phase.FAILED, stuck)
         return {
             "partition": self.partition,
             "phase": life.phase.value,
-            "position": live.committer.position if live else None,
-            "transaction": live.committer.mark.n if live else None,
+            "position": mark.positions[self._tools.place.input] if mark else None,
+            "transaction": mark.n if mark else None,
             "mailbox": self.mailbox.depth,
             "cause": str(life.cause) if life.cause else None,
             # its class, which has a section in docs/runbook/errors.md
             "error": type(life.cause).__name__ if life.cause else None,
             # who has it stand still
-            "paused": live.committer.mark.paused.issuer if live and live.committer.mark.paused else None,
+            "paused": mark.paused.issuer if mark and mark.paused else None,
             # how far the restore or the replay has come; None in every other phase
             "restore": self._opening.progress.view(),
             # input offsets that a restore would handle again

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
+import msgspec
 import pytest
 from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
 from holdfast.errors import KafkaTrouble, TransactionAborted
+from holdfast.snapshot.records import Mark
 from holdfast.testing import Driver
 from holdfast.testing.stepped import SteppedWorker
+from holdfast.worker.committer import Committer
 from holdfast.worker.lifecycle import Phase
+from holdfast.worker.live import Live
 
 ANN, BOB = Op("ann", 1), Op("bob", 2)
 
@@ -162,3 +168,28 @@ def test_a_full_does_not_hold_up_what_is_fed_meanwhile() -> None:
         driver.advance(0.05)
     assert longest < 2 * 0.006 + 1e-9  # one chunk at the boundary, one between two batches
     assert agrees(driver, ops)
+
+
+class Moving:
+    """A committer whose partition is told to go on while somebody looks at it."""
+
+    def __init__(self, committer: Committer) -> None:
+        paused = committer.mark
+        self._marks = chain([paused, paused], repeat(msgspec.structs.replace(paused, paused=None)))
+        self.position = committer.position
+
+    @property
+    def mark(self) -> Mark:
+        return next(self._marks)
+
+
+def test_a_status_that_is_asked_for_while_a_pause_ends_is_of_one_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(Accounts)
+    driver.feed(ANN)
+    driver.command("pause", via_control_topic=True)
+    driver.advance(2.0)
+    worker = driver._lanes[0].worker
+    assert worker.live is not None
+    moving = Moving(worker.live.committer)
+    monkeypatch.setattr(Live, "committer", property(lambda live: moving))
+    assert worker.status()["paused"] == "driver"
