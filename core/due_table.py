@@ -51,7 +51,7 @@ class DueTable(Table[K, V]):
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> K | None:
-        """The key that is due first, if that is at or before `until`; the caller deletes it or puts it off.
+        """The key that is due first, if that is at or before `until`; the caller deletes it.
 
         Of keys that are due at once the smallest comes first, whatever the heap has gone through.
         """

@@ -155,6 +155,28 @@ def test_a_held_end_request_cannot_tear_the_next_transaction() -> None:
     assert "producer_replaced" in [event for event, _ in driver.events]
 
 
+def test_a_held_end_request_cannot_tear_a_mark_alone() -> None:
+    """Rule T2 for the renewal of an idle partition: it begins a transaction, too, and no record asks before it."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.broker.hold_next_end()
+    driver.commit()
+    before = driver.mark()
+    replaced: list[bool] = []
+
+    def begins(call: Call) -> None:
+        if call == "begin":
+            replaced.append("producer_replaced" in [event for event, _ in driver.events])
+
+    driver.broker.on_call = begins
+    driver.advance(2 * driver.settings.commit.renew_after)
+    assert replaced
+    assert replaced[0], "a transaction was begun by a producer whose last request may still be under way"
+    assert driver.mark().n > before.n
+    driver.broker.release()
+    assert agrees(driver, [FIRST])
+
+
 def test_a_tear_that_nobody_noticed_is_refused_at_once() -> None:
     """A2, row 2: half a transaction is visible; memory must not be kept and the transaction not be repeated."""
     driver = Driver(Accounts, autocommit=False)
