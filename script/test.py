@@ -10,12 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: most tests wait for a broker most of the time
+#: most tests wait for a broker most of the time; who shares a process is told by tests/side_by_side.py
 SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile"]
 TIERS = {
-    "--fast": ["-m", "not kafka and not root and not spark and not slow and not long"],
+    "--fast": ["-m", "not kafka and not root and not spark and not slow and not long", "-n", "2", "--dist", "loadfile"],
     "--long": ["--run-long"],
 }
+#: hundreds of processes are started: without it each compiles what it imports, where Python may write no bytecode
+COMPILED = ROOT / "build" / "compiled"
 
 
 def main() -> int:
@@ -24,6 +26,8 @@ def main() -> int:
     tier = next((each for each in arguments if each in TIERS), None)
     rest = [each for each in arguments if each not in TIERS]
     os.chdir(ROOT)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(COMPILED)
     with tempfile.TemporaryDirectory(prefix="hf-") as directory:
         options = [*TIERS.get(tier or "", ["-m", "not long", *SIDE_BY_SIDE]), f"--basetemp={directory}/t"]
         process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *rest])

@@ -14,17 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from confluent_kafka import libversion
-from hypothesis import settings
+from tests import side_by_side
 
 from holdfast.dev.jars import DEFAULT_VERSION
-
-# How long an example takes says how busy the machine is.
-settings.register_profile("holdfast", deadline=None)
-settings.load_profile("holdfast")
 
 ROOT = Path(__file__).resolve().parent.parent
 #: the same in all processes of a run
@@ -73,23 +70,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in reasons.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    side_by_side.order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Instead of the one of --dist."""
+    return side_by_side.scheduler(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print how long each section took; a section is a folder of tests."""
+    """Print how long each section took, which is a folder of tests, and the longest of what one process runs."""
     seconds: dict[str, float] = defaultdict(float)
     tests: dict[str, int] = defaultdict(int)
+    longest: dict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                section = "/".join(report.nodeid.split("::")[0].split("/")[:-1])
+                file = report.nodeid.partition("::")[0]
+                section = file.rpartition("/")[0]
                 seconds[section] += report.duration
                 tests[section] += report.when == "call"
+                longest[side_by_side.unit(file)] += report.duration
     terminalreporter.section("sections")
     for section in sorted(seconds):
         terminalreporter.write_line(f"{section:32} {tests[section]:5} tests {seconds[section]:8.1f} s")
         if config.getoption("run_long"):
             _figures.append({"test": section, "name": "duration", "value": round(seconds[section], 1), "unit": "s"})
+    terminalreporter.section("what stays together and takes longest")
+    for unit in sorted(longest, key=longest.__getitem__, reverse=True)[:20]:
+        terminalreporter.write_line(f"{unit:44} {longest[unit]:8.1f} s")
     _write_figures()
 
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from tests.assumptions.lab import Lab
+from tests.support.proxy import Proxy
 
-ROOT = Path(__file__).resolve().parents[2]
-
-if str(ROOT) not in sys.path:  # tests.support and tests.assumptions.lab are imported from the project's root
-    sys.path.insert(0, str(ROOT))
-
-from tests.assumptions.lab import Lab  # noqa: E402
-from tests.support.proxy import Proxy  # noqa: E402
-
-from holdfast.dev import Cluster  # noqa: E402
+from holdfast.dev import Cluster
 
 
 @pytest.fixture(scope="session")

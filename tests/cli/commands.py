@@ -27,7 +27,7 @@ class Echo(Handler[str]):
 
 service = Service("{name}", input="{name}.in", handler=Echo)
 """
-WAIT_SECONDS = 40.0
+WAIT_SECONDS = 90.0
 
 
 @dataclass
@@ -55,6 +55,14 @@ class Daemon:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(WAIT_SECONDS)
+
+    def end(self) -> None:
+        """By all means, if it has not ended: nothing may outlive its test."""
+        try:
+            if self.process.poll() is None:
+                self.stop()
+        finally:
+            self.process.kill()
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.commands import WAIT_SECONDS, Commands
+from tests.cli.commands import Commands
 
 from holdfast.dev import Cluster
 
@@ -25,9 +25,7 @@ def holdfast(python: str, tmp_path: Path) -> Iterator[Commands]:
     commands.write_app()
     yield commands
     for daemon in commands.daemons:
-        if daemon.process.poll() is None:
-            daemon.process.terminate()
-            daemon.process.wait(WAIT_SECONDS)
+        daemon.end()
 
 
 @pytest.fixture

@@ -40,7 +40,10 @@ def catches(process: subprocess.Popen[str], number: signal.Signals) -> bool:
 
 
 def assert_stopped(process: subprocess.Popen[str], commands: Commands) -> None:
-    _, told = process.communicate(timeout=10)
+    try:
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 0, told
     assert "Traceback" not in told
     assert not list(Path(commands.environment["XDG_RUNTIME_DIR"]).rglob("*.sock"))

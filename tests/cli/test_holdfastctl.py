@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import Commands, wait_until
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """#!{python}
 import os, signal, sys, time
 from pathlib import Path

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.cli.commands import APP, Commands
 
+pytestmark = pytest.mark.slow
+
 KEEPING = APP.replace("Output, Record", "Output, Record, Table").replace(
     "    echo = ", "    pairs = Table(key=tuple[str, int], value=int)\n    echo = "
 )

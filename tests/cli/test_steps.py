@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from collections.abc import Callable
 
@@ -59,12 +60,16 @@ def test_a_bar_counts_the_tasks_of_its_own_step() -> None:
 def test_a_session_that_ends_while_it_is_asked_ends_no_bar() -> None:
     screen, text = console(terminal=True)
 
+    asked = threading.Event()
+
     def gone() -> tuple[int, int]:
+        asked.set()
         raise ConnectionError
 
     with Steps(screen) as steps:
         steps.tell("folding 2 partitions")
         steps.watch(gone)
+        assert asked.wait(PATIENCE)
         steps.tell("publishing 2 fulls")
         await_text(text, "publishing 2 fulls")
         steps.watch(counting((2, 3)))

@@ -25,7 +25,7 @@ from holdfast.pytest_plugin import ClusterFactory
 pytestmark = pytest.mark.kafka
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Wait until `condition` holds; False when it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -65,7 +65,7 @@ def committed(cluster: Cluster, topic: str, count: int) -> list[str]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[str] = []
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(found) < count and time.monotonic() < deadline:
             message = consumer.poll(0.5)
             value = message.value() if message is not None and message.error() is None else None
@@ -123,8 +123,8 @@ def test_two_clusters_side_by_side_know_nothing_of_each_other(
     other = kafka_cluster()
     create(other, topic)
 
-    assert topic in AdminClient({"bootstrap.servers": other.bootstrap_servers}).list_topics(timeout=10).topics
-    assert topic not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=10).topics
+    assert topic in AdminClient({"bootstrap.servers": other.bootstrap_servers}).list_topics(timeout=60).topics
+    assert topic not in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics
 
 
 def test_three_brokers_survive_one_and_replicate_everything(kafka_cluster: ClusterFactory, topic: str) -> None:
@@ -133,7 +133,7 @@ def test_three_brokers_survive_one_and_replicate_everything(kafka_cluster: Clust
     producer = transactional(cluster)
     commit(producer, topic, "three alive")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    described = admin.list_topics(timeout=10).topics
+    described = admin.list_topics(timeout=60).topics
     for name in (topic, "__transaction_state"):
         assert {len(each.replicas) for each in described[name].partitions.values()} == {3}, name
         resource = ConfigResource(ResourceType.TOPIC, name)
@@ -165,7 +165,7 @@ def test_clients_are_sent_to_the_advertised_port(kafka_cluster: ClusterFactory) 
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{cluster.ports[1]}", "log_level": 0})
 
     assert cluster.bootstrap_servers == "127.0.0.1:11999"
-    assert [broker.port for broker in admin.list_topics(timeout=10).brokers.values()] == [11_999]
+    assert [broker.port for broker in admin.list_topics(timeout=60).brokers.values()] == [11_999]
 
 
 def test_brokers_die_with_their_parent_even_by_kill_9(python: str) -> None:
@@ -191,8 +191,8 @@ def test_brokers_die_with_their_parent_even_by_kill_9(python: str) -> None:
 def test_nothing_is_created_by_naming_it(kafka: Cluster, topic: str) -> None:
     client = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
 
-    assert "UNKNOWN_TOPIC" in str(client.list_topics(topic, timeout=10).topics[topic].error)
-    assert topic not in client.list_topics(timeout=10).topics
+    assert "UNKNOWN_TOPIC" in str(client.list_topics(topic, timeout=60).topics[topic].error)
+    assert topic not in client.list_topics(timeout=60).topics
 
 
 @pytest.mark.long

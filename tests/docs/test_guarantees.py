@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from tests.chaos.matrix import MATRIX
 
 ROOT = Path(__file__).resolve().parents[2]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from tests.chaos.matrix import MATRIX  # noqa: E402
-
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 HOLDS = PAGE[PAGE.index("## What holds") : PAGE.index("## What does not hold")]
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", PAGE)))

@@ -54,7 +54,7 @@ def file_of(directory: Path) -> Path:
 
 def await_kept(driver: Driver, count: int = 1) -> None:
     """Until the thread that makes a file durable is done."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(events(driver, "local_full_kept")) < count:
         assert time.monotonic() < deadline, driver.events
         time.sleep(0.001)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -14,9 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.brokers import started
 from tests.system.verify import read_all
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -36,14 +36,7 @@ DEATHS = [
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Cluster]:
-    try:
-        cluster = Cluster()
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Kafka here: {error}")
-    with cluster:
+    with started(Cluster) as cluster:
         yield cluster
 
 

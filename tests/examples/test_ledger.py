@@ -22,6 +22,7 @@ def test_a_credit_and_a_debit() -> None:
 
 
 @needs_data
+@pytest.mark.slow
 def test_the_ledger_agrees_with_the_bank() -> None:
     transactions = rows()
     driver = Driver(Ledger)

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on_exit is glibc's")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="on_exit is glibc's"),
+]
 
 #: A thread holds the client, so that Python's end does not free it; after that end the process stays for a second.
 ENDS = """

@@ -88,7 +88,7 @@ def partitions_of_keys(servers: str, topic: str, count: int) -> dict[bytes, int]
     """Where each key lies, read by a plain consumer."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed"})
     landed: dict[bytes, int] = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
         while len(landed) < count:

@@ -72,7 +72,7 @@ def _until(
 ) -> tuple[list[Message], list[Trouble]]:
     messages: list[Message] = []
     troubles: list[Trouble] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not enough(messages, troubles):
         assert time.monotonic() < deadline, (messages, troubles)
         came, wrong = consumer.consume(100, 0.1)

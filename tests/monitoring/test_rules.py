@@ -157,6 +157,7 @@ def test_promtool_accepts_them() -> None:
 
 
 @needs_promtool
+@pytest.mark.slow
 def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     assert sorted(CASES) == sorted(alert.name for alert in ALERTS)
     tests = [

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
+from tests.support.netns import Net
+from tests.system.conftest import SETTINGS
+from tests.system.stage import Stage
 
-ROOT = Path(__file__).resolve().parents[2]
-
-if str(ROOT) not in sys.path:  # tests.system.* and tests.support.* are imported from the project's root
-    sys.path.insert(0, str(ROOT))
-
-from tests.support.netns import Net  # noqa: E402
-from tests.system.conftest import SETTINGS, started  # noqa: E402
-from tests.system.stage import Stage  # noqa: E402
-
-from holdfast.dev import Cluster  # noqa: E402
-from holdfast.dev.properties import Host  # noqa: E402
+from holdfast.dev import Cluster
+from holdfast.dev.properties import Host
 
 StageOf = Callable[[int], Stage]
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.support.proxy import Proxy
-from tests.system.conftest import SETTINGS, started
+from tests.system.conftest import SETTINGS
 from tests.system.processes import Process
 from tests.system.stage import Stage
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.system.conftest import SETTINGS, started
+from tests.support.brokers import started
+from tests.system.conftest import SETTINGS
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from tests.network.gaps import longest_gap
 from tests.support import leaders
-from tests.system.conftest import SETTINGS, started
+from tests.support.brokers import started
+from tests.system.conftest import SETTINGS
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
-from tests.system.conftest import SETTINGS, started
+from tests.support.brokers import started
+from tests.system.conftest import SETTINGS
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 

@@ -1,16 +1,21 @@
-"""Every supported Python that is on this machine passes the fast tier, against the wheel."""
+"""Every supported Python that is on this machine passes the fast tier, against the wheel.
+
+The run's own Python, whose fast tier is part of the run, does so in script/test --long.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from tests.packaging.environments import build_wheel, find_uv, run
+from tests.packaging.environments import find_uv, run
 
 pytestmark = pytest.mark.slow
 SUPPORTED = ("3.11", "3.12", "3.13")
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def find_interpreter(version: str) -> str | None:
@@ -33,13 +38,14 @@ def install_locked(uv: str, interpreter: str, lock: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
-def test_the_fast_tier_passes(root: Path, python: str, tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(
+    "version", [pytest.param(each, marks=[pytest.mark.long] if each == OWN else []) for each in SUPPORTED]
+)
+def test_the_fast_tier_passes(root: Path, wheel: Path, tmp_path: Path, version: str) -> None:
     uv = find_uv()
     base = find_interpreter(version)
     if base is None:
         pytest.skip(f"no Python {version} here")
-    wheel = build_wheel(root, python, tmp_path)
     env = tmp_path / "env"
     interpreter = str(env / "bin" / "python")
     assert run(uv, "venv", "--quiet", "--python", base, str(env)).returncode == 0
@@ -47,7 +53,7 @@ def test_the_fast_tier_passes(root: Path, python: str, tmp_path: Path, version: 
     done = run(uv, "pip", "install", "--offline", "--no-deps", "--quiet", "--python", interpreter, str(wheel))
     assert done.returncode == 0, done.stderr
 
-    tree = tmp_path / "tree"  # the copy that the wheel was built from, without packages in the way
+    tree = wheel.parent / "tree"  # the copy that the wheel was built from, without packages in the way
     tests = run(interpreter, "script/test.py", "--fast", "-q", "-p", "no:cacheprovider", cwd=tree)
 
     assert tests.returncode == 0, tests.stdout[-3000:] + tests.stderr[-1000:]

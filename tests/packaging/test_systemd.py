@@ -143,6 +143,7 @@ def test_what_no_unit_can_say_is_refused(wrong: dict[str, Any]) -> None:
         units.units(a_plan(**wrong))
 
 
+@pytest.mark.slow
 def test_the_command_writes_replaces_and_shows(root: Path, tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("holdfast")), "deploy", "systemd", "examples.clearing.app:service"]
     command += ["--config", "examples/clearing/clearing.toml", "--instances", "2", "--output", str(tmp_path / "u")]

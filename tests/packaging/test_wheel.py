@@ -11,15 +11,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from tests.packaging.environments import build_wheel, find_uv, run
+from tests.packaging.environments import find_uv, run
 from tests.packaging.test_architecture import modules
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def wheel(root: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(root, python, tmp_path_factory.mktemp("wheel"))
 
 
 def closure(wanted: str) -> set[str]:

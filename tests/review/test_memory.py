@@ -47,7 +47,7 @@ class Partition:
         self.state = weakref.ref(live._engine.state)
 
     def reach(self, phase: str) -> None:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while self.worker.status()["phase"] != phase or not self.reports:
             assert time.monotonic() < until, self.worker.status()
             time.sleep(0.001)
@@ -61,7 +61,7 @@ class Partition:
         track.hand_over(list(log.committed(said.position)))
 
     def gone(self) -> bool:
-        until = time.monotonic() + 2
+        until = time.monotonic() + 60
         while self.state() is not None and time.monotonic() < until:
             time.sleep(0.01)
         return self.state() is None
@@ -75,19 +75,19 @@ def partition() -> Iterator[Partition]:
         yield made
     finally:
         made.worker.lose()
-        assert made.worker.closed.wait(10)
+        assert made.worker.closed.wait(60)
         gc.enable()
 
 
 def test_a_lost_partition_frees_its_state(partition: Partition) -> None:
     partition.worker.lose()
-    assert partition.worker.closed.wait(10)
+    assert partition.worker.closed.wait(60)
     assert partition.gone()
 
 
 def test_a_partition_that_was_drained_frees_its_state(partition: Partition) -> None:
     partition.worker.revoke(partition.driver.clock() + 10, final=False)
-    assert partition.worker.closed.wait(10)
+    assert partition.worker.closed.wait(60)
     assert partition.gone()
 
 

@@ -36,7 +36,7 @@ def worker() -> tuple[PartitionWorker, Driver]:
 
 
 def wait_for(partition: PartitionWorker, phase: str) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while partition.status()["phase"] != phase:
         assert time.monotonic() < until, f"still {partition.status()}"
         time.sleep(0.001)
@@ -62,22 +62,23 @@ def test_a_loss_during_a_failure_still_ends_every_wait() -> None:
 
 def test_a_failure_that_the_consumer_reports_twice_leaves_a_failed_partition_asleep() -> None:
     partition, driver = worker()
-    driver.broker.logs[driver.names.increment, 0].truncate(10**6)
+    driver.broker.log(driver.names.input, 0).start = 10**6
     partition.start(driver.clock())
     try:
         wait_for(partition, "failed")
         partition.fail(ValueError("out of range"))
-        before = time.thread_time_ns(), time.process_time()
+        clock = time.pthread_getcpuclockid(partition._thread.ident or 0)
+        before = time.clock_gettime(clock)
         time.sleep(0.3)
-        assert time.process_time() - before[1] < 0.15, "it spins"
+        assert time.clock_gettime(clock) - before < 0.03, "it spins"
     finally:
         partition.lose()
-        assert partition.closed.wait(10)
+        assert partition.closed.wait(60)
 
 
 def test_what_the_consumer_saw_before_a_failure_does_not_fail_the_retry() -> None:
     partition, driver = worker()
-    log = driver.broker.logs[driver.names.increment, 0]
+    log = driver.broker.log(driver.names.input, 0)
     start, log.start = log.start, 10**6
     partition.start(driver.clock())
     try:
@@ -91,7 +92,7 @@ def test_what_the_consumer_saw_before_a_failure_does_not_fail_the_retry() -> Non
         assert partition.status()["phase"] == "live"
     finally:
         partition.lose()
-        assert partition.closed.wait(10)
+        assert partition.closed.wait(60)
 
 
 def test_a_retry_that_comes_before_the_thread_has_begun_kills_nothing() -> None:
@@ -102,4 +103,4 @@ def test_a_retry_that_comes_before_the_thread_has_begun_kills_nothing() -> None:
         wait_for(partition, "live")
     finally:
         partition.lose()
-        assert partition.closed.wait(10)
+        assert partition.closed.wait(60)

@@ -42,8 +42,8 @@ Use = tuple[str, str, str]
 
 
 @pytest.fixture(scope="module")
-def telling(guarded: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker that writes down what is asked of it. Needs `guarded` only so that a lack of Kafka is told once."""
+def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker that writes down what is asked of it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_DEV_AUTHORIZER_LOG", "debug")
         with secured(tmp_path_factory.mktemp("telling")) as broker:

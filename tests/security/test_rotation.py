@@ -37,8 +37,7 @@ class Fed(Stage):
 
 
 @pytest.fixture(scope="module")
-def strict(guarded: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Needs `guarded` only so that the machine's lack of Kafka is told once."""
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     settings = {"listener.name.secure.connections.max.reauth.ms": str(int(REAUTH * 1000))}
     with secured(tmp_path_factory.mktemp("strict"), settings) as broker:
         yield broker

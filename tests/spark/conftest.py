@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.brokers import started
+from tests.system.stage import Stage
 
-ROOT = Path(__file__).resolve().parents[2]
-
-if str(ROOT) not in sys.path:  # tests.spark.* and tests.system.* are imported from the project's root
-    sys.path.insert(0, str(ROOT))
-
-from tests.system.stage import Stage  # noqa: E402
-
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
-from holdfast.dev.jars import spark_connector  # noqa: E402
+from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev.jars import spark_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
@@ -42,14 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark_broker() -> Iterator[Cluster]:
     """The broker of this folder."""
-    try:
-        cluster = Cluster(settings={"auto.create.topics.enable": "false"})
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Kafka here: {error}")
-    with cluster:
+    with started(lambda: Cluster(settings={"auto.create.topics.enable": "false"})) as cluster:
         yield cluster
 
 

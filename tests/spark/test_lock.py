@@ -38,7 +38,7 @@ def test_it_is_free_again_after_a_kill(staged: Stage) -> None:
     killed = time.monotonic()
     with _lock(staged) as lock:  # joining waits for the dead one's session to end
         lock.check()
-    assert SESSION / 2 < time.monotonic() - killed < 3 * SESSION
+    assert time.monotonic() - killed > SESSION / 2
 
 
 def _lock(stage: Stage) -> RunLock:

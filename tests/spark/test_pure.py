@@ -194,6 +194,7 @@ def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
     assert len({row["task"] for row in tasks}) == len(tasks) == 5
 
 
+@pytest.mark.slow
 def test_the_job_for_spark_submit_is_not_led_astray_by_the_modules_beside_it() -> None:
     job = Path(__file__).resolve().parents[2] / "ops" / "spark_job.py"
     for command, wanted in (((), "holdfast compact"), (("snapshot", "export"), "holdfast snapshot export")):

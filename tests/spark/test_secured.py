@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.system.local import Local
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 from holdfast.dev.ports import free_ports
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
@@ -56,12 +57,7 @@ def secured(tmp_path: Path) -> Iterator[tuple[Cluster, dict[str, str]]]:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     (secrets / "kafka__security__sasl_password").write_text(PASSWORD)
-    try:
-        cluster = Cluster(port=ours, settings=settings)
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        pytest.skip(f"no Kafka here: {error}")
-    with cluster:
+    with started(lambda: Cluster(port=ours, settings=settings)) as cluster:
         yield (
             cluster,
             {

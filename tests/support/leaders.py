@@ -20,7 +20,7 @@ def leader_of(admin: AdminClient, topic: str, key: str) -> int:
     signed = number - (1 << 32) if number >= 1 << 31 else number
     positive = 0 if signed == -(1 << 31) else abs(signed)
     try:
-        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
     except KafkaException:
         return 0
     return max(0, partitions[positive % len(partitions)].leader) if partitions else 0

@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from tests.support.brokers import started
 from tests.support.pki import DAY, Authority, Identity
 from tests.system.processes import await_true
 
@@ -203,9 +204,8 @@ class Secured:
 
 @contextmanager
 def secured(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Secured]:
-    """:raises JavaMissing, JarsUnavailable: as `Cluster`."""
     broker = Secured(directory, settings)
-    with broker.cluster:
+    with started(lambda: broker.cluster):
         yield broker
 
 

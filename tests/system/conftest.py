@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.support.brokers import started
+from tests.system.stage import Stage
 
-ROOT = Path(__file__).resolve().parents[2]
-
-if str(ROOT) not in sys.path:  # tests.system.* are imported from the project's root
-    sys.path.insert(0, str(ROOT))
-
-from tests.system.stage import Stage  # noqa: E402
-
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing  # noqa: E402
+from holdfast.dev import Cluster
 
 SETTINGS = {
     "auto.create.topics.enable": "true",
@@ -35,18 +28,6 @@ class StageFactory(Protocol):
     """Arguments as for `Stage`, without servers and directory."""
 
     def __call__(self, partitions: int = 4, namespace: str = "", of: Stage | None = None) -> Stage: ...
-
-
-def started(make: Callable[[], Cluster]) -> Cluster:
-    """A running cluster; without Java or the broker's files the test is skipped, but not in CI."""
-    try:
-        cluster = make()
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Kafka here: {error}")
-    return cluster
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import NewTopic
+from tests.support.brokers import started
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 from holdfast.errors import HoldfastError, KafkaTrouble, Misconfigured, OutputRefused
 from holdfast.topics import Topics
 
@@ -31,14 +32,7 @@ LONGER = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "12"}
 
 @contextlib.contextmanager
 def cluster(settings: dict[str, str], version: str | None = None) -> Iterator[Cluster]:
-    try:
-        made = Cluster(settings=settings, version=version)
-        made.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no such Kafka here: {error}")
-    with made:
+    with started(lambda: Cluster(settings=settings, version=version)) as made:
         yield made
 
 

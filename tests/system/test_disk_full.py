@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.system.conftest import SETTINGS
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 
@@ -31,15 +31,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_under_load(small_disk: Path, tmp_path: Path) -> None:
-    try:
-        cluster = Cluster(directory=small_disk / "kafka", settings=SETTINGS)
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Kafka here: {error}")
     filler = small_disk / "filler"
-    with cluster:
+    with started(lambda: Cluster(directory=small_disk / "kafka", settings=SETTINGS)) as cluster:
         stage = Stage(cluster.bootstrap_servers, tmp_path, 2).create_topics()
         process = stage.process("a").await_live(0, 1)
         stage.feed(2000)

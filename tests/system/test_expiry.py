@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -28,14 +28,7 @@ FORGETFUL = {
 
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[Cluster]:
-    try:
-        cluster = Cluster(settings=FORGETFUL)
-        cluster.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no Kafka here: {error}")
-    with cluster:
+    with started(lambda: Cluster(settings=FORGETFUL)) as cluster:
         yield cluster
 
 

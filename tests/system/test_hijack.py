@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.system.conftest import SETTINGS, started
+from tests.support.brokers import started
+from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage

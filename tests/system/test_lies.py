@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.support.lies import nobody_is_there, still_loading
 from tests.support.proxy import Proxy
-from tests.system.conftest import SETTINGS, started
+from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage

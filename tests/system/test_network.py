@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.support.proxy import ApiKey, Fault, Proxy
 from tests.system.conftest import SETTINGS
 from tests.system.processes import Process
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -31,17 +31,9 @@ QUICK = {"HOLDFAST_KAFKA__SOCKET_TIMEOUT": "1.5"}
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[tuple[Cluster, Proxy]]:
     """A broker whose clients all pass the proxy."""
-    with Proxy() as proxy:
-        try:
-            cluster = Cluster(settings=SETTINGS, advertised={1: proxy.port})
-            cluster.start()
-        except (JavaMissing, JarsUnavailable) as error:
-            if os.environ.get("CI") == "true":
-                raise
-            pytest.skip(f"no Kafka here: {error}")
-        with cluster:
-            proxy.connect(cluster.ports[1])
-            yield cluster, proxy
+    with Proxy() as proxy, started(lambda: Cluster(settings=SETTINGS, advertised={1: proxy.port})) as cluster:
+        proxy.connect(cluster.ports[1])
+        yield cluster, proxy
 
 
 @pytest.fixture

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 from holdfast.errors import RetentionGap
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -24,14 +24,7 @@ OLDEST = "3.9.1"
 @pytest.fixture(scope="module", params=[OLDEST, "4.1.0"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     version = request.param
-    try:
-        made = Cluster(version=version, settings=SETTINGS)
-        made.start()
-    except (JavaMissing, JarsUnavailable) as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no such Kafka here: {error}")
-    with made:
+    with started(lambda: Cluster(version=version, settings=SETTINGS)) as made:
         yield made
 
 

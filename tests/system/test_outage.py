@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import ROOT, SETTINGS, started
+from tests.support.brokers import started
+from tests.system.conftest import SETTINGS
 from tests.system.local import Local
-from tests.system.processes import Process, await_true
+from tests.system.processes import ROOT, Process, await_true
 from tests.system.stage import Stage
 
 from holdfast.dev import Cluster

@@ -82,11 +82,11 @@ def test_services_side_by_side_in_one_process_leave_the_host_alone(stages: Stage
     finally:
         for service in services:
             service.stop()
-    assert services[0].wait(5)
+    assert services[0].wait(60)
     for stage in pair:
         assert not stage.group.members()
         stage.verify()
-    await_true(lambda: threading.active_count() <= before, "the end of every thread", 10)
+    await_true(lambda: threading.active_count() <= before, "the end of every thread")
 
 
 def test_a_failure_to_start_is_raised_from_start_and_leaves_nothing_running(stages: StageFactory) -> None:

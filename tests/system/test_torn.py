@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.brokers import started
 from tests.support.proxy import ApiKey, Fault, Proxy
-from tests.system.conftest import SETTINGS, started
+from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage

@@ -82,7 +82,7 @@ def test_following_goes_on_with_what_comes(ledger: Ledger, tmp_path: Any) -> Non
             line = json.loads(process.stdout.readline())
             assert (line["offset"], line["kind"]) == (other.fed[0] - 1, "record")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     finally:
         process.kill()
         process.stdout.close()

@@ -117,7 +117,7 @@ def test_the_probes_topic_is_gone_afterwards(ledger: Ledger) -> None:
     case = Case(ledger.settings(), ledger.names)
     examine(case, ["clocks"])
 
-    left = [name for name in case.admin.client.list_topics(timeout=10).topics if "doctor-" in name]
+    left = [name for name in case.admin.client.list_topics(timeout=60).topics if "doctor-" in name]
     assert [name for name in left if name.startswith(ledger.names.group)] == []
 
 

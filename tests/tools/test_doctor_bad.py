@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -23,10 +23,11 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from tests.support.brokers import started
 from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from holdfast.dev import Cluster
 from holdfast.ops.doctor.case import Case
 from holdfast.ops.doctor.examine import examine
 from holdfast.ops.doctor.report import Finding, Level
@@ -93,11 +94,8 @@ class Patient:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        try:
-            yield stack.enter_context(Cluster(settings=BAD))
-        except (JavaMissing, JarsUnavailable) as error:
-            pytest.skip(f"no Kafka here: {error}")
+    with started(lambda: Cluster(settings=BAD)) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

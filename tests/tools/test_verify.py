@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -143,7 +142,13 @@ def test_aborted_tails_open_transactions_and_truncated_heads_are_no_fault(alone:
     place = TopicPartition(increment, 0, headers[1] + 1)  # in the middle of a transaction before the older full
     admin = AdminClient({"bootstrap.servers": alone.servers})  # kept until its future is done
     admin.delete_records([place])[place].result(30)
-    stranger = Producer({"bootstrap.servers": alone.servers, "transactional.id": f"{alone.name}-stranger"})
+    stranger = Producer(
+        {
+            "bootstrap.servers": alone.servers,
+            "transactional.id": f"{alone.name}-stranger",
+            "transaction.timeout.ms": 300_000,
+        }
+    )
     stranger.init_transactions(30)
     for ending in (stranger.abort_transaction, None):
         stranger.begin_transaction()
@@ -152,18 +157,16 @@ def test_aborted_tails_open_transactions_and_truncated_heads_are_no_fault(alone:
         if ending is not None:
             ending(30)
 
-    began = time.monotonic()
     (told,) = alone.json("snapshot", "verify", alone.target)
     (listed,) = alone.json("snapshot", "list", alone.target)
     shown = alone.json("snapshot", "show", alone.target, "--rows", "100")[0]
     replayed = alone.json("snapshot", "verify", alone.target, "--replay")[0]["replay"]
 
-    assert time.monotonic() - began < 20
     assert (told["good"], listed["trouble"]) == (True, "")
     assert listed["open"] is True
     assert shown["position"] == alone.fed[0]
     assert replayed["differences"] == []
-    stranger.abort_transaction(30)
+    stranger.abort_transaction(30)  # refused if it had been waited for, until the broker ended it
 
 
 def _body(value: bytes) -> bytes:

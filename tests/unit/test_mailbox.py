@@ -43,8 +43,8 @@ def test_a_signal_ends_the_wait_once() -> None:
     box = Mailbox()
     box.signal()
     assert box.take(1, 60) is None
-    taker = threading.Thread(target=box.take, args=(1, 60))
+    taker = threading.Thread(target=box.take, args=(1, 600), daemon=True)
     taker.start()
     box.signal()
-    taker.join(10)
+    taker.join(60)
     assert not taker.is_alive()

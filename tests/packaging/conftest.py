@@ -1,0 +1,14 @@
+"""One wheel for the tests of a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.packaging.environments import build_wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(root: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Beside it is `tree`, the copy that it was built from."""
+    return build_wheel(root, python, tmp_path_factory.mktemp("wheel"))

@@ -1,0 +1,22 @@
+"""Brokers for tests: where there can be none the test is skipped, but not in CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+
+
+def started(make: Callable[[], Cluster]) -> Cluster:
+    """A running cluster; without Java or the broker's files the test is skipped, but not in CI."""
+    try:
+        cluster = make()
+        cluster.start()
+    except (JavaMissing, JarsUnavailable) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no Kafka here: {error}")
+    return cluster
