@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -83,6 +84,7 @@ class Running:
             )
         self._usage: Usage | None = None
         self._peak = 0.0
+        atexit.register(self.stop, kill=True)  # whatever happens to the benchmark
 
     def alive(self) -> bool:
         """Tell whether it still runs; reaps it when it does not, keeping what it used."""
@@ -95,6 +97,14 @@ class Running:
 
     def stop(self, *, kill: bool = False, patience: float = 20.0) -> Usage:
         """End it, kindly at first, and return what it used."""
+        self.end(kill=kill, patience=patience)
+        self._folder.cleanup()
+        atexit.unregister(self.stop)
+        assert self._usage is not None
+        return self._usage
+
+    def end(self, *, kill: bool = False, patience: float = 20.0) -> None:
+        """End it as `stop` does; its log stays."""
         if self.alive():
             self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
             deadline = time.monotonic() + patience
@@ -104,9 +114,6 @@ class Running:
                 self.process.kill()
                 _, status, used = os.wait4(self.process.pid, 0)
                 self._keep(status, used)
-        self._folder.cleanup()
-        assert self._usage is not None
-        return self._usage
 
     def said(self, lines: int = 4) -> str:
         """Return the end of its output, for a message about a failure."""

@@ -68,11 +68,12 @@ def _report(lanes: dict[int, Lane], records: int) -> None:
         rate = statistics.median(lane.rates)
         cpu = statistics.median(usage.cpu_seconds for usage in lane.usages) * 1e6 / records
         peak = max(usage.peak_mb for usage in lane.usages)
-        rows.append([str(partitions), f"{rate:,.0f}", f"{cpu:.1f}", f"{peak:.0f}"])
+        of_one = rate / statistics.median(lanes[1].rates) if 1 in lanes and lanes[1].rates else 0.0
+        rows.append([str(partitions), f"{rate:,.0f}", f"{of_one:.2f}" if of_one else "", f"{cpu:.1f}", f"{peak:.0f}"])
         figures.add(f"{partitions}", rate, "records/s")
         figures.add(f"{partitions}.cpu", cpu, "s/million records")
         figures.add(f"{partitions}.memory", peak, "MB")
-        if 1 in lanes and lanes[1].rates:
-            figures.add(f"{partitions}/1", rate / statistics.median(lanes[1].rates), "ratio")
-    show("partitions in one process", ["partitions", "records/s", "CPU s per million", "peak MB"], rows)
+        if of_one:
+            figures.add(f"{partitions}/1", of_one, "ratio")
+    show("partitions in one process", ["partitions", "records/s", "of one", "CPU s per million", "peak MB"], rows)
     figures.write()

@@ -71,7 +71,7 @@ def _run_once(bootstrap: str, result: Result, name: str, options: argparse.Names
     if done.returncode != 0:
         console.print(f"[red]{name}: {done.stderr.strip()[-300:]}[/red]\n{said}")
         return False
-    delays = sorted(json.loads(done.stdout))[:]
+    delays = sorted(json.loads(done.stdout))
     result.p50.append(statistics.median(delays))
     result.p99.append(delays[int(len(delays) * 0.99)])
     console.print(f"({name}) p50 {result.p50[-1]:.0f} ms, p99 {result.p99[-1]:.0f} ms, {len(delays):,} outputs")
@@ -95,6 +95,7 @@ def _report(results: dict[str, Result], count: int) -> None:
         for name in ("p50", "p99"):
             above, below = (statistics.median(getattr(results[letter], name)) for letter in ("a", "d"))
             figures.add(f"{name} a/d", above / below, "ratio")
+            console.print(f"{name}: (a) / (d) = {above / below:.2f}")
     heads = ["contender", "p50 ms", "p99 ms", "CPU s per million", "peak MB"]
     show("end to end at a steady load, commits every 100 ms", heads, rows)
     figures.write()

@@ -53,9 +53,7 @@ def measure(keys: int, passes: int = 3) -> Pauses:
         told = Path(folder) / "pauses.json"
         running = Running(APP, new_job(bootstrap, 0, source, target, pauses=str(told)))
         came = kafka.Ends(bootstrap, target).wait(1, running.alive, seconds=300)
-        running.process.terminate()
-        while running.alive():
-            pass
+        running.end(patience=120)
         log = running.log.read_text(errors="replace")
         running.stop()
         if not came or not told.is_file():

@@ -129,7 +129,10 @@ def _service(servers: str, url: str, number: int, rows: int) -> float:
             ended, last = _await(connection, service.names.group, rows)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
     return (last - first) / (ended - began)
 
 

@@ -24,12 +24,6 @@ _SHOWN = 5
 _ABORT = "python: rdkafka_"
 #: the exit code of a service that a record has stopped
 _STOPPED = 3
-_NAMES = {
-    "torn": "torn transaction",
-    "digest": "digest differs",
-    "state": "digest differs",
-    "two owners": "two owners",
-}
 
 
 @dataclass

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.ops.desk import Names, Order, a_desk, await_true, create_topics
 from tests.unit.messages import message
 
-from holdfast import Record, Service
+from holdfast import Record
 from holdfast.dev import Cluster
 from holdfast.ops.http.server import OpsServer
 from holdfast.worker.handling import Handling
@@ -77,11 +77,6 @@ def send(names: Names, amount: int, *headers: tuple[str, bytes]) -> None:
     producer = Producer({"bootstrap.servers": names.servers})
     producer.produce(names.input, msgspec.json.encode(Order("ann", amount)), "ann", headers=list(headers))
     assert producer.flush(60) == 0
-
-
-def is_live(service: Service) -> bool:
-    rows = service.status()["partitions"]
-    return bool(rows) and all(row["phase"] == "live" for row in rows)
 
 
 @pytest.mark.kafka

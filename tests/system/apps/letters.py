@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from pathlib import Path
 from typing import ClassVar
 
-import structlog
+from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event, Line, Tally
 
 from holdfast import Output, Record, Service
@@ -57,23 +56,9 @@ def later(output: str, flaky: float) -> type[Handler[Event]]:
     return Bound
 
 
-def _end_with_the_test() -> None:
-    """Its end of the pipe is closed when it dies, however it dies."""
-    os.read(0, 1)
-    os._exit(9)
-
-
 def main() -> None:
-    threading.Thread(target=_end_with_the_test, daemon=True).start()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(),
-    )
+    end_with_the_test()
+    log_json()
     output, flaky = os.environ["PROBE_OUTPUT"], float(os.environ.get("PROBE_FLAKY", "0"))
     handler = (
         later(output, flaky)

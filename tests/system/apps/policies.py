@@ -6,11 +6,11 @@ While the file PROBE_POISON exists those fail that may work later.
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import ClassVar
 
+from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import Event, Line, Total
 
 from holdfast import Handler, Output, Record, Service, Table
@@ -92,12 +92,7 @@ class Policies(Handler[Event]):
             raise RAISED[event.amount](f"event {event.id}")
 
 
-def _end_with_the_test() -> None:
-    os.read(0, 1)
-    os._exit(9)
-
-
 if "PROBE_NAME" in os.environ:
     if RUNS:
-        threading.Thread(target=_end_with_the_test, daemon=True).start()
+        end_with_the_test()
     service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=Policies)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import msgspec
-import structlog
+from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event
 
 from holdfast import Handler, Output, Record, Reference, Service, Table
@@ -39,23 +38,9 @@ def priced(output: str, rates: str) -> type[Handler[Event]]:
     return Bound
 
 
-def _end_with_the_test() -> None:
-    """Its end of the pipe is closed when it dies, however it dies."""
-    os.read(0, 1)
-    os._exit(9)
-
-
 def main() -> None:
-    threading.Thread(target=_end_with_the_test, daemon=True).start()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(),
-    )
+    end_with_the_test()
+    log_json()
     handler = priced(os.environ["PROBE_OUTPUT"], os.environ["PROBE_RATES"])
     Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load()).run()
 

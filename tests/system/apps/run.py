@@ -9,12 +9,11 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import threading
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
-import structlog
+from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Tally, tally
 
 from holdfast import Service
@@ -37,29 +36,13 @@ def _also_note_closing(handler: type[Tally]) -> Any:
     return processor
 
 
-def _end_with_the_test() -> None:
-    """Its end of the pipe is closed when it dies, however it dies."""
-    os.read(0, 1)
-    os._exit(9)
-
-
 def main() -> None:
-    threading.Thread(target=_end_with_the_test, daemon=True).start()
+    end_with_the_test()
     seconds = float(os.environ.get("PROBE_SLOW", "0"))
     handler = tally(
         os.environ["PROBE_OUTPUT"], _path("PROBE_CALLS"), _path("PROBE_POISON"), seconds, _path("PROBE_HOLD")
     )
-    structlog.configure(
-        processors=[
-            _also_note_closing(handler),
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(os.environ.get("PROBE_LEVEL", "info")),
-        logger_factory=structlog.WriteLoggerFactory(),
-    )
+    log_json(_also_note_closing(handler))
     service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load())
     if os.environ.get("PROBE_NO_TAINT"):  # a fault of ours, for tests: the taint rule is off
         KafkaTransactions.tainted = ""  # type: ignore[method-assign, assignment]

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
+from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import tally
 
 from holdfast import Service
 
-
-def _end_with_the_test() -> None:
-    os.read(0, 1)
-    os._exit(9)
-
-
-threading.Thread(target=_end_with_the_test, daemon=True).start()
+end_with_the_test()
 service = Service(
     os.environ["PROBE_NAME"],
     input=os.environ["PROBE_INPUT"],
