@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,9 +32,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="hf-") as directory:
         options = [*TIERS.get(tier or "", ["-m", "not long", *SIDE_BY_SIDE]), f"--basetemp={directory}/t"]
         process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *rest])
-        while True:
-            with suppress(KeyboardInterrupt):  # it is pytest's, too, and pytest cleans up
-                return process.wait()
+        try:
+            while True:
+                with suppress(KeyboardInterrupt):  # it is pytest's, too, and pytest cleans up
+                    return process.wait()
+        finally:  # what the tests themselves have written is gone, and so is its compiled code
+            shutil.rmtree(COMPILED.joinpath(*Path(directory).parts[1:]), ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import signal
 import subprocess
 import threading
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from tests.cli.commands import WAIT_SECONDS, Commands, wait_until
+from tests.support.ending import ending
 
 from holdfast.ops import processes
 
@@ -87,14 +87,11 @@ def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Comma
     process = subprocess.Popen(
         command, cwd=on_kafka.directory, env=on_kafka.environment, stderr=terminal.theirs, stdout=terminal.theirs
     )
-    try:
+    with ending(process):
         wait_until(lambda: " s left" in terminal.plain, "a bar with a guess of the time left")
         told = status(on_kafka)
         wait_until(lambda: re.search(r"\blive\b", terminal.plain) is not None, "live")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(WAIT_SECONDS)
-        terminal.close()
+    terminal.close()
     assert (told["phase"], told["restore"]["step"], told["restore"]["end"]) == ("replaying", "replay", REPLAYED)
     assert 0 < told["restore"]["position"] <= REPLAYED
     plain = terminal.plain

@@ -184,7 +184,7 @@ def test_brokers_die_with_their_parent_even_by_kill_9(python: str) -> None:
 
         os.kill(parent.pid, signal.SIGKILL)
 
-    assert broker.wait_gone(10)
+    assert broker.wait_gone(60)
     assert eventually(lambda: not directory.exists())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.support.ending import ending
 from tests.tools.recorded import Ledger
 
 pytestmark = pytest.mark.kafka
@@ -75,17 +76,14 @@ def all_marks(ledger: Ledger, partition: int) -> list[dict[str, Any]]:
 def test_following_goes_on_with_what_comes(ledger: Ledger, tmp_path: Any) -> None:
     other = Ledger(ledger.servers, tmp_path, partitions=1).create()
     process = other.start("cat", other.names.input, "--follow", "-o", "beginning")
-    assert process.stdout is not None
-    try:
+    with process, ending(process):
+        assert process.stdout is not None
         for _ in range(2):
             other.feed(1)
             line = json.loads(process.stdout.readline())
             assert (line["offset"], line["kind"]) == (other.fed[0] - 1, "record")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    finally:
-        process.kill()
-        process.stdout.close()
 
 
 def test_a_topic_that_is_not_there(ledger: Ledger) -> None:

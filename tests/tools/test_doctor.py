@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.ending import ending
 from tests.tools.recorded import Ledger
 
 from holdfast.dev import Cluster
@@ -237,7 +238,8 @@ def test_a_service_tells_beside_its_start_what_is_not_good(kafka: Cluster, tmp_p
     beside = Ledger(kafka.bootstrap_servers, tmp_path).create()
     words = beside.command("run", beside.target, "--json", "--set", "doctor.at_start=warn")
     told: set[str] = set()
-    with subprocess.Popen(words, cwd=tmp_path, env=beside.shell(), stderr=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(words, cwd=tmp_path, env=beside.shell(), stderr=subprocess.PIPE, text=True)
+    with process, ending(process):
         for line in process.stderr or ():
             event = json.loads(line)
             told.add(event["event"] if event["event"] != "doctor" else f"doctor {event['check']} {event['result']}")

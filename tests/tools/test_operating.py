@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
+from tests.support.ending import ending
 from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
@@ -84,7 +85,7 @@ def test_a_bundle_of_a_service_that_runs(kafka: Cluster, tmp_path: Path) -> None
     environment = ledger.shell() | {"XDG_RUNTIME_DIR": str(tmp_path)}
     with log.open("wb") as file:
         process = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=file)
-    try:
+    with ending(process):
         await_true(lambda: log.read_text().count('"event": "live"') == 2, "both partitions live")
         with log.open("a") as file:
             file.write(f"password={secret}x and {secret}\n")
@@ -95,9 +96,6 @@ def test_a_bundle_of_a_service_that_runs(kafka: Cluster, tmp_path: Path) -> None
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    finally:
-        process.terminate()
-        process.wait(60)
 
     assert (tmp_path / "b.tar.gz").stat().st_mode & 0o777 == 0o600
     held = _unpacked(tmp_path / "b.tar.gz")
@@ -118,16 +116,14 @@ def test_a_signal_writes_the_stacks_to_the_log_and_ends_nothing(kafka: Cluster, 
     with log.open("wb") as file:
         words = ledger.command("run", ledger.target, "--json")
         process = subprocess.Popen(words, cwd=tmp_path, env=ledger.shell(), stderr=file)
-    try:
+    with ending(process):
         await_true(lambda: '"event": "live"' in log.read_text(), "live")
         process.send_signal(signal.SIGUSR1)
         await_true(lambda: "most recent call first" in log.read_text() and "manager.py" in log.read_text(), "stacks")
         ledger.feed(3)
         ledger.fed = [3]
         ledger.await_handled()
-    finally:
-        process.terminate()
-    assert process.wait(60) == 0
+    assert process.returncode == 0
 
 
 def _unpacked(path: Path) -> dict[str, str]:
