@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from tests.assumptions.lab import PATIENCE, Lab, error_of, send
 from tests.support.proxy import Fault
 
@@ -13,17 +13,22 @@ LEFT = KafkaError.INVALID_TXN_STATE
 BOTH_FAULTS = pytest.mark.parametrize("fault", [Fault.HOLD, Fault.HOLD_AND_RESET], ids=["timeout", "reset"])
 
 
-@BOTH_FAULTS
-def test_after_a_delayed_commit_a_produce_answers_48(lab: Lab, fault: Fault) -> None:
+def torn(lab: Lab, fault: Fault, *, commit: bool) -> tuple[Producer, str]:
+    """Transaction 2 has sent a record when the end of transaction 1 arrives once more."""
     output = lab.topic("out")
     producer = lab.producer()
     producer.begin_transaction()
     send(producer, output, "1.a")
-    delayed = lab.retried_end(producer, commit=True, fault=fault)
+    delayed = lab.retried_end(producer, commit=commit, fault=fault)
     producer.begin_transaction()
     assert send(producer, output, "2.a") == 0
     lab.land(delayed, output)
+    return producer, output
 
+
+@BOTH_FAULTS
+def test_after_a_delayed_commit_a_produce_answers_48(lab: Lab, fault: Fault) -> None:
+    producer, output = torn(lab, fault, commit=True)
     assert send(producer, output, "2.b") == LEFT
     failed = error_of(lambda: producer.commit_transaction(PATIENCE))
     assert failed is not None
@@ -37,15 +42,7 @@ def test_after_a_delayed_commit_a_produce_answers_48(lab: Lab, fault: Fault) -> 
 
 @BOTH_FAULTS
 def test_after_a_delayed_abort_a_produce_answers_48(lab: Lab, fault: Fault) -> None:
-    output = lab.topic("out")
-    producer = lab.producer()
-    producer.begin_transaction()
-    send(producer, output, "1.a")
-    delayed = lab.retried_end(producer, commit=False, fault=fault)
-    producer.begin_transaction()
-    assert send(producer, output, "2.a") == 0
-    lab.land(delayed, output)
-
+    producer, output = torn(lab, fault, commit=False)
     assert send(producer, output, "2.b") == LEFT
     failed = error_of(lambda: producer.commit_transaction(PATIENCE))
     assert failed is not None
