@@ -13,12 +13,19 @@ if TYPE_CHECKING:
 
 #: their conftest starts something for the whole session: Spark, a recorded run, a guarded broker, a proxied one, ...
 TOGETHER: Final = ("tests/spark/", "tests/tools/", "tests/security/", "tests/assumptions/", "tests/sinks/")
-#: longest first, as the closing lines of a whole run tell
+#: as the closing lines of a whole run tell; those that compute lie between those that wait
 LONGEST: Final = (
     "tests/packaging/test_interpreters.py",
     "tests/spark/",
+    "tests/system/test_rebalance.py",
+    "tests/system/test_snapshots.py",
+    "tests/chaos/test_chaos.py",
     "tests/tools/",
+    "tests/system/test_outage.py",
+    "tests/examples/test_demo.py",
     "tests/security/",
+    "tests/system/test_kill.py",
+    "tests/dev/test_cluster.py",
 )
 
 

@@ -34,7 +34,8 @@ def backup(
 ) -> None:
     """Copy all that is kept of a service's state into files, and prove it from them. The service may be running.
 
-    holdfast snapshot backup examples.clearing.app:service --with-input --to backups/today
+    holdfast snapshot backup examples.clearing.app:service \\
+        --with-input --to backups/today
 
     Exit code 0: written, read back and proven; 1: not, and there is no manifest.json.
     """
@@ -91,7 +92,8 @@ def restore(
 ) -> None:
     """Restore a stopped service onto a cluster where its topics are missing or never held a record.
 
-    holdfast snapshot restore examples.clearing.app:service --from backups/today --why "cluster lost"
+    holdfast snapshot restore examples.clearing.app:service \\
+        --from backups/today --why "cluster lost"
 
     Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.
     """

@@ -55,7 +55,8 @@ def compact(
 ) -> None:
     """Write a new full of each partition, prove it, and delete what no kept full needs.
 
-    holdfast compact examples.clearing.app:service -c examples/clearing/clearing.toml
+    holdfast compact examples.clearing.app:service \\
+        -c examples/clearing/clearing.toml
 
     Workers keep running. The digest of what Spark folds must be the one that the live worker wrote at that transaction,
     or that partition's full is not published. May be interrupted and repeated at any time.

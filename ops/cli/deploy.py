@@ -50,7 +50,8 @@ def systemd(
 ) -> None:
     """Write the systemd units of a service: a template, its instances, a target, a nightly compaction.
 
-    holdfast deploy systemd examples.clearing.app:service --config examples/clearing/clearing.toml \\
+    holdfast deploy systemd examples.clearing.app:service \\
+        --config examples/clearing/clearing.toml \\
         --instances 2 --dry-run
 
     Files that are there are replaced: what is your own belongs in drop-ins (`systemctl edit`).

@@ -50,7 +50,8 @@ def export(
 ) -> None:
     """Write the state at a position as typed columns, one directory for each table. The service may be running.
 
-    holdfast snapshot export examples.clearing.app:service --latest --to exports/today
+    holdfast snapshot export examples.clearing.app:service \\
+        --latest --to exports/today
 
     State exists at marks with a delta: the position is rounded DOWN to one, and told. The digest is compared with the
     one that the worker wrote there before anything is written.

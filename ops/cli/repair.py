@@ -69,7 +69,8 @@ def accept_gap(
 ) -> None:
     """The input no longer holds what comes next, or was made anew: go on behind the gap with the state as it is.
 
-    holdfast repair accept-gap examples.clearing.app:service --why "ticket 9: retention was 1 h" --dry-run
+    holdfast repair accept-gap examples.clearing.app:service \\
+        --why "ticket 9: retention was 1 h" --dry-run
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
@@ -91,7 +92,8 @@ def adopt_offsets(
 ) -> None:
     """Somebody has reset the group's offsets: say whether they or the marks are right.
 
-    holdfast repair adopt-offsets examples.clearing.app:service --from mark --why "ticket 9" --dry-run
+    holdfast repair adopt-offsets examples.clearing.app:service \\
+        --from mark --why "ticket 9" --dry-run
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
     """
@@ -126,7 +128,8 @@ def rebase(
 ) -> None:
     """The state of the last mark cannot be brought back: go on from the newest one that can be proven.
 
-    holdfast repair rebase examples.clearing.app:service --records replay --why "ticket 9" --dry-run
+    holdfast repair rebase examples.clearing.app:service \\
+        --records replay --why "ticket 9" --dry-run
 
     Without --partitions: those that cannot be restored. Exit code 0: adopted, or shown; 1: refused, and nothing was
     changed.

@@ -152,7 +152,8 @@ def repartition(
 ) -> None:
     """Deal the state of a stopped service out to more partitions, and grow its topics; the producers must have stopped.
 
-    holdfast state repartition examples.clearing.app:service --to 8 --why "more load"
+    holdfast state repartition examples.clearing.app:service \\
+        --to 8 --why "more load"
 
     With --into the producers write to a new topic instead, of more or of fewer partitions, and the service goes on
     there from the state at the barrier.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -21,31 +20,6 @@ def help_of(*command: str) -> str:
     done = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
     assert done.exit_code == 0
     return done.output
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("run",), ("topics", "create"), ("topics", "check"), ("status",), ("retry",), *LOOKING],
-    ids=" ".join,
-)
-def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> None:
-    """On a terminal of 80 columns it stands on lines of its own, unbroken."""
-    text = re.sub(r" *\n", "\n", help_of(*command))
-
-    pasted = re.search(rf"^ *(holdfast {' '.join(command)}.*(?:\\\n.*)*)$", text, re.MULTILINE)
-    assert pasted is not None, text
-    words = pasted[1].replace("\\\n", " ").split()
-    assert "--help" not in words
-    assert CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("topics", "create"), ("topics", "check"), ("status",), ("retry",), *LOOKING],
-    ids=" ".join,
-)
-def test_what_prints_data_has_json(command: tuple[str, ...]) -> None:
-    assert "--json" in help_of(*command)
 
 
 def test_the_list_of_commands_says_what_each_does() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.ops.cli.main import app
 COMMANDS = [words for words, _ in reference.leaves()]
 
 
+@cache
 def help_of(*command: str) -> str:
     done = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"})
     assert done.exit_code == 0
@@ -26,11 +28,14 @@ def help_of(*command: str) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_has_an_example_that_is_a_command_of_ours(command: tuple[str, ...]) -> None:
+def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> None:
+    """On a terminal of 80 columns it stands on lines of its own, unbroken."""
     text = re.sub(r" *\n", "\n", help_of(*command))
 
-    pasted = re.search(rf"^ *(holdfast {' '.join(command)}.*(?:\\\n.*)*)$", text, re.MULTILINE)
+    pasted = re.search(rf"^ *(holdfast {' '.join(command)}(?:.*\\\n)*.*)$", text, re.MULTILINE)
     assert pasted is not None, text
+    assert text[pasted.end() :].startswith("\n\n"), f"broken into two lines:\n{text}"
+    assert "--help" not in pasted[1]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
