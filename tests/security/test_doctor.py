@@ -50,6 +50,7 @@ def test_it_speaks_to_advertised_addresses_as_the_settings_say(guarded: Secured,
 
 
 @pytest.mark.kafka
+@pytest.mark.long
 def test_a_listener_that_wants_tls_is_told(guarded: Secured, stage: Stage) -> None:
     login = guarded.scram("ann") | {"HOLDFAST_KAFKA__SECURITY__PROTOCOL": "sasl_plaintext"}
     assert "FAIL" in levels(look(stage, login, "brokers-reachable"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -11,8 +12,9 @@ from tests.support.secured import Secured
 from tests.system.processes import await_true
 
 from holdfast.config.load import load
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Misconfigured
 from holdfast.kafka.admin import Admin
+from holdfast.kafka.reader import KafkaReader
 from holdfast.kafka.survey import ClusterSurvey
 
 pytestmark = pytest.mark.kafka
@@ -74,3 +76,14 @@ def shown(environment: dict[str, str], topic: str) -> frozenset[str]:
         return allowed(environment, topic)
     except HoldfastError:
         return frozenset()
+
+
+def test_a_reader_hears_at_once_that_it_may_not_see_a_topic(guarded: Secured, topic: str) -> None:
+    """Its fetches would only wait for a leader that nobody names."""
+    settings = load(env=guarded.scram("nobody"))
+    reader = KafkaReader(settings, "anybody", Admin(settings, "anybody"), lambda: False, time.monotonic)
+    try:
+        with pytest.raises(Misconfigured, match=topic):
+            list(reader.read(topic, 0, 0, 1))
+    finally:
+        reader.close()

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.support.secured import Right, Secured, secured
+from tests.system.local import Local
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
+from holdfast.errors import AccessLost
 from holdfast.exits import Exit
 from holdfast.rights import rights_of
+from holdfast.worker import partition
 
 pytestmark = pytest.mark.kafka
 #: log lines that a process may write while it waits: it tells of things once a minute, or at each try of 30 s
@@ -41,10 +44,29 @@ def lines(process: Process) -> int:
     return len(process.log.read_bytes().splitlines())
 
 
+def test_a_right_that_is_revoked_is_named_and_goes_on_by_itself(
+    guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the next test, without the half minute between two tries."""
+    monkeypatch.setitem(partition._AGAIN_AFTER, AccessLost, 1.0)
+    user = f"{stage.names.service}-near"
+    login = guarded.scram(user)
+    lost = next(right for right in grant_all(guarded, stage, user) if right.name == stage.output)
+    with Local(stage, **login) as local:
+        local.await_live(0, 1)
+        stage.feed(200)
+        stage.await_all()
+        with guarded.without(lost):
+            stage.feed(200, keys=100)
+            for each in (0, 1):
+                assert f"User:{user} may not: WRITE on topic {lost.name}" in local.await_failed(each, AccessLost)
+        stage.await_all()
+    stage.verify()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("operation", "kind"),
-    [("WRITE", "output"), pytest.param("WRITE", "transactional-id", marks=pytest.mark.long)],
-    ids=["output", "transactional-id"],
+    ("operation", "kind"), [("WRITE", "output"), ("WRITE", "transactional-id")], ids=["output", "transactional-id"]
 )
 def test_a_right_that_is_revoked_is_waited_for(guarded: Secured, stage: Stage, operation: str, kind: str) -> None:
     user = f"{stage.names.service}-live"

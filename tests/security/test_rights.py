@@ -38,6 +38,8 @@ def _commanding(stage: Stage) -> Calls:
 
 
 CALLS: dict[str, Callable[[Stage], Calls]] = {"reader": _reading, "commander": _commanding}
+#: roles whose every command was seen to work with all of their rights
+PROVEN: set[str] = set()
 FULLS = {"HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1s", "HOLDFAST_SNAPSHOT__KEEP": "1"}
 
 
@@ -114,7 +116,9 @@ def test_a_command_names_what_it_may_not_do(guarded: Secured, stage: Stage, role
     right = real(stage, role, shape)
     with Local(stage, **guarded.scram(user_of(stage, "service"))) as local:
         local.await_live(0, 1)
-        assert not refusals(guarded, stage, role), "with all of its rights"
+        if role not in PROVEN:
+            assert not refusals(guarded, stage, role), "with all of its rights"
+            PROVEN.add(role)
         with guarded.without(rule(stage, role, right)):
             told = refusals(guarded, stage, role)
     assert told
