@@ -46,7 +46,10 @@ def ahead_of(held: Held | None, mark: Mark, names: Names) -> Note | None:
     position = mark.positions[names.input]
     if held is None:
         raise Disagreement("it holds no position of this partition, so nobody knows which rows it has")
-    note = _decode(held.note) if held.note else Note("", b"")
+    try:
+        note = _decode(held.note) if held.note else Note("", b"")
+    except msgspec.MsgspecError as error:
+        raise Disagreement(f"what stands beside its position {held.position} cannot be read: {error}") from error
     if held.position < position:
         raise Disagreement(f"it holds the rows up to {held.position} only: an older copy of it, or another database")
     if held.position == position and (note.lineage != mark.lineage or _settled(note, mark, names)):

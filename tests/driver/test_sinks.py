@@ -360,8 +360,9 @@ def test_whatever_a_commit_raises_fails_its_partition_alone() -> None:
         (None, "holds no position"),
         (Held(1, 0, b""), "up to 0 only"),
         (Held(1, 9, b""), "another history"),
+        (Held(1, 1, b"\xc1"), "cannot be read"),
     ],
-    ids=["lost", "older copy", "other history"],
+    ids=["lost", "older copy", "other history", "forged"],
 )
 def test_a_database_that_does_not_follow_from_the_mark_is_refused(held: Held | None, why: str) -> None:
     driver = books()

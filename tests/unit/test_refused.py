@@ -1,0 +1,40 @@
+"""Which role a command belongs to: what it is told to ask for when the brokers refuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import typer.main
+
+from holdfast.ops import refused
+from holdfast.ops.cli.main import app
+from holdfast.rights import ROLES
+
+
+def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, command in getattr(group, "commands", {}).items():
+        yield " ".join((*words, name))
+        yield from commands(command, (*words, name))
+
+
+def test_every_command_that_is_named_is_there() -> None:
+    assert set(refused._ROLES) <= set(commands(typer.main.get_command(app)))
+    assert set(refused._ROLES.values()) <= set(ROLES)
+
+
+@pytest.mark.parametrize(
+    ("words", "role"),
+    [
+        ("lag --name a --input b", "reader"),
+        ("snapshot list", "reader"),
+        ("snapshot take", "commander"),
+        ("dlq replay", "commander"),
+        ("state repartition", "operator"),
+        ("topics check", "reader"),
+        ("topics create", "operator"),
+        ("", "reader"),
+    ],
+)
+def test_the_role_of_a_command(words: str, role: str) -> None:
+    assert refused.role_of(words.split()) == role
