@@ -72,7 +72,9 @@ class SinkDatabase:
 
     def _tables(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
         if case.sinks is None:
-            yield seen.unknown("tables", "which sinks there are is not known by --name", "name it as MODULE:SERVICE")
+            yield seen.unknown(
+                "tables", "which sinks there are is not known by --name", "holdfast doctor MODULE:SERVICE"
+            )
         for sink in case.sinks or ():
             if (error := _refused(session, sink)) is not None:
                 yield seen.failed(sink.table, str(error), _mend(sink, session, error))
