@@ -91,10 +91,12 @@ def require(
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         _require_certainty(admin, missing)
+        named = f"--name {names.service} --input {names.input}"
+        named += "".join(f" --output {topic}" for topic in outputs if topic in missing)
         raise TopicMissing(
             f"missing on the cluster: {', '.join(missing)}. holdfast creates no topic by accident; "
-            f"`holdfast topics create --name {names.service} --input {names.input} --start-at ...` creates ours, and "
-            f"with --partitions N the input and outputs as well"
+            f"`holdfast topics create {named} --start-at ...` creates ours, and with --partitions N the input and "
+            f"outputs as well"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
     for topic in (names.increment, names.full):

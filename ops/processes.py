@@ -54,6 +54,21 @@ def none_found(name: str | None) -> str:
     )
 
 
+def that_failed() -> str:
+    """The one service of this machine that has failed partitions.
+
+    :raises NoProcess: none runs here. :raises UsageError: none or several have.
+    """
+    told = [each.status for each in sockets.find() if each.status is not None]
+    if not told:
+        raise NoProcess(none_found(None))
+    failed = {each["service"] for each in told if any(row["phase"] == "failed" for row in each["partitions"])}
+    if len(failed) != 1:
+        several = f"several services have failed partitions here, name one with --service: {', '.join(sorted(failed))}"
+        raise UsageError(several if failed else "no partition of a service on this machine has failed")
+    return str(failed.pop())
+
+
 def retry(service: str, partition: int | None, wait: float) -> list[Outcome]:
     """Tell a failed partition, or all of them, to try again; follow them for `wait` seconds at most. Blocks.
 

@@ -33,7 +33,7 @@ def poisoned(record: Record[Any], error: Exception, *, batch: bool = False) -> P
         return Poisoned(record.offset, RegistryUnreachable(str(error), **_coordinates(record.message)))
     failed = HandlerFailed(
         f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
-        f"mend the handler, then `holdfast retry {record.partition}`",
+        f"mend what it needs, then `holdfast retry {record.partition}`, or mend the handler and start it anew",
         **_coordinates(record.message),
     )
     failed.__cause__ = error
@@ -45,8 +45,8 @@ def undecodable(message: Message, error: Exception) -> PartitionError:
     if isinstance(error, RegistryUnreachable):
         return RegistryUnreachable(str(error), **_coordinates(message))
     failed = UndecodableRecord(
-        f"{type(error).__name__}: {error}. It was not skipped; mend the producer or the type, then "
-        f"`holdfast retry {message.partition()}`",
+        f"{type(error).__name__}: {error}. It was not skipped; let the type accept it, or the policy make it a dead "
+        f"letter (on_failure), and start the service anew; `holdfast retry {message.partition()}` tries it as it is",
         **_coordinates(message),
     )
     failed.__cause__ = error

@@ -16,7 +16,10 @@ from holdfast.ops.processes import Outcome
 
 def retry(
     partition: Annotated[str, typer.Argument(metavar="PARTITION|all", help="A failed one, or all of them.")],
-    service: Annotated[str, typer.Option("--service", metavar="NAME", help="The service on this machine.")],
+    service: Annotated[
+        str | None,
+        typer.Option("--service", metavar="NAME", help="The service. [default: the one here that has failed ones]"),
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to follow it.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
@@ -26,7 +29,9 @@ def retry(
 
     Exit code 0: all that were tried are live, or still restoring; 1: one has failed again, or is not here.
     """
-    outcomes = processes.retry(service, _number(partition), wait)
+    number = _number(partition)
+    service = service or processes.that_failed()
+    outcomes = processes.retry(service, number, wait)
     if as_json:
         show.print_json([msgspec.to_builtins(each) for each in outcomes])
     elif not outcomes:
