@@ -46,9 +46,14 @@ class Finding(NamedTuple):
 
 def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> Finding | None:
     """What has become of a topic since the service started (pure)."""
-    if now is None:
-        return Finding(TopicMissing, f"topic {known.name} is gone")
     ours = known.name in (names.input, names.increment, names.full)
+    if now is None:
+        advice = (
+            "bring it back from a backup (`holdfast snapshot restore`), or see `holdfast repair --help`"
+            if ours
+            else f"create it with {known.partitions} partitions (`holdfast topics create`), then `holdfast retry all`"
+        )
+        return Finding(TopicMissing, f"topic {known.name} is gone; {advice}")
     if ours and now.id != known.id:
         repair = "accept-gap" if known.name == names.input else "rebase"
         return Finding(

@@ -246,6 +246,7 @@ class Opening:
         except KafkaTrouble as error:
             if self._signals.leaving() and not isinstance(error, Misconfigured):
                 raise Cancelled from error
+            self._signals.raise_failure()  # what ended the patience tells more than the last answer
             raise
 
     def _check_input(self, bounds: tuple[int, int], restored: Restored) -> None:

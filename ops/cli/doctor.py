@@ -72,10 +72,19 @@ def _as_json(findings: list[Finding]) -> dict[str, Any]:
 
 
 def _print(findings: list[Finding]) -> None:
+    """What has one reason and one remedy is one line: with the brokers away that is nearly everything."""
     console = Console(highlight=False, soft_wrap=True)
+    alike: dict[tuple[object, ...], list[Finding]] = {}
     for each in findings:
-        about = f" {each.about}:" if each.about != "-" else ""
-        line = Text.assemble((f"{each.level:7} ", _COLOURS[each.level]), (each.check, "bold"), f"{about} {each.reason}")
-        console.print(line)
-        if each.mend:
-            console.print(Text(f"        mend: {each.mend}", "dim"))
+        key = (each,) if each.level is Level.PASS else (each.level, each.reason, each.mend)
+        alike.setdefault(key, []).append(each)
+    for group in alike.values():
+        first = group[0]
+        checks = ", ".join(dict.fromkeys(each.check for each in group))
+        abouts = ", ".join(dict.fromkeys(each.about for each in group))
+        about = f" {abouts}:" if abouts != "-" else ""
+        console.print(
+            Text.assemble((f"{first.level:7} ", _COLOURS[first.level]), (checks, "bold"), f"{about} {first.reason}")
+        )
+        if first.mend:
+            console.print(Text(f"        mend: {first.mend}", "dim"))

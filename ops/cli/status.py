@@ -62,7 +62,7 @@ def status(
     With MODULE:SERVICE, or --name and --input, the brokers are asked who is in the group, and each member by the ops
     server that it advertises (ops.advertised, ops.token).
 
-    Exit code 0: every partition is live; 1: one is not, or a process does not answer; 3: none runs.
+    Exit code 0: every partition is live; 1: one is not, Kafka or a process does not answer; 3: none runs.
     """
     if target is not None or name is not None:
         settings = quiet_settings(config, overrides, secrets_dir, profile)
@@ -100,7 +100,8 @@ def _as_json(found: Found) -> dict[str, Any]:
 
 
 def _is_well(found: Found) -> bool:
-    return found.status is not None and all(each["phase"] == "live" for each in found.status["partitions"])
+    told = found.status
+    return told is not None and not told.get("outage") and all(each["phase"] == "live" for each in told["partitions"])
 
 
 def _show(found: Found) -> None:
@@ -118,15 +119,15 @@ def _show(found: Found) -> None:
     partitions: Sequence[dict[str, Any]] = told["partitions"]
     if (least := _retention(partitions)) is not None:
         show.tell(f"retention leaves the next record at least {least:.1f} h")
-    if not partitions:
+    if partitions:
+        _show_partitions(partitions, f"--name {told['name']} --input {told['input']}")
+    elif not outage:
         show.tell("no partition: starting, or other members of the group have them all")
-    else:
-        _show_partitions(partitions)
     for copy in told.get("standbys", ()):
         show.tell(_copy(copy))
 
 
-def _show_partitions(partitions: Sequence[dict[str, Any]]) -> None:
+def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
     table = Table(
         "partition", "phase", "position", "transaction", "progress or cause", box=box.SIMPLE_HEAD, pad_edge=False
     )
@@ -139,9 +140,9 @@ def _show_partitions(partitions: Sequence[dict[str, Any]]) -> None:
             _or_dash(each["transaction"]),
             Text(
                 _progress(each)
-                or _paused(each)
+                or _paused(each, names)
                 or _owing(each)
-                or _waiting(each)
+                or _waiting(each, names)
                 or _or_dash(processes.cause_of(each)),
                 overflow="fold",
             ),
@@ -165,17 +166,17 @@ def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
     return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
 
 
-def _waiting(partition: dict[str, Any]) -> str:
+def _waiting(partition: dict[str, Any], names: str) -> str:
     """What failed and is not settled."""
     live = partition.get("live") or {}
     keys, later = live.get("parked"), live.get("later")
-    said = [f"{keys} key(s) wait for dead letters (`holdfast dlq list`)"] if keys else []
+    said = [f"{keys} key(s) wait for dead letters (`holdfast dlq list {names}`)"] if keys else []
     return "; ".join([*said, *([f"{later} record(s) are tried later"] if later else [])])
 
 
-def _paused(partition: dict[str, Any]) -> str:
+def _paused(partition: dict[str, Any], names: str) -> str:
     by = partition.get("paused")
-    return f"paused by {by}; `holdfast resume` has it go on" if by else ""
+    return f"paused by {by}; `holdfast resume {names}` has it go on" if by else ""
 
 
 def _owing(partition: dict[str, Any]) -> str:

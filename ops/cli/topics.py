@@ -97,7 +97,7 @@ def _show(names: Names, findings: Sequence[Finding], as_json: bool) -> None:
         wrong = [finding.topic for finding in findings if not finding.good]
         missing = any(finding.state == "missing" for finding in findings)
         remedy = (
-            "`holdfast topics create ... --start-at ...` creates what is missing"
+            "`holdfast topics create ... --start-at ... --partitions N` creates what is missing"
             if missing
             else "mend it as the table says"
         )

@@ -27,7 +27,8 @@ class Topics:
         command = f"holdfast topics create --name {names.service} --input {names.input} --start-at ..."
         for topic in (names.input, names.increment, names.full, *case.outputs):
             if case.topics[topic] is None:
-                more = " --partitions N" if topic not in (names.increment, names.full) else ""
+                more = f" --output {topic}" if topic in case.outputs else ""
+                more += " --partitions N" if topic not in (names.increment, names.full) else ""
                 yield seen.failed(topic, "is missing", command + more)
 
 
