@@ -98,6 +98,18 @@ def test_a_slice_keeps_to_its_budget() -> None:
     assert owner.log.end == 1
 
 
+def test_it_ends_however_many_keys_are_born_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule S2: its keys are those of its first slice, the others come from deltas."""
+    monkeypatch.setattr(full, "CHUNK_KEYS", 1)
+    owner = Owner()
+    writer = owner.writer()
+    while (ref := writer.advance(owner.n, 1.5, owner.tick)) is None:
+        assert owner.n < 100
+        owner.commit({2 * owner.n + born: b"more" for born in (100, 101)})
+    assert writer.keys == 12
+    assert owner.restored(ref).digest == owner.state.digest
+
+
 def test_nothing_is_complete_before_all_is_acknowledged() -> None:
     owner = Owner()
     writer, owner.sink.acknowledge = owner.writer(), False
