@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from holdfast import command, serde
 from holdfast.combinations import check_combinations
@@ -14,7 +14,7 @@ from holdfast.errors import RecordError, UsageError
 from holdfast.handler import Handler, declared, input_type, sinks_of
 from holdfast.letters import DISCARD, REPLAY, Letter, waiting
 from holdfast.names import Names
-from holdfast.output import ORIGIN_HEADER, Headers, Output
+from holdfast.output import ORIGIN_HEADER, Headers
 from holdfast.reference import references
 from holdfast.snapshot.records import FullRef, Mark
 from holdfast.testing.lane import Lane
@@ -23,6 +23,8 @@ from holdfast.testing.replay import Replay
 from holdfast.testing.stepped import EffectCall
 from holdfast.testing.wiring import Wiring
 from holdfast.worker.engine import Engine
+
+T = TypeVar("T")
 
 _TICKS = 50
 _TRANSACTION = 100
@@ -144,10 +146,7 @@ class Driver(Wiring):
 
     def publish(self, name: str, key: Any, value: Any) -> None:
         """Write reference data (by topic or attribute name); None deletes the key. The next transaction sees it."""
-        declared = references(self._kind)
-        found = next((each for own, each in declared.items() if name in (own, each.topic)), None)
-        if found is None:
-            raise UsageError(f"no reference {name!r}; it has: {', '.join(declared) or 'none'}")
+        found = _named("reference", references(self._kind), name, lambda each: each.topic)
         data = None if value is None else serde.for_messages(found.value_type, found.topic).encode(value)
         blob = key if isinstance(key, bytes) else str(key).encode()
         self.broker.log(found.topic, 0).append(data, blob, None, int(self.clock.wall() * 1000))
@@ -196,7 +195,7 @@ class Driver(Wiring):
 
     def sent(self, topic: str) -> list[OutputRecord]:
         """As `outputs`, with key, headers, partition and timestamp."""
-        output = self._output(topic)
+        output = _named("output", declared(self._kind)[1], topic, lambda each: each.topic)
         self._settle()
         decode = serde.for_messages(output.value_type, output.topic).decode
         return [
@@ -221,10 +220,7 @@ class Driver(Wiring):
     def rows(self, sink: str) -> list[Any]:
         """The rows of a sink's table (by table or attribute name), as committed, in the order of their keys."""
         self._settle()
-        sinks = sinks_of(self._kind)
-        found = sinks.get(sink) or next((each for each in sinks.values() if each.table == sink), None)
-        if found is None:
-            raise UsageError(f"no sink {sink!r}; there are: {', '.join(sorted(sinks)) or 'none'}")
+        found = _named("sink", sinks_of(self._kind), sink, lambda each: each.table)
         rows = self.database.tables.get(found.table, {})
         return [found.value_type(**rows[key]) for key in sorted(rows)]
 
@@ -377,10 +373,10 @@ class Driver(Wiring):
             if self._autocommit and lane.running:
                 lane.commit()
 
-    def _output(self, name: str) -> Output[Any]:
-        outputs = declared(self._kind)[1]
-        for attribute, output in outputs.items():
-            if name in (output.topic, attribute):
-                return output
-        topics = ", ".join(output.topic for output in outputs.values()) or "none"
-        raise UsageError(f"{self._kind.__name__} declares no output {name!r}; it has: {topics}")
+
+def _named(what: str, found: Mapping[str, T], name: str, outside: Callable[[T], str]) -> T:
+    """By its attribute, or by what it is called outside; raises UsageError."""
+    for attribute, each in found.items():
+        if name in (attribute, outside(each)):
+            return each
+    raise UsageError(f"no {what} {name!r}; there are: {', '.join(map(outside, found.values())) or 'none'}")

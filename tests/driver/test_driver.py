@@ -88,7 +88,7 @@ def test_what_came_before_a_failing_record_in_its_batch_is_kept() -> None:
 
 def test_an_unknown_output_or_table_names_those_that_exist() -> None:
     driver = Driver(Accounts)
-    with pytest.raises(UsageError, match="it has: totals"):
+    with pytest.raises(UsageError, match="there are: totals"):
         driver.outputs("sums")
     with pytest.raises(UsageError, match="there are: balances"):
         driver.table("sums")
