@@ -133,6 +133,8 @@ class PostgresSession:
 
     def close(self) -> None:
         """A transaction that is open is rolled back by the server."""
+        # Connection and session know each other, and `ends` a partition with its state: once frozen, never freed.
+        self._ends = self._connection.ends = bool
         with suppress(psycopg.Error):
             self._connection.close()
 

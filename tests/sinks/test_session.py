@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, LiteralString, Protocol
 
@@ -456,3 +458,24 @@ def await_some(attempt: Callable[[], Held | None], seconds: float = 60.0) -> Hel
             pass
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_a_session_that_is_closed_holds_nothing_of_its_partition(postgres: Postgres) -> None:
+    """The collector would not find it: what a restore freezes is never looked at again."""
+    lab = PostgresLab(postgres)
+
+    class Partition:
+        def ends(self) -> bool:
+            return False
+
+    gc.disable()
+    try:
+        partition = Partition()
+        held = weakref.ref(partition)
+        session = connect(lab.settings, "bank", "payments", "test", [SINK])(0, partition.ends)
+        assert session.take(again=False) is not None
+        session.close()
+        del session, partition
+        assert held() is None
+    finally:
+        gc.enable()
