@@ -85,13 +85,16 @@ class Opening:
     def restore(self) -> Opened:
         """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
         self._copy = self._tools.standby.take(self._partition)
-        with self._room:
-            try:
+        try:
+            with self._room:
+                try:
+                    return surely(self._restore_once, self._tools, self._signals)
+                except MemoryShort:
+                    if not self._tools.standby.give_way():
+                        raise
                 return surely(self._restore_once, self._tools, self._signals)
-            except MemoryShort:
-                if not self._tools.standby.give_way():
-                    raise
-            return surely(self._restore_once, self._tools, self._signals)
+        finally:
+            self._copy = None  # a partition that fails holds no state
 
     def _restore_once(self) -> Opened:
         engines: list[Engine] = []

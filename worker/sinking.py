@@ -22,6 +22,7 @@ from holdfast.errors import (
     SinkRefused,
     SinkUnreachable,
 )
+from holdfast.observe import Log
 from holdfast.ports import Cancelled
 from holdfast.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
 from holdfast.snapshot import digest
@@ -84,8 +85,9 @@ class Sinking:
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT),
             # With a signal set no pause would last: the partition leaves, fails, or begins anew.
             stop=lambda _: signals.any.is_set() or clock() >= until,
-            sleep=self._pause,
-            before_sleep=self._tell,
+            # tenacity keeps these in a cycle as long as this thread lives: no method, which has the state.
+            sleep=partial(_pause, signals),
+            before_sleep=partial(_tell, self._tools.log),
             reraise=True,
         )
         try:
@@ -103,9 +105,6 @@ class Sinking:
         self._held, self._written = held or Held(0, -1), None
         self._adopt()
         self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
-
-    def _pause(self, seconds: float) -> None:
-        self._signals.pause(seconds)
 
     def _take(self, *, again: bool) -> Held | None:
         self.close()
@@ -188,10 +187,6 @@ class Sinking:
 
     # Words
 
-    def _tell(self, state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        self._tools.log.warning("sink_retry", attempt=state.attempt_number, cause=str(error))
-
     def _failed(self, kind: type[PartitionError], why: str, mark: Mark) -> PartitionError:
         place = self._tools.place
         return kind(why, topic=place.input, partition=place.partition, position=mark.positions[place.input])
@@ -236,3 +231,12 @@ def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
 def sinking_of(tools: Tools, signals: Signals, engine: Engine) -> Sinking | None:
     """None for a handler without sinks: that costs nothing."""
     return Sinking(tools, signals, engine) if engine.sinks else None
+
+
+def _pause(signals: Signals, seconds: float) -> None:
+    signals.pause(seconds)
+
+
+def _tell(log: Log, state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("sink_retry", attempt=state.attempt_number, cause=str(error))
