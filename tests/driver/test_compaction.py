@@ -163,6 +163,22 @@ def test_one_of_an_older_state_that_is_published_late_is_not_taken_for_a_newer_o
     assert agrees(driver, [*OPS, OPS[0]])
 
 
+def test_the_newest_full_is_the_one_of_the_newest_state_and_not_the_last_on_the_topic() -> None:
+    """Rule S6, for a restore."""
+    driver = fed(Driver(Accounts), 0)
+    writer, n = compacting(driver)
+    own = fed(driver, 1).take_full()
+    driver.feed(OPS[0])
+    driver.commit()
+    late = writer.advance(n, -1.0, driver.clock)
+    assert own is not None
+    assert late is not None
+    assert (late.offset > own.offset, late.first < own.first) == (True, True)
+    driver.crash()
+    driver.restore()
+    assert events(driver, "restored")[-1]["full"] == own.offset
+
+
 def test_a_base_that_is_truncated_while_it_is_read_makes_the_restore_begin_again() -> None:
     driver = fed(Driver(Accounts), 0)
     older = compacted(driver)

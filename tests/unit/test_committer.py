@@ -92,9 +92,9 @@ def test_a_mark_without_delta_says_where_the_last_one_is() -> None:
 
 def test_outputs_say_where_they_come_from_over_several_sends() -> None:
     broker, made = committer()
-    for _ in range(2):
+    for _ in range(3):
         made.send([OUTPUT, OUTPUT])
-    commit(made, closing())
+    assert commit(made, closing()).outputs == 6
     made.send([OUTPUT])
     commit(made, closing())
     origins = []
@@ -103,7 +103,7 @@ def test_outputs_say_where_they_come_from_over_several_sends() -> None:
         assert own == ("own", b"h")
         assert origin[0] == ORIGIN_HEADER
         origins.append(ORIGIN.unpack(origin[1]))
-    assert origins == [(0, 5, 0), (0, 5, 1), (0, 5, 2), (0, 5, 3), (0, 6, 0)]
+    assert origins == [*((0, 5, ordinal) for ordinal in range(6)), (0, 6, 0)]
 
 
 def test_without_origin_outputs_are_sent_as_they_are() -> None:
