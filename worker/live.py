@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from holdfast.command import Command
 from holdfast.record import Message
@@ -290,8 +291,9 @@ class Live:
         return True
 
     def close(self) -> None:
-        """Let go of what runs beside; nothing is committed here."""
-        self._riders.close()
-        if self._transacting.sinking is not None:
-            self._transacting.sinking.close()
-        self._engine.call_hook("on_stop")
+        """Let go of what runs beside, then call the hook: each, whatever another raises; nothing is committed."""
+        with ExitStack() as last_first:
+            last_first.callback(self._engine.call_hook, "on_stop")
+            if self._transacting.sinking is not None:
+                last_first.callback(self._transacting.sinking.close)
+            last_first.callback(self._riders.close)

@@ -345,7 +345,8 @@ class PartitionWorker:
         try:
             live.close()
         except Exception as error:  # the user's on_stop may raise anything; the partition goes away all the same
-            self._tools.log.error("failed", error=type(error).__name__, cause=f"on_stop: {error}", exc_info=True)
+            cause = f"in on_stop, or in closing: {error}"
+            self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
 
     def _drop_producer(self) -> None:
         producer, self._producer = self._producer, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -184,11 +185,12 @@ class Riders:
         return self.pending
 
     def close(self) -> None:
-        """Let go of what runs beside; nothing is committed here."""
-        self.fulls.close()
-        self._effects.close(0.0)
-        self.controlled.close()
-        self.retries.close()
+        """Let go of what runs beside, each whatever another raises; nothing is committed here."""
+        with ExitStack() as last_first:
+            last_first.callback(self.retries.close)
+            last_first.callback(self.controlled.close)
+            last_first.callback(self._effects.close, 0.0)
+            last_first.callback(self.fulls.close)
 
 
 def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:

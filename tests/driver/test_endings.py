@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain, repeat
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -11,8 +12,9 @@ from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, ma
 from holdfast.errors import KafkaTrouble, TransactionAborted
 from holdfast.snapshot.records import Mark
 from holdfast.testing import Driver
-from holdfast.testing.stepped import SteppedWorker
+from holdfast.testing.stepped import InlineEffects, SteppedWorker
 from holdfast.worker.committer import Committer
+from holdfast.worker.fulls import Fulls
 from holdfast.worker.lifecycle import Phase
 from holdfast.worker.live import Live
 
@@ -168,6 +170,30 @@ def test_a_full_does_not_hold_up_what_is_fed_meanwhile() -> None:
         driver.advance(0.05)
     assert longest < 2 * 0.006 + 1e-9  # one chunk at the boundary, one between two batches
     assert agrees(driver, ops)
+
+
+class Ending(Accounts):
+    ended: ClassVar[list[str]] = []
+
+    def on_stop(self) -> None:
+        self.ended.append("on_stop")
+
+
+def test_everything_is_let_go_though_something_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(fulls: Fulls) -> None:
+        raise OSError("cannot")
+
+    monkeypatch.setattr(Fulls, "close", cannot)
+    monkeypatch.setattr(InlineEffects, "close", lambda effects, timeout: Ending.ended.append("effects"))
+    driver = Driver(Ending)
+    snapshot(driver, on_stop=False)
+    driver.feed(ANN)
+    driver.commit()
+    Ending.ended.clear()
+    driver._lanes[0].worker.lose()
+    close(driver._lanes[0].worker)
+    assert Ending.ended == ["effects", "on_stop"]
+    assert events(driver, "failed")[-1]["error"] == "OSError"
 
 
 class Moving:
