@@ -107,7 +107,7 @@ class Transacting:
     def commands_first(self) -> bool:
         """Commit, before anything else is handled: a command is to be alone."""
         alone = self._suspects is not None and self._suspects.commands_first and not self.behind
-        return alone and self._riders.controlled.waiting(self.committer.mark)
+        return alone and not self.work.poisoned and self._riders.controlled.waiting(self.committer.mark)
 
     @property
     def landed(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, with_interval
 
@@ -394,6 +394,7 @@ def apply(driver: Driver, step: Any) -> None:
     interval=st.sampled_from(["commit", 0.5]),
     batch=st.sampled_from([1, 3, 7]),
 )
+@example(steps=[Pay("a", BAD), "command", "wait"], kind=Ledger, interval="commit", batch=1)
 def test_any_history_books_each_payment_once_or_buries_it(
     steps: list[Any], kind: type[Ledger], interval: Any, batch: int
 ) -> None:
