@@ -433,7 +433,8 @@ def test_any_history_books_each_payment_once_or_buries_it(
     assert driver.table("numbers") == {account: len(rows) for account, rows in books.items() if rows}
     restart(driver)
     assert driver.table("numbers") == {account: len(rows) for account, rows in books.items() if rows}
-    driver.replay()
+    if "full" not in steps:  # several of them truncate the marks that a replay of everything needs
+        driver.replay()
 
 
 def _discarded(driver: Driver) -> set[int]:
