@@ -21,7 +21,9 @@ from holdfast.failures import letter_topics
 from holdfast.handler import Handler, check_schemas, declared
 from holdfast.kafka.admin import Admin, TopicFacts
 from holdfast.kafka.allowed import require_rights
+from holdfast.kafka.answers import LOGIN
 from holdfast.kafka.consumer import KafkaGroupConsumer
+from holdfast.kafka.errors import code_of
 from holdfast.leaving import Leaving
 from holdfast.meters import Sample, ServiceMetrics
 from holdfast.names import Names
@@ -257,8 +259,9 @@ class Service:
         with reaching(self._settings):
             try:
                 facts = require(admin, self.names, self._outputs(), cancelled, START_PATIENCE)
-            except Misconfigured:
-                require_rights(self._settings, admin, self._rights(), log, cancelled)
+            except Misconfigured as error:
+                if code_of(error) not in LOGIN:  # whoever is not let in is told nothing of rights
+                    require_rights(self._settings, admin, self._rights(), log, cancelled)
                 raise
             require_references(admin, self._references(), log)
         require_rights(self._settings, admin, self._rights(), log, cancelled)
