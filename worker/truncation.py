@@ -32,7 +32,7 @@ class Truncation:
         if self.due:
             self.due = False
             if len(refs) >= self._keep:
-                self._delete_behind(refs[-1], len(refs))
+                self._delete_behind(refs)
                 self._orphans.collect()
         return refs
 
@@ -51,8 +51,10 @@ class Truncation:
             log.warning("truncation_failed", cause=f"the kept fulls could not be read back: {reading.trouble}")
         return tuple(ref for ref in refs if ref not in reading.unsound)
 
-    def _delete_behind(self, oldest: FullRef, kept: int) -> None:
+    def _delete_behind(self, refs: tuple[FullRef, ...]) -> None:
+        """No kept full loses a chunk, wherever on the topic it begins (as `snapshot.truncate.cut`)."""
         names, partition = self._tools.place.names, self._tools.place.partition
-        self._tools.offsets.delete_records(names.full, partition, oldest.low)
-        self._tools.offsets.delete_records(names.increment, partition, oldest.increment)
-        self._tools.log.info("truncated", full_before=oldest.low, increment_before=oldest.increment, kept=kept)
+        full, increment = min(ref.low for ref in refs), min(ref.increment for ref in refs)
+        self._tools.offsets.delete_records(names.full, partition, full)
+        self._tools.offsets.delete_records(names.increment, partition, increment)
+        self._tools.log.info("truncated", full_before=full, increment_before=increment, kept=len(refs))

@@ -11,7 +11,9 @@ from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, mark
 from holdfast import Handler, Record, Table
 from holdfast.config.connection import KafkaSettings
 from holdfast.errors import KafkaTrouble, NoUsableFull, OutputRefused
+from holdfast.snapshot.records import FullRef
 from holdfast.testing import Driver
+from holdfast.worker.truncation import Truncation
 
 OPS = many(24)
 MODES: list[Interval] = ["commit", 0.5, "off"]
@@ -251,3 +253,16 @@ def test_a_value_that_fits_no_message_is_refused_by_name() -> None:
     with pytest.raises(OutputRefused, match=r"table 'values', key 0: a value of 20\d\d\d bytes"):
         driver.commit()
     assert len(marks(driver)) == 1
+
+
+def test_no_kept_full_loses_a_chunk_wherever_it_begins() -> None:
+    """Rule C4: the chunks of a newer one may begin before those of an older one, if a compaction has written it."""
+    driver = filled("commit")
+    log = driver.broker.log(driver.names.full, 0)
+    for number in range(10):
+        log.append(b"chunk %d" % number)
+    newer, older, oldest = (FullRef(low, 9, first, first, 3) for low, first in ((2, 9), (6, 8), (5, 7)))
+    truncation = Truncation(driver._tools(0))
+    truncation.due, truncation.sound = True, {newer, older, oldest}
+    truncation.step((newer, older, oldest), driver.mark())
+    assert log.start == newer.low
