@@ -17,8 +17,9 @@ holdfast doctor --name clearing --input trades --output fills -c clearing.toml -
 holdfast doctor -c clearing.toml
 ```
 
-It looks at the brokers, the service's topics, its group and this machine before somebody is called at night. The
-second form does not need the service's code, the third knows no service and looks at the cluster alone. Each finding
+It looks at the brokers, the service's topics, its group, this machine and the database of its sinks before somebody is
+called at night. The second form does not need the service's code (which sinks it has is unknown then), the third knows
+no service and looks at the cluster alone. Each finding
 is PASS, WARN, FAIL or UNKNOWN, with the reason and the command that mends it. UNKNOWN is what could not be looked at:
 a question that the cluster refuses, as managed ones refuse some, is never PASS.
 
@@ -37,7 +38,7 @@ in production it fails, in development it is a warning.
 With `doctor.at_start = "warn"` (the profile `production` has it) `holdfast run` looks beside its own start and
 logs each WARN and FAIL as event `doctor`; with `"fail"` it looks first and does not start when a check is FAIL.
 Neither writes anything. A program that embeds a service calls `holdfast.ops.doctor.examine.examine(Case(settings,
-names, outputs))`.
+names, outputs, sinks=sinks))`.
 
 """
 
