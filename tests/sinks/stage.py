@@ -95,7 +95,7 @@ class Stage:
     def _payments(self, draw: random.Random, count: int) -> Iterator[tuple[bytes, bytes]]:
         for _ in range(count):
             account = f"a{draw.randrange(50):02}"
-            amount = BAD if self.strict and draw.random() < 0.05 else draw.randrange(100, 1000)
+            amount = BAD if self.strict and draw.random() < 0.05 else draw.randrange(-500, 1000)
             payment = {"account": account, "amount": amount}
             self.bad += amount == BAD and self.strict
             yield account.encode(), json.dumps(payment).encode()
