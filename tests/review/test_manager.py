@@ -192,3 +192,18 @@ def test_a_complaint_is_told_once_a_minute_and_forgotten_then() -> None:
         told.append(sorted(managed._complaints))
     one, both = ["offset 1"], ["offset 1", "offset 2"]
     assert told == [one, one, both, one]
+
+
+def test_a_revocation_asks_for_the_group_metadata_before_the_drain_that_needs_it() -> None:
+    """Rule T9: under cooperative rebalancing the generation has moved by then."""
+    managed, _, partition, _, _ = manager()
+    managed._consumer.subscribe(managed)
+    before, seen = managed.membership.version, list[int]()
+
+    def revoke(deadline: float, *, final: bool) -> None:
+        seen.append(managed.membership.version)
+        partition.closed.set()
+
+    partition.revoke = revoke  # type: ignore[method-assign]
+    managed.on_revoke([0])
+    assert seen == [before + 1]
