@@ -14,9 +14,11 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.errors import AccessLost, AccessRefused
+from holdfast.config.load import load
+from holdfast.errors import AccessLost, AccessRefused, KafkaTrouble
+from holdfast.kafka.refusing import why_refused
 from holdfast.names import Names
-from holdfast.rights import IDS, ROLES, Right, rights_of
+from holdfast.rights import GROUP, IDS, ROLES, Right, rights_of
 from holdfast.topics import Topics
 
 pytestmark = pytest.mark.kafka
@@ -108,6 +110,18 @@ def told_at_start(stage: Stage, login: dict[str, str], right: Right) -> str:
         await_true(lambda: local.events("right_missing"), "the warning")
         local.await_live(0, 1)  # it works on
         return " ".join(map(str, local.events("right_missing")[0].values()))
+
+
+def test_a_silence_is_explained_where_a_right_on_the_group_is_missing(guarded: Secured, stage: Stage) -> None:
+    """A client that must not ask for the coordinator looks for it until its time is over, and says no more."""
+    settings, user = load(env=guarded.scram(user_of(stage, "reader"))), user_of(stage, "reader")
+    rights, silence = rights_of("reader", stage.names, [stage.output]), KafkaTrouble("no answer within 10 s")
+    assert why_refused(settings, stage.names.group, rights, "reader", silence) == ""
+    lost = next(right for right in rights if right.kind == GROUP)
+    with guarded.without(rule(stage, "reader", lost)):
+        told = why_refused(settings, stage.names.group, rights, "reader", silence)
+    assert f"User:{user} may not: DESCRIBE on group {stage.names.group}. " in told
+    assert lost.rule(f"User:{user}") in told
 
 
 @pytest.mark.long
