@@ -31,6 +31,9 @@ _KINDS: Final = {
 _REFUSED: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
+#: so many lines of Kafka's tool are shown in an error
+_LINES: Final = 3
+
 #: the answer came, and says nothing of rights
 UNTOLD: Final = frozenset({"UNTOLD"})
 
@@ -89,7 +92,7 @@ class RoleAccess(Access):
         if not lacking:
             said = f"a right on a {kind} is missing ({error})"
             return f"{said}: `holdfast topics acl --role {self._role}` prints them all"
-        return refusal(self._settings, lacking)
+        return refusal(self._settings, lacking, self._role)
 
     def granted(self) -> bool:
         return not missing(self._admin, self._rights)
@@ -111,11 +114,13 @@ def require_rights(
         raise AccessRefused(refusal(settings, needed))
 
 
-def refusal(settings: Settings, rights: Iterable[Right]) -> str:
-    """What is missing, for whom, and the lines that mend it."""
+def refusal(settings: Settings, rights: Iterable[Right], role: str = "service") -> str:
+    """What is missing, for whom, and the lines that mend it: the first of them, where there are many."""
     who = principal_of(settings) or "our principal (NAME, as the brokers' rules make it of our certificate or token)"
     found = list(rights)
-    lines = "; ".join(_grant(right, settings) for right in found)
+    lines = "; ".join(_grant(right, settings) for right in found[:_LINES])
+    if len(found) > _LINES:
+        lines += f"; and {len(found) - _LINES} more, which `holdfast topics acl --role {role}` prints"
     return f"{who} may not: {', '.join(map(str, found))}. Whoever administers the cluster grants it: {lines}"
 
 

@@ -39,7 +39,7 @@ def why_refused(settings: Settings, group: str, rights: Sequence[Right], role: s
         topic = next((right.name for right in rights if right.kind == TOPIC), "")
         admin.require_reachable(topic)
         lacking = missing(admin, [right for right in rights if right.kind == GROUP])
-        return refusal(settings, lacking) if lacking else ""
+        return refusal(settings, lacking, role) if lacking else ""
     except HoldfastError:
         return ""
 
