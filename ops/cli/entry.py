@@ -30,6 +30,10 @@ def main() -> None:
         from holdfast.ops.refused import explained
 
         sys.exit(f"holdfast: {error}{explained(error)}{_name_of(error)}")
+    except OSError as error:
+        if error.filename is None:  # no file that somebody named, so perhaps a bug
+            raise
+        sys.exit(f"holdfast: {error.filename}: {error.strerror}")
     except KeyboardInterrupt:
         sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
     except SystemError as error:  # a call of confluent-kafka that Ctrl-C met returns as if it had not

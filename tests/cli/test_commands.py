@@ -144,6 +144,7 @@ def test_for_people_it_is_a_sentence(holdfast: Commands) -> None:
         (("topics", "check", "app:service", "--name", "x"), "holdfast: app:service declares its names itself; "),
         (("retry", "3", "--service", "nobody"), "holdfast: no process of service 'nobody' runs on this machine"),
         (("retry", "three", "--service", "nobody"), "holdfast: 'three' is no partition: give a number, or all"),
+        (("state", "migrate", "app:service", "--why", "x", "--patch", "no/p"), "holdfast: no/p: No such file or dir"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
