@@ -23,6 +23,8 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 
+highlight_language = "none"  # of blocks that do not say: mostly shell
+
 html_theme = "furo"
 html_title = f"holdfast {release}"
 html_static_path = ["_static"]

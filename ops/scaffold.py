@@ -146,7 +146,7 @@ holdfast run {module}.app:service -c {name}.toml   # until Ctrl-C; the rest in a
 python - <<'END'
 from confluent_kafka import Producer
 
-producer = Producer({"bootstrap.servers": "127.0.0.1:9092"})
+producer = Producer({"bootstrap.servers": "127.0.0.1:9092", "partitioner": "murmur2_random"})  # as Java's
 for amount in range(10):
     producer.produce("{name}.events", '{"amount": %d}' % amount, key="ann")
 producer.flush()
