@@ -177,12 +177,15 @@ class Commander:
                 return
             later = [ref for ref in mark.fulls if ref.first >= answer.transaction]
             if later:
-                self._describe(reader, later[-1], answer)
+                describe(reader, self._names.full, later[-1], answer)
                 return
 
-    def _describe(self, reader: Reader, ref: FullRef, answer: Answer) -> None:
-        answer.full, answer.first = ref.offset, ref.first
-        for batch in reader.read(self._names.full, answer.partition, ref.offset, ref.offset + 1):
+
+def describe(reader: Reader, topic: str, ref: FullRef, answer: Answer) -> None:
+    """Add to the answer which full it was, and what its manifest says."""
+    answer.full, answer.first = ref.offset, ref.first
+    with suppress(OutOfRange):  # truncated since: newer ones have taken its place
+        for batch in reader.read(topic, answer.partition, ref.offset, ref.offset + 1):
             for message in batch:
                 manifest = records.unpack(message.value())
                 if isinstance(manifest, Manifest):

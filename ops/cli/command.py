@@ -108,7 +108,8 @@ def _said(name: str, answer: Answer) -> str:
         return said
     if answer.full is None:
         return f"{said}; no full yet"
-    return f"{said}; full at {answer.full}, {answer.keys} keys, {answer.bytes} bytes"
+    held = "truncated since" if answer.keys is None else f"{answer.keys} keys, {answer.bytes} bytes"
+    return f"{said}; full at {answer.full}, {held}"
 
 
 def _late(name: str, late: Sequence[Answer], timeout: float) -> str:
