@@ -179,7 +179,8 @@ class SteppedWorker(PartitionWorker):
     def moving(self) -> bool:
         """There is something to do without new records."""
         if self._live is not None and self.phase is Phase.LIVE:
-            return (self.mailbox.depth > 0 or self._live.waiting) and not self._live.burdened
+            waiting = self.mailbox.depth > 0 or self._live.waiting
+            return (waiting and not self._live.burdened) or self._live._transacting.at_barrier
         return self.phase not in (Phase.FAILED, Phase.CLOSED)
 
     def step(self) -> None:

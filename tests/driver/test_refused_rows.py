@@ -387,6 +387,7 @@ def apply(driver: Driver, step: Any) -> None:
             driver.database.refuses = lambda table, row: "no" if strict and row["amount"] == BAD else ""
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     steps=steps,

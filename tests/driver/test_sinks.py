@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, marks, with_interval
 
@@ -562,8 +562,14 @@ def endure(driver: Driver, step: Any) -> None:
         driver.restore()
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(steps=steps, interval=st.sampled_from(["commit", 0.5]), batch=st.sampled_from([1, 2, 5]))
+@example(
+    steps=[("kafka", "commit", True), ("die at", "kafka", False), Op("a", 7, False), "long wait"],
+    interval="commit",
+    batch=1,
+)
 def test_any_history_leaves_the_database_at_what_was_committed(steps: list[Any], interval: Any, batch: int) -> None:
     """Records, commands, ticks, letters; crashes and faults of Kafka and of the database at any of their calls."""
     Books.down.clear()
