@@ -1,8 +1,9 @@
-"""The commands of `holdfast`: each lives in a module of its own and is added here by one line."""
+"""The commands of `holdfast`: each lives in a module of its own and has its place in the table here."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
 
 import typer
 
@@ -11,21 +12,69 @@ from holdfast.ops.cli import (
     cat,
     command,
     compact,
+    config,
+    deploy,
     dev,
+    dlq,
+    doctor,
     drain,
-    operating,
+    lag,
+    new,
     pause,
     prove,
     repair,
     retry,
     run,
     schema,
+    sink,
     snapshot,
     state,
     status,
+    support,
+    top,
     topics,
+    txn,
     upgrade,
 )
+
+#: by what one is about, as `holdfast --help` shows them
+_COMMANDS: Final[Mapping[str, Mapping[str, typer.Typer | Callable[..., None]]]] = {
+    "Begin": {
+        "new": new.new,
+        "dev": dev.app,
+        "topics": topics.app,
+        "run": run.run,
+        "config": config.app,
+        "schema": schema.schema,
+        "deploy": deploy.app,
+    },
+    "See": {
+        "status": status.status,
+        "top": top.top,
+        "lag": lag.lag,
+        "doctor": doctor.doctor,
+        "cat": cat.cat,
+        "support-bundle": support.support_bundle,
+    },
+    "Act on a running service": {
+        "retry": retry.retry,
+        "dlq": dlq.app,
+        "command": command.command,
+        "pause": pause.pause,
+        "resume": pause.resume,
+        "drain": drain.drain,
+        "finish-upgrade": upgrade.finish_upgrade,
+        "txn": txn.app,
+    },
+    "Its state": {
+        "snapshot": snapshot.app,
+        "compact": compact.compact,
+        "prove": prove.prove,
+        "state": state.app,
+        "repair": repair.app,
+        "sink": sink.app,
+    },
+}
 
 app = typer.Typer(
     name="holdfast",
@@ -33,24 +82,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command("run")(run.run)
-app.add_typer(topics.app, name="topics")
-app.command("status")(status.status)
-app.command("retry")(retry.retry)
-app.command("drain")(drain.drain)
-app.command("pause")(pause.pause)
-app.command("resume")(pause.resume)
-app.command("finish-upgrade")(upgrade.finish_upgrade)
-app.command("compact")(compact.compact)
-app.command("command")(command.command)
-app.add_typer(snapshot.app, name="snapshot")
-app.command("schema")(schema.schema)
-app.command("cat")(cat.cat)
-app.command("prove")(prove.prove)
-app.add_typer(state.app, name="state")
-app.add_typer(repair.app, name="repair")
-app.add_typer(dev.app, name="dev")
-operating.add_to(app)
+for _panel, _commands in _COMMANDS.items():
+    for _name, _each in _commands.items():
+        if isinstance(_each, typer.Typer):
+            app.add_typer(_each, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_each)
 
 
 def _print_version(wanted: bool) -> None:
