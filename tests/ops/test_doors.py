@@ -50,7 +50,7 @@ class Nothing(Handler[bytes]):
         self.balances["a"] = 1
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def door() -> Iterator[tuple[str, int]]:
     """A service that is not started, behind its server."""
     ops = OpsSettings(listen="127.0.0.1:0", token=Secret(TOKEN), state="on")

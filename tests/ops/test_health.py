@@ -65,14 +65,14 @@ def test_why_names_the_partition_its_progress_and_its_cause() -> None:
 # The door
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """Of a service that is not started: what answers must answer all the same."""
     with OpsServer(a_desk(NOWHERE)) as server:
         yield server.url
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guarded() -> Iterator[str]:
     with OpsServer(a_desk(NOWHERE, **with_token(state="on"))) as server:
         yield server.url

@@ -89,6 +89,10 @@ class Process:
     def stop(self, seconds: float = 60.0) -> int:
         """SIGTERM; the exit code of a clean end, an AssertionError when it does not end."""
         self.signal(signal.SIGTERM)
+        return self.ended(seconds)
+
+    def ended(self, seconds: float = 60.0) -> int:
+        """The exit code of one that was told to stop: a second signal could come when nobody minds it any more."""
         assert self._process is not None
         try:
             return self._process.wait(seconds)

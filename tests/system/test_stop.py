@@ -53,7 +53,7 @@ def test_members_that_stop_at_once_take_their_fulls_all_the_same(stage: Stage) -
         await_true(lambda: stage.position() > 5000, "load")
         for process in pair:
             process.signal(signal.SIGTERM)
-        assert [process.stop() for process in pair] == [0, 0]
+        assert [process.ended() for process in pair] == [0, 0]
     for process in pair:
         kinds = [event["event"] for event in process.events()]
         assert not {"aborted", "full_given_up", "failed"} & set(kinds[kinds.index("stopping") :])
