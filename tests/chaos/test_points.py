@@ -49,7 +49,6 @@ class ToldToStopAt(DiesAt):
 
 def provoke(arena: Arena, point: str) -> None:
     """Somebody must have something to restore, or to drain."""
-    arena.revive()
     if point in ("before_fence", "after_fence", "mid_restore", "mid_replay"):
         for worker in arena.workers:
             worker.kill()
@@ -69,6 +68,7 @@ def await_reached(arena: Arena, point: str, again: Callable[[], None]) -> list[i
         if now >= next_try:
             again()
             next_try = arena.history.now() + 20.0
+        arena.revive()
         pause(0.05)
     return reached
 
