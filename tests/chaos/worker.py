@@ -23,6 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.exits import exit_of
 from holdfast.handler import EffectKey
 from holdfast.ops.control import Control
+from holdfast.ops.last_resort import limit_the_end
 
 #: one trade in so many has a side effect
 EFFECT_EVERY = 20
@@ -121,7 +122,7 @@ def _end_with_the_harness() -> None:
 
 
 def main() -> int:
-    """Until SIGTERM. Exit codes as `holdfast run`."""
+    """Until SIGTERM. Exit codes as `holdfast run`, and as there the interpreter's own end has its time."""
     threading.Thread(target=_end_with_the_harness, daemon=True).start()
     faulthandler.register(signal.SIGUSR2)
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes())
@@ -136,6 +137,8 @@ def main() -> int:
     except HoldfastError as error:
         traceback.print_exc()
         return exit_of(error)
+    finally:
+        limit_the_end()
     return 0
 
 
