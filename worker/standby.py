@@ -180,9 +180,10 @@ class Standbys:
         found = self._around.chosen()
         if found is None:
             return
-        self._wanted = frozenset(found)
-        for partition in self._copies.keys() - self._wanted:
-            if self.take(partition) is not None and partition not in self._around.assigned():
+        # The group may have given it to this process a moment ago, which is about to take it; at the next look it has.
+        before, self._wanted = self._wanted, frozenset(found)
+        for partition in self._copies.keys() - self._wanted - before - set(self._around.assigned()):
+            if self.take(partition) is not None:
                 self._around.log.info("standby_dropped", partition=partition, cause="another member keeps it, or none")
 
     def follow(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from holdfast.snapshot.records import Mark, Part
 from holdfast.snapshot.standby import Copy
 from holdfast.testing import Driver
 from holdfast.testing.lane import Lane
+from holdfast.worker.standby import Standbys
 
 NAMES = ("ann", "bob", "cyd", "dee", "eve")
 
@@ -120,6 +122,25 @@ def test_a_takeover_reads_the_tail_and_no_full() -> None:
     assert driver.names.full not in read
     assert agrees(driver, ops + tail)
     assert driver.standbys.copies() == {}, "it is the owner's state now"
+
+
+def test_a_copy_whose_partition_comes_to_this_process_waits_until_it_is_taken() -> None:
+    """The group has given the partition away before this process hears of it, and then comes the fence."""
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 5), key="ann")
+    driver.commit()
+    wanted, assigned = {0}, set[int]()
+    around = replace(driver._around_standbys(), chosen=lambda: frozenset(wanted), assigned=lambda: assigned)
+    standbys = Standbys(around)
+    standbys.turn()
+    wanted.clear()
+    for step in ("the group knows", "the process knows", "the fence takes long"):
+        standbys.turn()
+        assert set(standbys.copies()) == {0}, step
+        assigned.add(0)
+    assigned.clear()
+    standbys.turn()
+    assert standbys.copies() == {}, "another member keeps it"
 
 
 def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
