@@ -36,6 +36,12 @@ CREATE: Final = """CREATE TABLE IF NOT EXISTS {table} (
 _SELECT: Final = "SELECT epoch, position, note, owner FROM {table} WHERE {mine}"
 _TAKE: Final = """UPDATE {table} SET epoch = epoch + 1, owner = %(owner)s
     WHERE {mine} AND (owner = %(owner)s OR NOT %(again)s) RETURNING epoch, position, note"""
+#: Of an owner that stands still in the middle of a COPY the server hears nothing and waits: no timeout of its own ends
+#: that. Whoever is at work has given its transaction up by then.
+_END_FROZEN: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = current_setting('application_name') AND application_name LIKE 'holdfast %%'
+    AND usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
+    AND xact_start < clock_timestamp() - %(patience)s * interval '1 second'"""
 _COMMIT: Final = """UPDATE {table} SET position = %(position)s, note = %(note)s, epoch = %(epoch)s, written = now()
     WHERE {mine} AND position = %(expected)s AND epoch <= %(epoch)s"""
 _SET: Final = """INSERT INTO {table}
@@ -115,6 +121,7 @@ class PostgresSession:
         with self._call():
             for sink in self._sinks:
                 self._connection.execute(self._sql("SELECT {columns} FROM {target} LIMIT 0", sink.table, sink.columns))
+            self._connection.execute(_END_FROZEN, {"patience": self._settings.timeout})
             row = self._connection.execute(self._sql(_TAKE), {**self._key, "again": again}).fetchone()
             if row is not None:
                 return Held(*row)

@@ -372,6 +372,43 @@ def test_who_stands_still_in_a_transaction_is_ended_by_the_server(labs: Labs) ->
     assert ended
 
 
+@pytest.mark.parametrize("count", [5, 500], ids=["insert", "copy"])
+def test_who_stands_still_between_two_rows_is_ended_by_the_next_owner(labs: Labs, count: int) -> None:
+    """In the middle of a COPY the server waits for rows, and calls that neither idle nor a statement's time."""
+    lab = labs(timeout=1.0)
+    zombie = lab.owner()(0, never)
+    held = zombie.take(again=False)
+    assert held is not None
+    frozen, thawed, ended = threading.Event(), threading.Event(), list[BaseException]()
+
+    class Frozen(list[tuple[Any, ...]]):
+        def __iter__(self) -> Iterator[tuple[Any, ...]]:
+            for number, row in enumerate(list.__iter__(self)):
+                if number == count // 2:
+                    frozen.set()
+                    thawed.wait(60)
+                yield row
+
+    (plain,) = rows(*(Row(number, "a", 1) for number in range(count)))
+
+    def commit() -> None:
+        try:
+            zombie.commit(held, 5, b"", [plain._replace(puts=Frozen(plain.puts))])
+        except DatabaseTrouble as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=commit, daemon=True)
+    thread.start()
+    assert frozen.wait(60)
+    new = lab.owner()
+    taken = await_some(lambda: new(0, never).take(again=False))
+    assert taken.position == 0
+    thawed.set()
+    thread.join(60)
+    assert ended
+    assert lab.table() == []
+
+
 def test_a_server_that_stands_still_is_given_up_and_comes_back(postgres: Postgres, labs: Labs) -> None:
     lab = labs(timeout=2.0)
     owner = lab.owner()
