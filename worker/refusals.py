@@ -12,7 +12,7 @@ class ProducerDropped(Exception):
 
 def refused(place: Place, why: str, position: int) -> OutputRefused:
     return OutputRefused(
-        f"{why}. Nothing was skipped; then `holdfast retry {place.partition}`",
+        f"{why}. Nothing was skipped; mend that, then `holdfast retry {place.partition}`",
         topic=place.input,
         partition=place.partition,
         position=position,
