@@ -64,7 +64,7 @@ class Genesis:
                 f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
                 f"were there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
             )
-        if self._topics.offset(self._names.full, partition, "end") > 0:
+        if self._admin.bounds(self._names.full, partition, _PATIENCE, lambda: False)[1] > 0:
             raise StartError(
                 f"{self._names.increment}[{partition}] is empty, but {self._names.full}[{partition}] is not: there was "
                 f"a state, so this is no first start, and no mark was written. `holdfast repair rebase MODULE:SERVICE "

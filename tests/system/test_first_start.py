@@ -77,8 +77,11 @@ def test_a_deleted_increment_topic_is_missing_then_without_a_mark(two_partitions
     with Local(stage) as local:
         for partition in (0, 1):
             local.await_failed(partition, NoMark)
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(stage.names.full, b"a full, whoever wrote it", partition=0)
+    assert producer.flush(60) == 0
     with pytest.raises(StartError, match="no first start"):
-        stage.create_topics("beginning")  # as the errors above may be read; the fulls tell of a state
+        stage.create_topics("beginning")  # as the errors above may be read
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == 100
 
 
