@@ -15,6 +15,7 @@ from holdfast.worker.lifecycle import Event, Phase
 from holdfast.worker.live import Live
 from holdfast.worker.mailbox import Batch, Mailbox
 from holdfast.worker.opening import Opening
+from holdfast.worker.ownership import Ownership
 from holdfast.worker.partition import PartitionWorker
 from holdfast.worker.signals import Signals
 from holdfast.worker.telling import tell_failed
@@ -152,6 +153,7 @@ class SteppedWorker(PartitionWorker):
         self._signals = Signals()
         self._signals.any = _ClockEvent(clock)
         self._opening = Opening(tools, self._signals)
+        self._ownership = Ownership(tools, self._signals)
         self._parked = False
 
     @property

@@ -177,6 +177,28 @@ def test_a_held_end_request_cannot_tear_a_mark_alone() -> None:
     assert agrees(driver, [FIRST])
 
 
+def test_a_command_of_an_undone_transaction_is_acknowledged_once() -> None:
+    """Rule T5."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.command("hello")
+    driver.rebalance()
+    driver.commit()
+    assert "rolled_back" in [event for event, _ in driver.events]
+    assert [command.name for command in driver.mark().commands] == ["hello"]
+
+
+def test_with_a_state_in_memory_the_group_is_asked_before_a_second_fence() -> None:
+    """Rule T8: however lately it said who the owner is; a lost connection may be a zombie's first sign."""
+    driver = Driver(Accounts, autocommit=False)
+    driver.feed(FIRST)
+    driver.broker.hold_next_end()
+    driver.commit()
+    driver._lanes[0].worker._ownership.assigned(driver.clock())
+    driver.offsets.owner = False
+    with pytest.raises(Fenced, match="the group names another owner"):
+        driver.feed(SECOND)
+
+
 def test_a_tear_that_nobody_noticed_is_refused_at_once() -> None:
     """A2, row 2: half a transaction is visible; memory must not be kept and the transaction not be repeated."""
     driver = Driver(Accounts, autocommit=False)
