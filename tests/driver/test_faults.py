@@ -181,7 +181,8 @@ def test_a_command_of_an_undone_transaction_is_acknowledged_once() -> None:
     """Rule T5."""
     driver = Driver(Accounts, autocommit=False)
     driver.command("hello")
-    driver.rebalance()
+    driver.broker.fail("send", TransactionAborted("no"))
+    driver.feed(FIRST)
     driver.commit()
     assert "rolled_back" in [event for event, _ in driver.events]
     assert [command.name for command in driver.mark().commands] == ["hello"]
