@@ -129,6 +129,9 @@ class Stage:
         """All that was fed, but for what is refused."""
         good = self.fed - self.bad
         await_true(lambda: self.booked() >= good, lambda: f"{self.booked()} of {good} payments; {self.tail()}")
+        if self.strict:  # the last of them may be one that is refused
+            passed = "SELECT sum(position) FROM holdfast_sink"
+            await_true(lambda: int(self.run(passed)[0][0]) >= self.fed, self.tail)
 
     def tail(self) -> str:
         return "\n".join(self.log(name)[-1500:] for name in self.processes)
