@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from holdfast.config import client
 from holdfast.config.settings import Settings
 from holdfast.contact import NoContact
-from holdfast.errors import KafkaTrouble, OutcomeUnknown, TransactionAborted
+from holdfast.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
 from holdfast.kafka.bounded import GRACE, STUCK_AFTER, bounded
 from holdfast.kafka.errors import Action, action, describe, kafka_error, translate
 from holdfast.kafka.handle import KNOW, Handle
@@ -209,15 +209,18 @@ class KafkaTransactions:
         """After a fatal error every call says _FATAL; which one it was tells a begin, which cannot succeed any more.
 
         It matters: one who was fenced must ask the group before it comes back, one who was torn must not (rule T8).
+        A produce says _STATE once the brokers have refused something of its transaction, and so does a begin tell why.
+        Which message it was nobody knows then, so it is the transaction that is undone.
         """
         inner = kafka_error(error)
-        if inner is not None and inner.code() == KafkaError._FATAL:
+        if inner is not None and inner.code() in (KafkaError._FATAL, KafkaError._STATE):
             try:
                 self._alive().begin_transaction()
             except OutcomeUnknown:
                 pass
             except KafkaException as told:
-                return translate(told)
+                why = translate(told)
+                return TransactionAborted(str(why)) if isinstance(why, MessageRefused) else why
         return translate(error)
 
     def _watched(self, what: str, timeout: float = 0.0) -> AbstractContextManager[object]:

@@ -150,3 +150,19 @@ def test_an_output_that_its_topic_does_not_take_is_refused_by_name(strict: Clust
         assert "max.message.bytes" in cause
         local.await_live(1)
     stage.close()
+
+
+def test_an_output_that_is_refused_among_many_ends_the_partition_and_no_producer_after_the_other(
+    strict: Cluster, tmp_path: Path
+) -> None:
+    """It is refused while more is produced: the client then only says that its transaction is in a wrong state."""
+    stage = Stage(strict.bootstrap_servers, tmp_path, 2)
+    small = NewTopic(stage.output, 2, 1, config={"max.message.bytes": "2000"})
+    stage.admin.create_topics([small])[stage.output].result(30)
+    stage.create_topics()
+    with Local(stage, **LONGER, HOLDFAST_COMMIT__INTERVAL="2") as local, stage.load(500):
+        local.await_live(0, 1)
+        stage.send(b'{"id":0,"amount":1}', 0, os.urandom(5000).hex())
+        assert "MSG_SIZE_TOO_LARGE" in local.await_failed(0, OutputRefused, 180)
+        assert len(local.events("producer_replaced")) < 3
+    stage.close()
