@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.record import Message
 
+_PREFIX: Final = "holdfast"
 #: a record of the input with this header is a command: given to on_command, never to on_record
 COMMAND_HEADER: Final = "holdfast-command"
 #: the command that asks for a full
@@ -72,6 +74,21 @@ def command_of(message: Message) -> Command | None:
         if name == COMMAND_HEADER:
             return _parsed(value if isinstance(value, bytes) else str(value or "").encode(), message.offset() or 0)
     return None
+
+
+def renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """The headers of a pinned command by today's names: it may have been pinned under another prefix.
+
+    What is pinned is a command for certain, so without today's header it is the first that ends as that one does.
+    """
+    ending = COMMAND_HEADER[len(_PREFIX) :]
+    if not any(name == COMMAND_HEADER for name, _ in headers):
+        for i, (name, value) in enumerate(headers):
+            if name.endswith(ending):
+                before = b'{"name":"%s.' % name.removesuffix(ending).encode()
+                after = b'{"name":"%s.' % _PREFIX.encode()
+                return [*headers[:i], (COMMAND_HEADER, (value or b"").replace(before, after, 1)), *headers[i + 1 :]]
+    return list(headers)
 
 
 def _parsed(data: bytes, offset: int) -> Command:

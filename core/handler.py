@@ -34,6 +34,9 @@ class Handler(Generic[V]):
 
     #: What becomes of a record that raises an exception of these classes; see `holdfast.failures`.
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
+    #: Begins the names of the tables that holdfast declares itself. Set it only to restore a state whose writer used
+    #: another prefix.
+    system_prefix: ClassVar[str] = "holdfast."
     #: The input partition that this instance handles.
     partition: int = -1
     #: True while the gap is replayed: outputs and effects are suppressed, tables are not.

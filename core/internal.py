@@ -7,6 +7,7 @@ for any other. A user's table is named by an attribute, which has no dot; ours b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.clock_table import ClockTable
@@ -35,9 +36,9 @@ def internal(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> di
     """
     from holdfast.handler import Handler
 
-    reserved = [name for name in tables if name.startswith(PREFIX)]
+    reserved = [name for name in tables if "." in name]
     if reserved:
-        raise UsageError(f"table {reserved[0]!r}: names that begin with {PREFIX!r} are holdfast's own")
+        raise UsageError(f"table {reserved[0]!r}: names with a dot are holdfast's own")
     found: dict[str, Table[Any, Any]] = {
         f"{EXPIRY}{name}": DueTable(key=table.key_type, value=int) for name, table in tables.items() if table.ttl
     }
@@ -52,11 +53,27 @@ def internal(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> di
     if timed:
         found[CLOCK] = ClockTable()
     found |= letter_tables(kind)
+    found = {f"{kind.system_prefix}{_local(name)}": table for name, table in found.items()}
     for name, table in found.items():
         table.name = name
     return found
 
 
+def by_default_name(tables: Mapping[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
+    """The same tables, the framework's own by the names above, whatever `Handler.system_prefix` says."""
+    return {default_name(name): table for name, table in tables.items()}
+
+
+def default_name(name: str) -> str:
+    """A table's name; a name with a dot is one of the framework's own, and gets the prefix above."""
+    return f"{PREFIX}{_local(name)}" if "." in name else name
+
+
 def owner(name: str) -> str:
     """The table whose keys this one repeats; its own name for any other."""
-    return name.removeprefix(EXPIRY)
+    default = default_name(name)
+    return default.removeprefix(EXPIRY) if default.startswith(EXPIRY) else name
+
+
+def _local(name: str) -> str:
+    return name.partition(".")[2]

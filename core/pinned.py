@@ -13,6 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.command import renamed
 from holdfast.record import Message
 
 #: as confluent_kafka has it: the timestamp is the producer's
@@ -75,7 +76,7 @@ class PinnedMessage:
         return self._pinned.value
 
     def headers(self) -> list[tuple[str, bytes | None]]:
-        return list(self._pinned.headers)
+        return renamed(self._pinned.headers)
 
 
 def pin(message: Message) -> Pinned:

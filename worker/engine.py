@@ -14,6 +14,7 @@ from holdfast.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, com
 from holdfast.config.settings import Settings
 from holdfast.errors import UsageError
 from holdfast.handler import Handler, declared, input_type, overrides, sinks_of
+from holdfast.internal import by_default_name
 from holdfast.letters import REQUESTS
 from holdfast.names import Names
 from holdfast.output import Sent
@@ -78,8 +79,9 @@ class Engine:
         for attribute, value in bound_all:
             setattr(self.handler, attribute, value)
         self.handler.partition = partition
+        system = by_default_name(bound)
         #: None where no record can become a dead letter
-        self.letters = letters_of(bound, names, partition, self.outputs)
+        self.letters = letters_of(system, names, partition, self.outputs)
         self._traced = traced
         self._decode = serde.for_messages(input_type(type(self.handler))).decode
         self._batched = overrides(self.handler, "on_batch")
@@ -87,7 +89,7 @@ class Engine:
         #: side effects that the open transaction has asked for
         self.effects = Noting(self.handler, self._handling, Settings() if settings is None else settings)
         #: what goes by the partition's time; None where nothing does, at no cost
-        self.moments = moments(self.handler, bound, self._handling)
+        self.moments = moments(self.handler, system, self._handling)
         self._on_record = self.handler.on_record if self.moments is None else self.moments.handle
 
     # Handling

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from holdfast.errors import ToolRefused, UsageError
-from holdfast.internal import CLOCK, PREFIX, TIMERS, owner
+from holdfast.internal import CLOCK, TIMERS, default_name, owner
 from holdfast.letters import SETTLED
 from holdfast.partitioner import murmur2
 from holdfast.snapshot.digest import MODULUS, table_digest
@@ -37,9 +37,8 @@ def leave_own(state: State) -> None:
     """What is a partition's own goes nowhere: its time, which begins anew with the next record, and the offsets of
     letters that were settled, which nobody asks for again (`unsettled`).
     """
-    for name in (CLOCK, SETTLED):
-        table = state.tables.get(name)
-        if table is not None and table.stored:
+    for name, table in state.tables.items():
+        if default_name(name) in (CLOCK, SETTLED) and table.stored:
             state.digest = (state.digest - table_digest(name, list(table.stored), table.stored.values())) % MODULUS
             table.stored.clear()
 
@@ -55,7 +54,7 @@ class Layout:
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
         for name, table in tables.items():
-            if name not in keys and table.key_type not in (str, bytes) and not name.startswith(PREFIX):
+            if name not in keys and table.key_type not in (str, bytes) and "." not in name:
                 kind = getattr(table.key_type, "__name__", table.key_type)
                 raise UsageError(
                     f"table {name!r} has keys of type {kind}: which record key do they belong to? Say it with "
@@ -66,7 +65,7 @@ class Layout:
     def partition(self, table: str, key: Any, data: bytes, partitions: int) -> int:
         """:raises UsageError: the user's function raised, or gave no key."""
         function = self._keys.get(table)
-        if table == TIMERS:
+        if default_name(table) == TIMERS:
             timer: Timer = self._tables[table].decode(data)
             record_key: Any = timer.record_key
         elif function is None:

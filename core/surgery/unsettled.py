@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.genesis import control_position
+from holdfast.internal import by_default_name
 from holdfast.letters import PARKED, SETTLED
 from holdfast.surgery.bench import Bench, Found
 
@@ -12,7 +13,7 @@ def unsettled(bench: Bench, found: Found, partition: int) -> str:
 
     Letters and retry topics are those of the input's partition, and the commands that settle letters go there.
     """
-    names, mark, tables = bench.names, found.mark, found.state.tables
+    names, mark, tables = bench.names, found.mark, by_default_name(found.state.tables)
     if PARKED in tables and (keys := len(tables[PARKED].stored)):
         return f"partition {partition}: {keys} key(s) wait for dead letters (`holdfast dlq list`)"
     for topic, position in mark.positions.items():
