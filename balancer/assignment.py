@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from holdfast.record import Message
+from statehold.record import Message
 
 
 class Worker(Protocol):
@@ -39,7 +39,7 @@ class Worker(Protocol):
 
 
 class Report(Protocol):
-    """What a worker says; see `holdfast.worker.tools.Report`."""
+    """What a worker says; see `statehold.worker.tools.Report`."""
 
     @property
     def partition(self) -> int: ...

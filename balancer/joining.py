@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from holdfast.beside import Background, Beside, BesideOf
-from holdfast.errors import KafkaTrouble
-from holdfast.observe import Log
-from holdfast.ports import Clock, GroupView, MemberView
+from statehold.beside import Background, Beside, BesideOf
+from statehold.errors import KafkaTrouble
+from statehold.observe import Log
+from statehold.ports import Clock, GroupView, MemberView
 
 #: a group that is at peace hands out partitions sooner than this
 _QUIET: Final = 3.0

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from holdfast import metrics
-from holdfast.balancer.assignment import Assignment, Report, Track, Worker
-from holdfast.balancer.flow import Flow
-from holdfast.balancer.joining import Joining
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, RetentionGap
-from holdfast.meters import ServiceMetrics
-from holdfast.observe import Log
-from holdfast.ports import Clock, GroupConsumer, Membership, Trouble
-from holdfast.record import Message
+from statehold import metrics
+from statehold.balancer.assignment import Assignment, Report, Track, Worker
+from statehold.balancer.flow import Flow
+from statehold.balancer.joining import Joining
+from statehold.config.settings import Settings
+from statehold.errors import RetentionGap, StateholdError
+from statehold.meters import ServiceMetrics
+from statehold.observe import Log
+from statehold.ports import Clock, GroupConsumer, Membership, Trouble
+from statehold.record import Message
 
 _HELD = 0.005
 _COMPLAIN_EVERY = 60.0
@@ -209,7 +209,7 @@ class Manager:
             track.worker.fail(
                 RetentionGap(
                     f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. "
-                    f"Bring the records back, or stop the service: `holdfast repair accept-gap MODULE:SERVICE --why "
+                    f"Bring the records back, or stop the service: `statehold repair accept-gap MODULE:SERVICE --why "
                     f"... --dry-run` shows where it can go on",
                     topic=topic,
                     partition=partition,
@@ -303,7 +303,7 @@ class Manager:
         self._log.info("revoked", partitions=sorted(partitions))
         try:
             self._refresh_membership()
-        except HoldfastError as error:
+        except StateholdError as error:
             self._log.warning("kafka_retry", doing="fetch the group metadata", cause=str(error))
         workers = self._assignment.remove(partitions)
         for worker in workers:

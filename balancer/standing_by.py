@@ -6,7 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from holdfast.ports import GroupView
+from statehold.ports import GroupView
 
 
 def chosen(view: GroupView, member: str, partitions: int, copies: int) -> frozenset[int] | None:

@@ -7,7 +7,7 @@ import importlib
 import sys
 
 BENCHMARKS = {
-    "throughput": "records/s of holdfast and six others, exactly-once, outputs verified",
+    "throughput": "records/s of statehold and six others, exactly-once, outputs verified",
     "latency": "end-to-end p50 and p99 at 5,000 records/s, memory, CPU per million records",
     "commit": "1 KB records, a commit every 10, 50, 100, 500 ms, against plain idempotent produce",
     "lanes": "1, 8, 50, 100 partitions in one process, the same load in all",

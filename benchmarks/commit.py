@@ -1,6 +1,6 @@
 """`script/bench commit`: what transactions cost, by how often they commit, against plain idempotent produce.
 
-1 KB records from one producer to one partition, as fast as it takes them: no handler, no holdfast. Each transaction
+1 KB records from one producer to one partition, as fast as it takes them: no handler, no statehold. Each transaction
 also sends an offset, as a service's does, and comes right after the one before.
 """
 
@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import kafka
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 INTERVALS = (0.010, 0.050, 0.100, 0.500)
 VALUE = bytes(range(256)) * 4

@@ -2,7 +2,7 @@
 
 A service with 4 partitions writes the topics, with a delta in every commit and no full ever, and stops. Then, one
 after the other, each in a process of its own: Spark reads the topics and does nothing else; one Python process folds
-them, as a restore does; `holdfast compact` reads, folds, proves, writes and reads back. Seconds are those of the work:
+them, as a restore does; `statehold compact` reads, folds, proves, writes and reads back. Seconds are those of the work:
 the start of the interpreter and of the JVM is told apart.
 """
 
@@ -24,7 +24,7 @@ from benchmarks import kafka
 from benchmarks.contender import HERE, Contender, Running, new_job, peak_mb
 from benchmarks.keys import Writer
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 PARTITIONS = 4
 #: of the time that Spark takes merely to read
@@ -97,7 +97,7 @@ def _fill(bootstrap: str, entries: int) -> tuple[dict[str, Any], int]:
     writer = Writer(bootstrap, source, entries // UPDATES, PARTITIONS, varied=True)
     job = new_job(bootstrap, entries, source, target, settings=_QUIET)
     began = time.monotonic()
-    service = Running(Contender("h", "holdfast", lambda: [sys.executable, "-m", "benchmarks.keys_app"]), job)
+    service = Running(Contender("h", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"]), job)
     for _ in range(UPDATES):
         writer.pass_over()
     committed = kafka.Committed(bootstrap, job["group"], source, PARTITIONS)
@@ -106,14 +106,14 @@ def _fill(bootstrap: str, entries: int) -> tuple[dict[str, Any], int]:
             raise RuntimeError(f"the service did not get through:\n{service.said()}")
         time.sleep(0.2)
     service.stop(patience=60)
-    size = kafka.size_of(bootstrap, f"{job['group']}.{source}.increment", PARTITIONS)
+    size = kafka.size_of(bootstrap, f"{job['group']}.{source}.changelog", PARTITIONS)
     console.print(f"{entries:,} entries, {size / 1e6:,.1f} MB, written in {time.monotonic() - began:.0f} s")
     return job, size
 
 
 def _measure(name: str, job: dict[str, Any]) -> Took:
     """Run one contender; `read` and `python` print {"seconds": ...}, compact its outcomes."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="statehold-bench-") as folder:
         file, out, err = (Path(folder) / each for each in ("job.json", "out", "err"))
         file.write_text(json.dumps(job))
         began = time.monotonic()
@@ -174,7 +174,7 @@ def _proven(took: Took | None) -> bool:
 
 def _report(rows: dict[float, dict[str, Took]], sizes: dict[float, tuple[int, int]]) -> None:
     figures, lines = Figures("compact"), []
-    titles = {"read": "Spark, merely reading", "python": "one Python process", "compact": "holdfast compact"}
+    titles = {"read": "Spark, merely reading", "python": "one Python process", "compact": "statehold compact"}
     for millions, each in rows.items():
         entries, size = sizes[millions]
         for name, took in each.items():

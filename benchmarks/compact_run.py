@@ -12,16 +12,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.holdfast_app import settings_of
 from benchmarks.keys_app import Stored
-from holdfast import Table
-from holdfast.config import Settings
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.reader import KafkaReader
-from holdfast.names import Names
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.restore import restore
-from holdfast.snapshot.state import State
+from benchmarks.statehold_app import settings_of
+from statehold import Table
+from statehold.config import Settings
+from statehold.kafka.admin import Admin
+from statehold.kafka.reader import KafkaReader
+from statehold.names import Names
+from statehold.snapshot.place import Place
+from statehold.snapshot.restore import restore
+from statehold.snapshot.state import State
 
 
 def main() -> None:
@@ -38,14 +38,14 @@ def _read(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, An
     """Spark reads every committed record, to its last byte, and keeps nothing."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from holdfast.dev.jars import spark_connector
-    from holdfast.snapshot.spark.session import SparkOptions, spark_session
-    from holdfast.snapshot.spark.source import read
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.session import SparkOptions, spark_session
+    from statehold.snapshot.spark.source import read
 
     admin = Admin(settings, names.group)
     ranges = {
-        (names.increment, partition): admin.bounds(names.increment, partition, 60, lambda: False)
-        for partition in range(_facts(admin, names)[names.increment].partitions)
+        (names.changelog, partition): admin.bounds(names.changelog, partition, 60, lambda: False)
+        for partition in range(_facts(admin, names)[names.changelog].partitions)
     }
     options = SparkOptions(jars=spark_connector(), memory=job["memory"])
     with spark_session("reading", options) as spark:
@@ -60,7 +60,7 @@ def _fold(settings: Settings, names: Names, _job: dict[str, Any]) -> dict[str, A
     admin = Admin(settings, names.group)
     facts = _facts(admin, names)
     started, keys = _since_start(), 0
-    for partition in range(facts[names.increment].partitions):
+    for partition in range(facts[names.changelog].partitions):
         place = Place(names, partition, facts[names.input].partitions, {name: f.id for name, f in facts.items()})
         reader = KafkaReader(settings, names.group, admin, lambda: False, time.monotonic)
         restored = restore(reader, place, _new_state, lambda _event, _fields: None, time.monotonic)
@@ -76,10 +76,10 @@ def _new_state() -> State:
 
 
 def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:
-    """What `holdfast compact` does, in this process."""
-    from holdfast.compaction import Compaction
-    from holdfast.dev.jars import spark_connector
-    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+    """What `statehold compact` does, in this process."""
+    from statehold.compaction import Compaction
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.session import SparkOptions, spark_session
 
     options = SparkOptions(jars=spark_connector(), memory=job["memory"])
     with spark_session("compact", options) as spark:
@@ -90,7 +90,7 @@ def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str,
 
 
 def _facts(admin: Admin, names: Names) -> dict[str, Any]:
-    return {name: facts for name, facts in admin.describe([names.input, names.increment, names.full]).items() if facts}
+    return {name: facts for name, facts in admin.describe([names.input, names.changelog, names.snapshot]).items() if facts}
 
 
 def _since_start() -> float:

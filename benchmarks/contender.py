@@ -41,16 +41,16 @@ def _streams() -> list[str]:
     return ["java", "-Xms512m", "-Xmx1500m", "-cp", path, "Totals"]
 
 
-def _holdfast() -> list[str]:
-    return [sys.executable, "-m", "benchmarks.holdfast_app"]
+def _statehold() -> list[str]:
+    return [sys.executable, "-m", "benchmarks.statehold_app"]
 
 
 CONTENDERS = {
-    "a": Contender("a", "holdfast on_record", _holdfast, {"batch": False, "origin": False}),
+    "a": Contender("a", "statehold on_record", _statehold, {"batch": False, "origin": False}),
     "a_origin": Contender(
-        "a_origin", "holdfast on_record, output.origin on", _holdfast, {"batch": False, "origin": True}
+        "a_origin", "statehold on_record, output.origin on", _statehold, {"batch": False, "origin": True}
     ),
-    "b": Contender("b", "holdfast on_batch", _holdfast, {"batch": True, "origin": False}),
+    "b": Contender("b", "statehold on_batch", _statehold, {"batch": True, "origin": False}),
     "c": Contender("c", "confluent-kafka by hand, json", _python("loop", "loop_json.py")),
     "d": Contender("d", "the same, msgspec, tuned", _python("loop", "loop_msgspec.py")),
     "e": Contender("e", "quixstreams exactly-once", _python("quix", "quix.py")),
@@ -73,7 +73,7 @@ class Running:
 
     def __init__(self, contender: Contender, job: dict[str, Any]) -> None:
         command = contender.command()
-        self._folder = tempfile.TemporaryDirectory(prefix="holdfast-bench-")
+        self._folder = tempfile.TemporaryDirectory(prefix="statehold-bench-")
         folder = Path(self._folder.name)
         self.log = folder / "log"
         file = folder / "job.json"

@@ -26,7 +26,7 @@ class Skipped(Exception):
 def cache() -> Path:
     """Return the folder for environments; it outlives clones."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "holdfast" / "bench"
+    return Path(base) / "statehold" / "bench"
 
 
 def python_of(name: str) -> str:
@@ -75,7 +75,7 @@ def _fetch(target: Path) -> None:
     pom = target / "pom.xml"
     pom.write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>holdfast</groupId><artifactId>bench</artifactId><version>1</version>"
+        "<groupId>statehold</groupId><artifactId>bench</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
     _run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"])

@@ -1,4 +1,4 @@
-"""What the benchmarks need of Kafka: topics, ends, readers. Shares no code with holdfast's runtime."""
+"""What the benchmarks need of Kafka: topics, ends, readers. Shares no code with statehold's runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""holdfast as a store of keys, for `restore`: `python -m benchmarks.keys_app JOB.json`.
+"""statehold as a store of keys, for `restore`: `python -m benchmarks.keys_app JOB.json`.
 
 After a clean stop it writes to the job's `pauses` file how long processing stood still, seen from inside on_record.
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.holdfast_app import settings_of
 from benchmarks.keys import Put, Seen
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.metrics import FULL_PAUSE_SECONDS
-from holdfast.ops.logs import configure_logging
-from holdfast.topics import Topics
+from benchmarks.statehold_app import settings_of
+from statehold import Handler, Output, Record, Service, Table
+from statehold.metrics import FULL_PAUSE_SECONDS
+from statehold.ops.logs import configure_logging
+from statehold.topics import Topics
 
 GAP_SECONDS = 0.002
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from benchmarks import kafka, load
 from benchmarks.contender import CONTENDERS, Running, Usage, new_job
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 
 @dataclass

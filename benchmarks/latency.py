@@ -1,4 +1,4 @@
-"""`script/bench latency`: end-to-end time at a steady load, holdfast against the hand-written loop (d).
+"""`script/bench latency`: end-to-end time at a steady load, statehold against the hand-written loop (d).
 
 A process of its own sends 5,000 trades a second with the moment of sending in each; another reads the outputs
 read_committed. Latency is the time from a trade's sending until its output can be read; both ends use this machine's
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from benchmarks import kafka, load
 from benchmarks.contender import CONTENDERS, Contender, Running, Usage, new_job
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 WARM_SECONDS = 5.0
 

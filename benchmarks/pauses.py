@@ -13,9 +13,9 @@ from benchmarks import kafka
 from benchmarks.contender import Contender, Running, new_job
 from benchmarks.keys import Writer
 from benchmarks.report import Figures, console
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
-APP = Contender("holdfast", "holdfast", lambda: [sys.executable, "-m", "benchmarks.keys_app"])
+APP = Contender("statehold", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"])
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Pauses:
 
 
 def measure(keys: int, passes: int = 3) -> Pauses:
-    """Write every key `passes` times through holdfast and stop it cleanly; fulls come as the defaults say."""
+    """Write every key `passes` times through statehold and stop it cleanly; fulls come as the defaults say."""
     with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         bootstrap = cluster.bootstrap_servers
         source, target = kafka.create(bootstrap, "puts"), kafka.create(bootstrap, "seen")

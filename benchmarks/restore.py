@@ -24,7 +24,7 @@ from benchmarks.contender import HERE, Contender, Running, new_job
 from benchmarks.environments import Skipped
 from benchmarks.keys import Writer, answers
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 LOOKS = 500
 REACH = {1: 0.6, 10: 0.1}
@@ -39,7 +39,7 @@ def _quix() -> list[str]:
 
 
 STORES = {
-    "holdfast": Contender("holdfast", "holdfast", lambda: [sys.executable, "-m", "benchmarks.keys_app"]),
+    "statehold": Contender("statehold", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"]),
     "streams": Contender("streams", "Kafka Streams, in-memory store", _streams),
     "quix": Contender("quix", "quixstreams", _quix),
 }
@@ -81,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
             for _ in range(options.rounds):
                 with Cluster() as cluster:
                     right = _run_once(cluster.bootstrap_servers, result, options.keys, moments.random() * 3) and right
-    if "holdfast" in options.only:
+    if "statehold" in options.only:
         longest = pauses.measure(options.keys)
     _report(results, longest)
     return 0 if right else 1
@@ -175,10 +175,10 @@ def _report(results: list[Result], longest: pauses.Pauses | None) -> None:
             figures.add(f"{result.contender.letter}.{result.updates}x.restore", restored, "s")
     show("from the start of the process to the first output", ["", "live after s", "of it restoring s"], rows)
     for updates, reach in REACH.items():
-        pair = live.get((updates, "holdfast")), live.get((updates, "streams"))
+        pair = live.get((updates, "statehold")), live.get((updates, "streams"))
         if pair[0] and pair[1]:
-            figures.add(f"{updates}x holdfast/streams", pair[0] / pair[1], "ratio")
-            console.print(f"{updates} x: holdfast / Kafka Streams = {pair[0] / pair[1]:.2f} (at most {reach})")
+            figures.add(f"{updates}x statehold/streams", pair[0] / pair[1], "ratio")
+            console.print(f"{updates} x: statehold / Kafka Streams = {pair[0] / pair[1]:.2f} (at most {reach})")
     if longest is not None:
         longest.report(figures)
     figures.write()

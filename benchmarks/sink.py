@@ -1,7 +1,7 @@
 """`script/bench sink`: rows/s of a service with a sink, against plain programs that upsert the same rows in batches.
 
 The plain ones have the rows in memory and keep no position: no Kafka, no state, no guard. One goes by COPY into a
-temporary table, as holdfast does, one by psycopg's executemany. Each run starts with an empty table; the tables are
+temporary table, as statehold does, one by psycopg's executemany. Each run starts with an empty table; the tables are
 compared.
 """
 
@@ -24,11 +24,11 @@ from confluent_kafka import Producer
 
 from benchmarks.report import Figures, console, show
 from benchmarks.sink_app import Booked, Payment, service
-from holdfast.config.load import load
-from holdfast.dev import Cluster
-from holdfast.dev.postgres import Postgres
-from holdfast.ops.sinks import standings
-from holdfast.topics import Topics
+from statehold.config.load import load
+from statehold.dev import Cluster
+from statehold.dev.postgres import Postgres
+from statehold.ops.sinks import standings
+from statehold.topics import Topics
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ACCOUNTS: Final = 10_000
@@ -50,13 +50,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run it; 1 if the tables differ."""
-    rates: dict[str, list[float]] = {"holdfast": [], "plain, COPY": [], "plain, executemany": []}
+    rates: dict[str, list[float]] = {"statehold": [], "plain, COPY": [], "plain, executemany": []}
     sums, payments = set(), [Payment(each, f"a{each * 7919 % ACCOUNTS}", each % 997) for each in range(options.rows)]
     rows = _rows(payments)
     with Cluster() as kafka, Postgres(DURABLE) as database:
         _fill(kafka.bootstrap_servers, payments)
         runs: dict[str, Callable[[int], float]] = {
-            "holdfast": lambda number: _service(kafka.bootstrap_servers, database.url, number, options.rows),
+            "statehold": lambda number: _service(kafka.bootstrap_servers, database.url, number, options.rows),
             "plain, COPY": lambda _: _plain(database.url, rows, options.batch, _copy),
             "plain, executemany": lambda _: _plain(database.url, rows, options.batch, _executemany),
         }
@@ -72,14 +72,14 @@ def main(options: argparse.Namespace) -> int:
                         connection.execute("SELECT count(*), sum(total), sum(hashtext(account)) FROM booked").fetchone()
                     )
                 console.print(f"{name}: {rates[name][-1]:,.0f} rows/s")
-    figures, best = Figures("sink"), statistics.median(rates["holdfast"])
+    figures, best = Figures("sink"), statistics.median(rates["statehold"])
     lines = []
     for name, found in rates.items():
         median = statistics.median(found)
         figures.add(name, median, "rows/s")
-        figures.add(f"holdfast against {name}", best / median, "x")
+        figures.add(f"statehold against {name}", best / median, "x")
         lines.append((name, f"{median:,.0f}", f"{best / median:.2f}"))
-    show("rows into PostgreSQL", ("", "rows/s", "holdfast is"), lines)
+    show("rows into PostgreSQL", ("", "rows/s", "statehold is"), lines)
     figures.write()
     console.print("the tables are the same" if len(sums) == 1 else f"the tables DIFFER: {sums}")
     return 0 if len(sums) == 1 else 1
@@ -95,7 +95,7 @@ def _rows(payments: list[Payment]) -> list[Booked]:
 
 
 def _fill(servers: str, payments: list[Payment]) -> None:
-    settings = load(env={"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers})
+    settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers})
     service.settings = settings
     Topics(settings, service.names, []).create("beginning", partitions=1)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
@@ -112,14 +112,14 @@ def _fill(servers: str, payments: list[Payment]) -> None:
 def _service(servers: str, url: str, number: int, rows: int) -> float:
     """Rows/s from the first commit that is seen to the last."""
     environment = {
-        "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers,
-        "HOLDFAST_SERVICE__NAMESPACE": f"round{number}.",
-        "HOLDFAST_SINK__URL": url,
+        "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers,
+        "STATEHOLD_SERVICE__NAMESPACE": f"round{number}.",
+        "STATEHOLD_SINK__URL": url,
     }
     service.settings = settings = load(env=environment)
     Topics(settings, service.names, []).create("beginning", partitions=1)
     standings(service, settings, make=True)
-    command = [str(Path(sys.executable).with_name("holdfast")), "run", "benchmarks.sink_app:service"]
+    command = [str(Path(sys.executable).with_name("statehold")), "run", "benchmarks.sink_app:service"]
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **environment, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL
     )
@@ -139,7 +139,7 @@ def _service(servers: str, url: str, number: int, rows: int) -> float:
 def _await(connection: psycopg.Connection[tuple[int]], group: str, position: int) -> tuple[float, int]:
     deadline = time.perf_counter() + PATIENCE
     while time.perf_counter() < deadline:
-        row = connection.execute("SELECT position FROM holdfast_sink WHERE service = %s", [group]).fetchone()
+        row = connection.execute("SELECT position FROM statehold_sink WHERE service = %s", [group]).fetchone()
         if row is not None and row[0] >= position:
             return time.perf_counter(), row[0]
         time.sleep(0.02)

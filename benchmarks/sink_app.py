@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast import Handler, Record, Service, Sink, Table
-from holdfast.config.load import load
+from statehold import Handler, Record, Service, Sink, Table
+from statehold.config.load import load
 
 
 class Payment(msgspec.Struct, frozen=True, gc=False):

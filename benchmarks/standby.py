@@ -29,14 +29,14 @@ from benchmarks.contender import Contender, Running, new_job
 from benchmarks.environments import Skipped
 from benchmarks.keys import Writer, answers
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 SESSION = 10.0
 LOOKS_PER_SECOND, PUTS_PER_SECOND = 100, 500
 _SETTLE = 3.0
 _PATIENCE = 180.0
 
-HOLDFAST: dict[str, dict[str, Any]] = {
+STATEHOLD: dict[str, dict[str, Any]] = {
     "group": {"standbys": 1, "session_timeout": SESSION, "heartbeat_interval": 0.3},
     "snapshot": {"on_stop": False},
 }
@@ -46,14 +46,14 @@ STREAMS = {
     "heartbeat.interval.ms": "300",
 }
 STORES = {
-    "holdfast": Contender(
-        "holdfast", "holdfast", lambda: [sys.executable, "-m", "benchmarks.keys_app"], {"settings": HOLDFAST}
+    "statehold": Contender(
+        "statehold", "statehold", lambda: [sys.executable, "-m", "benchmarks.keys_app"], {"settings": STATEHOLD}
     ),
     "cold": Contender(
         "cold",
-        "holdfast without standbys",
+        "statehold without standbys",
         lambda: [sys.executable, "-m", "benchmarks.keys_app"],
-        {"settings": {**HOLDFAST, "group": {**HOLDFAST["group"], "standbys": 0}}},
+        {"settings": {**STATEHOLD, "group": {**STATEHOLD["group"], "standbys": 0}}},
     ),
     "streams": Contender(
         "streams",
@@ -139,7 +139,7 @@ def _ready(contender: Contender, log: Path) -> bool:
     text = log.read_text(errors="replace")
     if contender.letter == "cold":
         return '"subscribed"' in text
-    if contender.letter == "holdfast":
+    if contender.letter == "statehold":
         return '"standby_ready"' in text
     told = [json.loads(line) for line in text.splitlines() if line.startswith('{"standby"')]
     return bool(told) and told[-1]["standby"] + 100 >= told[-1]["of"]
@@ -210,9 +210,9 @@ def _report(results: list[Result]) -> None:
         figures.add(f"{result.contender.letter}.killed", killed, "s")
     show("silence of the output", ["", "clean stop s", "kill -9: session timeout + s"], rows)
     by = {result.contender.letter: result for result in results if result.stopped}
-    if {"holdfast", "streams"} <= by.keys():
+    if {"statehold", "streams"} <= by.keys():
         for name in ("stopped", "killed"):
-            ours, theirs = (statistics.median(getattr(by[letter], name)) for letter in ("holdfast", "streams"))
-            figures.add(f"{name} holdfast/streams", ours / theirs, "ratio")
-            console.print(f"{name}: holdfast / Kafka Streams = {ours / theirs:.2f}")
+            ours, theirs = (statistics.median(getattr(by[letter], name)) for letter in ("statehold", "streams"))
+            figures.add(f"{name} statehold/streams", ours / theirs, "ratio")
+            console.print(f"{name}: statehold / Kafka Streams = {ours / theirs:.2f}")
     figures.write()

@@ -15,7 +15,7 @@ from benchmarks import kafka, load
 from benchmarks.contender import CONTENDERS, Contender, Running, Usage, new_job
 from benchmarks.environments import Skipped
 from benchmarks.report import Figures, console, show
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 RATIOS = (("a", "f", 3.0), ("a", "e", 12.0), ("a", "d", 0.8), ("b", "d", 1.1), ("a_origin", "f", 2.5), ("d", "c", 1.8))
 

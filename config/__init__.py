@@ -1,14 +1,14 @@
 """Typed settings and the client configurations made from them.
 
-`Settings` is plain Python; `holdfast.config.load` reads files and environment; only it imports pydantic.
+`Settings` is plain Python; `statehold.config.load` reads files and environment; only it imports pydantic.
 """
 
 from __future__ import annotations
 
-from holdfast.config.connection import GroupSettings, KafkaSettings, SecuritySettings
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.extra import Extra
-from holdfast.config.processing import (
+from statehold.config.connection import GroupSettings, KafkaSettings, SecuritySettings
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.extra import Extra
+from statehold.config.processing import (
     CommitSettings,
     FailureSettings,
     FlowSettings,
@@ -16,8 +16,8 @@ from holdfast.config.processing import (
     RestoreSettings,
     SnapshotSettings,
 )
-from holdfast.config.secret import Secret
-from holdfast.config.settings import LogSettings, ServiceSettings, Settings
+from statehold.config.secret import Secret
+from statehold.config.settings import LogSettings, ServiceSettings, Settings
 
 __all__ = [
     "CommitSettings",

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from holdfast.config.client_keys import ALLOWED
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.ops import TOKEN_LENGTH
-from holdfast.config.units import format_duration as shown
+from statehold.config.client_keys import ALLOWED
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.ops import TOKEN_LENGTH
+from statehold.config.units import format_duration as shown
 
 if TYPE_CHECKING:
-    from holdfast.config.settings import Settings
+    from statehold.config.settings import Settings
 
 
 def check_agreement(settings: Settings) -> None:

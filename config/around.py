@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.config.options import check_section, count, seconds, secret, text
-from holdfast.config.secret import Secret
+from statehold.config.options import check_section, count, seconds, secret, text
+from statehold.config.secret import Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class SinkSettings:
     )
     password: Secret = secret("Password for the database. Give it in the secrets directory.")  # noqa: RUF009
     table: str = text(
-        "holdfast_sink",
-        "The table with epoch and position of each partition, which `holdfast sink init` makes.",
+        "statehold_sink",
+        "The table with epoch and position of each partition, which `statehold sink init` makes.",
         pattern=r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?",
         form="a name, or schema.name",
     )

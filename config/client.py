@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.settings import Settings
-from holdfast.config.token import TokenFile
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.settings import Settings
+from statehold.config.token import TokenFile
 
 #: `oauth_cb` is the only value that is no text or number
 ClientConfig = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from holdfast.config.extra import NO_EXTRA, Extra
-from holdfast.config.options import (
+from statehold.config.extra import NO_EXTRA, Extra
+from statehold.config.options import (
     NAME_FORM,
     NAME_PATTERN,
     check_section,
@@ -18,7 +18,7 @@ from holdfast.config.options import (
     size,
     text,
 )
-from holdfast.config.secret import Secret
+from statehold.config.secret import Secret
 
 # A drain holds the manager, so all partitions wait. 15 s outlasts the loss of one broker (10 s measured).
 _DRAIN_CAP: Final = 15.0
@@ -165,7 +165,7 @@ class GroupSettings:
     leave_on_stop: bool = flag(
         False,
         "Whether a static member that stops gives its partitions to the others at once (as a dynamic one always does): "
-        "for scaling in. Also by `holdfast run --leave` and by `holdfast drain`.",
+        "for scaling in. Also by `statehold run --leave` and by `statehold drain`.",
     )
     join_patience: float = seconds(
         120.0,

@@ -1,33 +1,33 @@
-"""docs/settings.md from the declarations: `python -m holdfast.config.document > docs/settings.md`."""
+"""docs/settings.md from the declarations: `python -m statehold.config.document > docs/settings.md`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
 
-from holdfast.config import client
-from holdfast.config.client_keys import ALLOWED
-from holdfast.config.locked_keys import ALIASES, LOCKED, OWNED
-from holdfast.config.options import Option, options_of
-from holdfast.config.settings import ServiceSettings, Settings, sections
-from holdfast.config.sources import PREFIX, RESERVED, profile_path
+from statehold.config import client
+from statehold.config.client_keys import ALLOWED
+from statehold.config.locked_keys import ALIASES, LOCKED, OWNED
+from statehold.config.options import Option, options_of
+from statehold.config.settings import ServiceSettings, Settings, sections
+from statehold.config.sources import PREFIX, RESERVED, profile_path
 
 _INTRODUCTION = """\
 # Settings
 
-This file is generated: `python -m holdfast.config.document > docs/settings.md`. A test compares the two.
+This file is generated: `python -m statehold.config.document > docs/settings.md`. A test compares the two.
 
 A setting is written in one of five places; the first one in this list that has it wins:
 
 1. the command line: `--set commit.interval=50ms`
-2. the environment: `HOLDFAST_COMMIT__INTERVAL=50ms` (two underscores between section and name)
+2. the environment: `STATEHOLD_COMMIT__INTERVAL=50ms` (two underscores between section and name)
 3. the secrets directory: one file per setting, named like the variable or like the dotted key, as
    `kafka.security.sasl_password`
 4. a TOML file: `[commit]` and `interval = "50ms"`
 5. a shipped profile (`development` or `production`, at the end of this page), then the default
 
 In Python: `Settings(commit=CommitSettings(interval=0.05))`, or `load(path, overrides, env, secrets_dir)` of
-`holdfast.config.load`.
+`statehold.config.load`.
 
 An unknown key or a bad value stops the start; the error names the key, where it was written, the value and
 what is allowed. Passwords and keys never show in errors, logs or `repr`. Durations are seconds or have a unit
@@ -78,7 +78,7 @@ def _extra() -> str:
     return (
         "## kafka.extra\n\nlibrdkafka settings that are passed on as they are, to the clients named. In TOML "
         '`[kafka.extra]` and `"fetch.wait.max.ms" = 50`; in the environment '
-        "`HOLDFAST_KAFKA__EXTRA__FETCH_WAIT_MAX_MS=50`. Those of the consumer are for live reading; restore "
+        "`STATEHOLD_KAFKA__EXTRA__FETCH_WAIT_MAX_MS=50`. Those of the consumer are for live reading; restore "
         "readers have their own.\n\n" + _table(("key", "clients", "allowed"), rows) + "\n"
     )
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.config.client_keys import ALLOWED
-from holdfast.config.load import layers_of, load
-from holdfast.config.locked_keys import ALIASES
-from holdfast.config.options import options_of
-from holdfast.config.secret import REDACTED
-from holdfast.config.settings import Settings, sections
-from holdfast.config.sources import EXTRA
+from statehold.config.client_keys import ALLOWED
+from statehold.config.load import layers_of, load
+from statehold.config.locked_keys import ALIASES
+from statehold.config.options import options_of
+from statehold.config.secret import REDACTED
+from statehold.config.settings import Settings, sections
+from statehold.config.sources import EXTRA
 
 
 class Effective(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.errors import StartError
+from statehold.errors import StartError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from holdfast.config.client_keys import ALLOWED, Client
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.locked_keys import ALIASES, LOCKED, OWNED
-from holdfast.config.secret import REDACTED
+from statehold.config.client_keys import ALLOWED, Client
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.locked_keys import ALIASES, LOCKED, OWNED
+from statehold.config.secret import REDACTED
 
 
 class Extra(Mapping[str, str]):

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, cre
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from holdfast.config.connection import SecuritySettings
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.locked_keys import ALIASES
-from holdfast.config.options import Option, options_of
-from holdfast.config.secret import REDACTED
-from holdfast.config.settings import Settings, sections
-from holdfast.config.sources import (
+from statehold.config.connection import SecuritySettings
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.locked_keys import ALIASES
+from statehold.config.options import Option, options_of
+from statehold.config.secret import REDACTED
+from statehold.config.settings import Settings, sections
+from statehold.config.sources import (
     EXTRA,
     Layer,
     is_known,
@@ -118,7 +118,7 @@ def _edge_model() -> type[BaseSettings]:
         if name == "kafka":
             nested = {"security": (security | None, None), "extra": (dict[str, Any] | None, None)}
         parts[name] = (_section_model(name, section, **nested) | None, None)
-    return create_model("HoldfastEdge", __base__=BaseSettings, **parts)
+    return create_model("StateholdEdge", __base__=BaseSettings, **parts)
 
 
 def _section_model(name: str, section: type[Any], **nested: Any) -> type[BaseModel]:

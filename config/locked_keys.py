@@ -19,7 +19,7 @@ LOCKED: Final[dict[str, str]] = {
     ),
     "auto.offset.reset": ("is error: a position that the broker no longer has must stop the partition, not move it"),
     "allow.auto.create.topics": (
-        "is false: a misspelt topic must be an error, not a new topic; use `holdfast topics create`"
+        "is false: a misspelt topic must be an error, not a new topic; use `statehold topics create`"
     ),
     "partition.assignment.strategy": ("is group.assignor: cooperative-sticky, or for groups that come from it range"),
     "partitioner": (
@@ -41,7 +41,7 @@ LOCKED: Final[dict[str, str]] = {
     "receive.message.max.bytes": "follows from fetch.max.bytes",
 }
 
-# What holdfast has a setting of its own for: one value, one place.
+# What statehold has a setting of its own for: one value, one place.
 OWNED: Final[dict[str, str]] = {
     "transaction.timeout.ms": "commit.transaction_timeout",
     "group.instance.id": "group.instance_id",

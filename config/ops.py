@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from holdfast.config.options import check_section, choice, seconds, secret, text
-from holdfast.config.secret import Secret
+from statehold.config.options import check_section, choice, seconds, secret, text
+from statehold.config.secret import Secret
 
 #: a token that can be guessed is none
 TOKEN_LENGTH: Final = 16
@@ -15,7 +15,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsSettings:
-    """The HTTP server of `holdfast run` (or of `holdfast.ops.http.OpsServer`): see docs/ops.md."""
+    """The HTTP server of `statehold run` (or of `statehold.ops.http.OpsServer`): see docs/ops.md."""
 
     listen: str = text(
         "auto",
@@ -49,7 +49,7 @@ class OpsSettings:
     tracing: str = choice(
         "off",
         "on: outputs carry the W3C trace context of the record that they answer, and batches, commits and restores are "
-        "spans of the process's OpenTelemetry provider. Needs the extra holdfast[otel]; off costs nothing.",
+        "spans of the process's OpenTelemetry provider. Needs the extra statehold[otel]; off costs nothing.",
         "off",
         "on",
     )

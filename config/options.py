@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar, cast
 
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.secret import REDACTED, FileSecret, FileText, Secret
-from holdfast.config.units import (
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.secret import REDACTED, FileSecret, FileText, Secret
+from statehold.config.units import (
     DURATION_FORMS,
     SIZE_FORMS,
     format_duration,
@@ -27,7 +27,7 @@ Kind = Literal["seconds", "bytes", "count", "flag", "text", "secret", "map"]
 
 NAME_PATTERN: Final = r"[A-Za-z0-9._-]*"
 NAME_FORM: Final = "letters, digits, '.', '_' and '-'"
-_METADATA_KEY: Final = "holdfast"
+_METADATA_KEY: Final = "statehold"
 _ON: Final = frozenset({"on", "true", "yes", "1"})
 _OFF: Final = frozenset({"off", "false", "no", "0"})
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.config.options import check_section, choice, seconds
-from holdfast.config.processing import DAY
+from statehold.config.options import check_section, choice, seconds
+from statehold.config.processing import DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorSettings:
-    """`holdfast doctor`, and the same checks at the start of `holdfast run`."""
+    """`statehold doctor`, and the same checks at the start of `statehold run`."""
 
     at_start: Literal["off", "warn", "fail"] = choice(
         "off",
-        "warn: `holdfast run` looks beside the start and logs what is not good. fail: it looks first, and does not "
+        "warn: `statehold run` looks beside the start and logs what is not good. fail: it looks first, and does not "
         "start when a check fails. Neither writes anything.",
         "off",
         "warn",

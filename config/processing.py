@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from holdfast.config.options import check_section, choice, count, flag, seconds, size, text
+from statehold.config.options import check_section, choice, count, flag, seconds, size, text
 
 DAY: Final = 86_400.0
 
@@ -115,7 +115,7 @@ class SnapshotSettings:
     full_store: str = text(
         "kafka",
         "Where the chunks of fulls are: kafka, a directory that every machine sees (file:///srv/fulls), or "
-        "an object store (s3://bucket/prefix; needs the extra holdfast[s3], credentials from the environment). "
+        "an object store (s3://bucket/prefix; needs the extra statehold[s3], credentials from the environment). "
         "The manifest is always in Kafka. Fulls written before a change are still found where they are.",
         pattern=r"kafka|file:///.*[^/]|s3://[^/]+(/.*[^/])?",
         form="kafka, file:///directory or s3://bucket/prefix, without '/' at the end",
@@ -233,7 +233,7 @@ class FailureSettings:
 
     on_partition_failure: Literal["park", "exit"] = choice(
         "park",
-        "park: a failed partition stays assigned and paused, the others stay live, `holdfast retry` tries "
+        "park: a failed partition stays assigned and paused, the others stay live, `statehold retry` tries "
         "it again. exit: the process stops.",
         "park",
         "exit",

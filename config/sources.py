@@ -10,25 +10,25 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.client_keys import ALLOWED
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.config.extra import as_text, key_from_environment, problem_of
-from holdfast.config.options import Option, options_of
-from holdfast.config.secret import FileText
-from holdfast.config.settings import sections
+from statehold.config.client_keys import ALLOWED
+from statehold.config.errors import Problem, SettingsError
+from statehold.config.extra import as_text, key_from_environment, problem_of
+from statehold.config.options import Option, options_of
+from statehold.config.secret import FileText
+from statehold.config.settings import sections
 
-PREFIX: Final = "HOLDFAST_"
+PREFIX: Final = "STATEHOLD_"
 EXTRA: Final = "kafka.extra"
 # Variables of our scripts, tests and tools; they are no settings of a service.
 RESERVED: Final = (
-    "HOLDFAST_CONFIG",
-    "HOLDFAST_PYTHON",
-    "HOLDFAST_VENV",
-    "HOLDFAST_NO_BROKER",
-    "HOLDFAST_SEED",
-    "HOLDFAST_DEV_",
-    "HOLDFAST_TEST_",
-    "HOLDFAST_BENCH_",
+    "STATEHOLD_CONFIG",
+    "STATEHOLD_PYTHON",
+    "STATEHOLD_VENV",
+    "STATEHOLD_NO_BROKER",
+    "STATEHOLD_SEED",
+    "STATEHOLD_DEV_",
+    "STATEHOLD_TEST_",
+    "STATEHOLD_BENCH_",
 )
 
 
@@ -59,7 +59,7 @@ def read_overrides(overrides: Mapping[str, str]) -> Layer:
 
 
 def read_environment(env: Mapping[str, str]) -> Layer:
-    """Every HOLDFAST_ variable: HOLDFAST_COMMIT__INTERVAL is commit.interval."""
+    """Every STATEHOLD_ variable: STATEHOLD_COMMIT__INTERVAL is commit.interval."""
     return {
         _key_of_variable(name): Given(raw=value, origin=f"environment variable {name}")
         for name, value in env.items()
@@ -68,9 +68,9 @@ def read_environment(env: Mapping[str, str]) -> Layer:
 
 
 def read_secrets(directory: Path) -> Layer:
-    """One file per setting, named like the variable (any case, HOLDFAST_ optional) or like the dotted key.
+    """One file per setting, named like the variable (any case, STATEHOLD_ optional) or like the dotted key.
 
-    Files of others may lie there too; one is ours when its name begins with holdfast_ or a section's name.
+    Files of others may lie there too; one is ours when its name begins with statehold_ or a section's name.
     Raises SettingsError when the directory cannot be read.
     """
     layer: Layer = {}

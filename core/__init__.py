@@ -1,4 +1,4 @@
-"""holdfast: long-running, stateful Kafka consumer services in Python."""
+"""statehold: long-running, stateful Kafka consumer services in Python."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.errors import HoldfastError
-    from holdfast.expiring import Dedupe
-    from holdfast.handler import Handler
-    from holdfast.output import Output
-    from holdfast.record import Record
-    from holdfast.reference import Reference
-    from holdfast.serde import Json, MsgPack, Serde
-    from holdfast.service import Service
-    from holdfast.sink import Sink
-    from holdfast.table import Table
-    from holdfast.timers import Timer
-    from holdfast.version import __version__
+    from statehold.errors import StateholdError
+    from statehold.expiring import Dedupe
+    from statehold.handler import Handler
+    from statehold.output import Output
+    from statehold.record import Record
+    from statehold.reference import Reference
+    from statehold.serde import Json, MsgPack, Serde
+    from statehold.service import Service
+    from statehold.sink import Sink
+    from statehold.table import Table
+    from statehold.timers import Timer
+    from statehold.version import __version__
 
 __all__ = [
     "Dedupe",
     "Handler",
-    "HoldfastError",
     "Json",
     "MsgPack",
     "Output",
@@ -31,6 +30,7 @@ __all__ = [
     "Serde",
     "Service",
     "Sink",
+    "StateholdError",
     "Table",
     "Timer",
     "__version__",
@@ -39,7 +39,7 @@ __all__ = [
 _HOMES = {
     "Dedupe": "expiring",
     "Handler": "handler",
-    "HoldfastError": "errors",
+    "StateholdError": "errors",
     "Json": "serde",
     "MsgPack": "serde",
     "Output": "output",
@@ -57,13 +57,13 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Each name is imported when it is first used.
 
-    `holdfast run` is to hear signals before it imports anything large, and Spark executors have no Kafka client, which
+    `statehold run` is to hear signals before it imports anything large, and Spark executors have no Kafka client, which
     Service needs.
     """
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(f"holdfast.{home}"), name)
+        raise AttributeError(f"module 'statehold' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"statehold.{home}"), name)
     return found
 
 

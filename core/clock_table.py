@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.table import Changes, Table
+from statehold.table import Changes, Table
 
 _NOW: Final = "now"
 

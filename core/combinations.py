@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import UsageError
-from holdfast.failures import delays, sends_letters
-from holdfast.handler import Handler, sinks_of
-from holdfast.reference import references
+from statehold.errors import UsageError
+from statehold.failures import delays, sends_letters
+from statehold.handler import Handler, sinks_of
+from statehold.reference import references
 
 
 def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) -> None:

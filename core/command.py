@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.record import Message
+from statehold.record import Message
 
-_PREFIX: Final = "holdfast"
+_PREFIX: Final = "statehold"
 #: a record of the input with this header is a command: given to on_command, never to on_record
-COMMAND_HEADER: Final = "holdfast-command"
+COMMAND_HEADER: Final = "statehold-command"
 #: the command that asks for a full
 TAKE: Final = "take"
 #: the command that has the partition written in the newest format, from its own mark on
@@ -25,7 +25,7 @@ PAUSE: Final = "pause"
 GO_ON: Final = "resume"
 SWITCHES: Final = frozenset((PAUSE, GO_ON))
 #: the clock of an idle partition, as marks pin it; whoever sends it by hand moves no clock
-TICK: Final = "holdfast.tick"
+TICK: Final = "statehold.tick"
 #: what the handler does not see
 OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
 #: every mark repeats the commands of its transaction, and has to fit a message

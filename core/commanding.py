@@ -8,19 +8,19 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast import command
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, Misconfigured, TopicMissing, UsageError
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.commands import CommandSink
-from holdfast.kafka.control import largest_command
-from holdfast.kafka.reader import KafkaReader
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.ports import Cancelled, OutOfRange, Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import FullRef, Manifest, Mark
+from statehold import command
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, Misconfigured, TopicMissing, UsageError
+from statehold.kafka.admin import Admin
+from statehold.kafka.commands import CommandSink
+from statehold.kafka.control import largest_command
+from statehold.kafka.reader import KafkaReader
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.ports import Cancelled, OutOfRange, Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.records import FullRef, Manifest, Mark
 
 _PAUSE = 0.05
 _ACKNOWLEDGE = 30.0
@@ -74,9 +74,9 @@ class Commander:
         """
         names = self._names
         topic = names.control if control else names.input
-        facts = self._admin.describe([names.input, names.increment])
+        facts = self._admin.describe([names.input, names.changelog])
         given = facts[names.input]
-        missing = [topic for topic in (names.input, names.increment) if facts[topic] is None]
+        missing = [topic for topic in (names.input, names.changelog) if facts[topic] is None]
         if given is None or missing:
             raise TopicMissing(
                 f"missing on the cluster: {', '.join(missing)}; is the service called {names.service!r}?"
@@ -87,7 +87,7 @@ class Commander:
             raise UsageError(f"{names.input} has partitions 0 to {given.partitions - 1}, not {wrong[0]}")
         if control:
             self._require_control(name, given.partitions, value, chosen)
-        ends = [self._admin.bounds(names.increment, p, _ACKNOWLEDGE, lambda: False)[1] for p in chosen]
+        ends = [self._admin.bounds(names.changelog, p, _ACKNOWLEDGE, lambda: False)[1] for p in chosen]
         chosen_id = command.new_id()
         header = command.header(name, chosen_id, command.issuer())
         try:
@@ -108,7 +108,7 @@ class Commander:
         if given is None:
             raise TopicMissing(f"{names.input} is missing; is the service called {names.service!r}?")
         self._require_control(name, given.partitions, max(values, key=len), [partition])
-        end = self._admin.bounds(names.increment, partition, _ACKNOWLEDGE, lambda: False)[1]
+        end = self._admin.bounds(names.changelog, partition, _ACKNOWLEDGE, lambda: False)[1]
         header, sink, offset = command.header(name, id, command.issuer()), CommandSink(self._settings, topic), -1
         for value in values:
             offset = sink.send([partition], header, value, _ACKNOWLEDGE)[0]
@@ -120,7 +120,7 @@ class Commander:
         if there is None or there.partitions != partitions:
             found = "does not exist" if there is None else f"has {there.partitions} partitions, not {partitions}"
             raise TopicMissing(
-                f"{names.control} {found}: `holdfast topics create ... --control` creates it; a service reads it from "
+                f"{names.control} {found}: `statehold topics create ... --control` creates it; a service reads it from "
                 f"its next start on"
             )
         if name not in command.OWN or name in command.SWITCHES:
@@ -133,14 +133,14 @@ class Commander:
             raise UsageError(f"{name!r}: a value of {len(value)} bytes; by the control topic it may have {largest}")
         reader = StableReader(self._settings, self._names.group, self._admin)
         try:
-            marks = {partition: last_mark(reader, self._names.increment, partition) for partition in chosen}
+            marks = {partition: last_mark(reader, self._names.changelog, partition) for partition in chosen}
         finally:
             reader.close()
         older = [p for p, mark in marks.items() if mark is None or mark.format < frame.PINNING]
         if older:
             raise UsageError(
                 f"{name!r}: partitions {', '.join(map(str, older))} are not yet written in format {frame.PINNING}, "
-                f"which pins a command that comes by the control topic: `holdfast finish-upgrade` first, or send it "
+                f"which pins a command that comes by the control topic: `statehold finish-upgrade` first, or send it "
                 f"through the input"
             )
 
@@ -168,7 +168,7 @@ class Commander:
         return answers
 
     def _follow(self, reader: Reader, sent: Sent, answer: Answer, until: float, full: bool) -> None:
-        for mark in _marks(reader, self._names.increment, sent, until):
+        for mark in _marks(reader, self._names.changelog, sent, until):
             if answer.transaction is None and mark.positions.get(sent.topic, 0) > sent.offset:
                 answer.transaction, answer.position = mark.n, mark.positions[self._names.input]
             if answer.transaction is None:
@@ -177,7 +177,7 @@ class Commander:
                 return
             later = [ref for ref in mark.fulls if ref.first >= answer.transaction]
             if later:
-                describe(reader, self._names.full, later[-1], answer)
+                describe(reader, self._names.snapshot, later[-1], answer)
                 return
 
 

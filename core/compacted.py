@@ -1,4 +1,4 @@
-"""What `holdfast compact` tells of each partition, how it publishes a full, and what it may delete behind it."""
+"""What `statehold compact` tells of each partition, how it publishes a full, and what it may delete behind it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.compacting import SinkOf, delete_before
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.snapshot import records
-from holdfast.snapshot.discover import COMPACTION, Found
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest
-from holdfast.snapshot.spark import write as writing
-from holdfast.snapshot.spark.plan import Plan
-from holdfast.snapshot.spark.report import Report
-from holdfast.snapshot.spark.write import Written
-from holdfast.snapshot.store import orphans
-from holdfast.snapshot.store.base import elsewhere_of, open_store
-from holdfast.snapshot.truncate import Cut, cut
+from statehold.config.settings import Settings
+from statehold.kafka.admin import Admin
+from statehold.kafka.compacting import SinkOf, delete_before
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.snapshot import records
+from statehold.snapshot.discover import COMPACTION, Found
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest
+from statehold.snapshot.spark import write as writing
+from statehold.snapshot.spark.plan import Plan
+from statehold.snapshot.spark.report import Report
+from statehold.snapshot.spark.write import Written
+from statehold.snapshot.store import orphans
+from statehold.snapshot.store.base import elsewhere_of, open_store
+from statehold.snapshot.truncate import Cut, cut
 
 #: manifests that are sent at a time
 _PRODUCERS: Final = 8
@@ -112,7 +112,7 @@ class Kept:
         deadline = self._settings.restore.deadline
         full, increment = (
             self._admin.bounds(topic, place.partition, deadline, lambda: False)[0]
-            for topic in (self._names.full, self._names.increment)
+            for topic in (self._names.snapshot, self._names.changelog)
         )
         return full, increment
 
@@ -129,9 +129,9 @@ class Kept:
         names, ids = self._names, place.topic_ids
         full, increment = self.starts(place)
         if found.full > full:
-            delete_before(self._admin, names.full, ids[names.full], place.partition, found.full)
+            delete_before(self._admin, names.snapshot, ids[names.snapshot], place.partition, found.full)
         if found.increment > increment:
-            delete_before(self._admin, names.increment, ids[names.increment], place.partition, found.increment)
+            delete_before(self._admin, names.changelog, ids[names.changelog], place.partition, found.increment)
 
     def remove_orphans(self, places: Sequence[Place], log: Log) -> None:
         """As the workers do: what no manifest names any more leaves the store, if there is one."""

@@ -1,7 +1,7 @@
 """Compacts the partitions of a service offline: fold, prove, publish, read back, truncate (rules C1-C4).
 
-The wiring of `holdfast.snapshot.spark`, which needs pyspark; imported by the command only. Every step leaves the topics
-as good as they were: a run that ends between two of them is finished by the next.
+The wiring of `statehold.snapshot.spark`, which needs pyspark; imported by the command only. Every step leaves the
+topics as good as they were: a run that ends between two of them is finished by the next.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.compacted import Kept, Outcome, publish
-from holdfast.config.settings import Settings
-from holdfast.errors import PartitionError, UsageError
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.compacting import RunLock, SinkOf
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.snapshot.discover import COMPACTION, Found
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Writer
-from holdfast.snapshot.spark import plan as planning
-from holdfast.snapshot.spark import write as writing
-from holdfast.snapshot.spark.plan import Plan
-from holdfast.snapshot.spark.readback import read_back
-from holdfast.snapshot.spark.report import Report, decode_report, gathered
-from holdfast.snapshot.spark.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
-from holdfast.snapshot.spark.write import Target, Written
-from holdfast.snapshot.store.base import elsewhere_of
-from holdfast.snapshot.truncate import Cut, kept
-from holdfast.topics import reaching, require
-from holdfast.version import __version__
+from statehold.compacted import Kept, Outcome, publish
+from statehold.config.settings import Settings
+from statehold.errors import PartitionError, UsageError
+from statehold.kafka.admin import Admin
+from statehold.kafka.compacting import RunLock, SinkOf
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.snapshot.discover import COMPACTION, Found
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Writer
+from statehold.snapshot.spark import plan as planning
+from statehold.snapshot.spark import write as writing
+from statehold.snapshot.spark.plan import Plan
+from statehold.snapshot.spark.readback import read_back
+from statehold.snapshot.spark.report import Report, decode_report, gathered
+from statehold.snapshot.spark.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
+from statehold.snapshot.spark.write import Target, Written
+from statehold.snapshot.store.base import elsewhere_of
+from statehold.snapshot.truncate import Cut, kept
+from statehold.topics import reaching, require
+from statehold.version import __version__
 
 #: so often a fold is planned again, because its base is damaged or was truncated under it
 _ATTEMPTS = 3
@@ -92,7 +92,7 @@ class Compaction:
         writer = Writer(
             instance=self._settings.service.identity, host=socket.gethostname(), pid=os.getpid(), version=__version__
         )
-        ids = {topic: facts[topic].id for topic in (names.input, names.increment, names.full)}
+        ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
         store = elsewhere_of(self._settings)
         return [Place(names, p, count, ids, writer, store=store) for p in partitions or range(count)]
 

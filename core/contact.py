@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
-from holdfast.errors import OutageTooLong
-from holdfast.observe import Log
-from holdfast.ports import Clock
-from holdfast.watch import Unwatched, Watching
+from statehold.errors import OutageTooLong
+from statehold.observe import Log
+from statehold.ports import Clock
+from statehold.watch import Unwatched, Watching
 
 #: an outage is told of after so many seconds (a broker's restart, a rebalance are none), then this often
 _TELL_AFTER: Final = 10.0

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from holdfast import command
-from holdfast.commanding import Commander
-from holdfast.config.settings import Settings
-from holdfast.errors import TopicMissing, UsageError
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.control import largest_command
-from holdfast.kafka.stable import StableReader
-from holdfast.letters import FAILED_AGAIN, Letter, Trace, read, waiting
-from holdfast.names import Names
+from statehold import command
+from statehold.commanding import Commander
+from statehold.config.settings import Settings
+from statehold.errors import TopicMissing, UsageError
+from statehold.kafka.admin import Admin
+from statehold.kafka.control import largest_command
+from statehold.kafka.stable import StableReader
+from statehold.letters import FAILED_AGAIN, Letter, Trace, read, waiting
+from statehold.names import Names
 
 #: letters asked for at once
 _ROUND = 1000
@@ -52,7 +52,7 @@ class DeadLetters:
         if facts is None:
             raise TopicMissing(
                 f"{topic} does not exist: no handler of this service has a policy with dead_letter, or its topics were "
-                f"not created (`holdfast topics create`)"
+                f"not created (`statehold topics create`)"
             )
         wrong = [partition for partition in partitions if partition >= facts.partitions]
         if wrong:

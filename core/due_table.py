@@ -6,7 +6,7 @@ import math
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeVar
 
-from holdfast.table import Changes, Table
+from statehold.table import Changes, Table
 
 K = TypeVar("K")
 V = TypeVar("V")

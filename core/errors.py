@@ -1,21 +1,21 @@
-"""Every error of holdfast, by what its owner must do about it.
+"""Every error of statehold, by what its owner must do about it.
 
-HoldfastError
+StateholdError
 ├── UsageError                 the calling code is wrong: change it
 │   └── MutatedInPlace         a table value was changed without put()
 ├── StartError                 the service cannot start: change the set-up
-│   ├── TopicMissing           a topic is absent: `holdfast topics create`
+│   ├── TopicMissing           a topic is absent: `statehold topics create`
 │   ├── TopicMismatch          a topic differs from what the service needs
 │   ├── AccessRefused          the brokers refuse the login, or a right is missing
 │   └── SchemaRefused          a schema registry has no such schema, or it does not fit
 ├── InstanceTaken              two processes have one name in the group: give each a service.instance
 ├── ToolRefused                a tool will not do it as things are; nothing was changed
 ├── PartitionError             one partition stops, the others stay live
-│   ├── RecordError            this record cannot be handled: mend it or the handler, then `holdfast retry`
+│   ├── RecordError            this record cannot be handled: mend it or the handler, then `statehold retry`
 │   │   ├── UndecodableRecord
 │   │   ├── HandlerFailed
 │   │   ├── OutputRefused      the broker will not take what the handler sent
-│   │   ├── SinkRefused        the sink's database will not take the rows: mend it, then `holdfast retry`
+│   │   ├── SinkRefused        the sink's database will not take the rows: mend it, then `statehold retry`
 │   │   └── TooManyFailures    more dead letters than failure.dead_row or .dead_percent allow: an outage
 │   ├── StateRefused           the state cannot be trusted: never live until an operator decides
 │   │   ├── NoMark             no genesis mark: a first start is an act
@@ -30,16 +30,16 @@ HoldfastError
 │   │   ├── TopicReplaced      a topic was deleted and made anew
 │   │   ├── PartitionCountChanged
 │   │   ├── StateMoved         the state goes on in another input: run the service with that one
-│   │   ├── NewerFormat        a newer holdfast wrote this: run that one
+│   │   ├── NewerFormat        a newer statehold wrote this: run that one
 │   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
-│   │   ├── SinkDisagrees      the sink's database holds another position than the state: `holdfast sink init`
-│   │   └── UpgradeUnfinished  the code needs a newer format: `holdfast finish-upgrade`
+│   │   ├── SinkDisagrees      the sink's database holds another position than the state: `statehold sink init`
+│   │   └── UpgradeUnfinished  the code needs a newer format: `statehold finish-upgrade`
 │   ├── AccessLost             a right or the login was taken away: it goes on by itself when it is back
 │   ├── HandlerStuck           the handler does not come back: mend it, restart the process
 │   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
-│   ├── SinkUnreachable        the sink's database is away: tried again every 30 s, or by `holdfast retry`
-│   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `holdfast retry`
-│   ├── MemoryShort            the state would not fit: tried again every minute, or by `holdfast retry`
+│   ├── SinkUnreachable        the sink's database is away: tried again every 30 s, or by `statehold retry`
+│   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `statehold retry`
+│   ├── MemoryShort            the state would not fit: tried again every minute, or by `statehold retry`
 │   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
@@ -60,11 +60,11 @@ HoldfastError
 from __future__ import annotations
 
 
-class HoldfastError(Exception):
-    """Base of everything that holdfast raises on purpose."""
+class StateholdError(Exception):
+    """Base of everything that statehold raises on purpose."""
 
 
-class UsageError(HoldfastError):
+class UsageError(StateholdError):
     """The calling code breaks a rule of the API."""
 
 
@@ -72,7 +72,7 @@ class MutatedInPlace(UsageError):
     """A table value was changed in place, so the change would be lost."""
 
 
-class StartError(HoldfastError):
+class StartError(StateholdError):
     """The service cannot start with this set-up; raised from `Service.start`."""
 
 
@@ -92,15 +92,15 @@ class SchemaRefused(StartError):
     """A schema of the service is not in its registry, or is not compatible with what is."""
 
 
-class InstanceTaken(HoldfastError):
+class InstanceTaken(StateholdError):
     """A static member's name belongs to another process of the group."""
 
 
-class ToolRefused(HoldfastError):
+class ToolRefused(StateholdError):
     """A tool will not do what it was told as things are; nothing was changed, and the text says what would help."""
 
 
-class PartitionError(HoldfastError):
+class PartitionError(StateholdError):
     """One partition stops. Carries its coordinates.
 
     `topic` and `partition` name the input partition, `position` the next offset it would have read.
@@ -201,7 +201,7 @@ class UnknownSchema(StateRefused):
 
 
 class UpgradeUnfinished(StateRefused):
-    """The code needs a format that the partition is not written in yet, for the sake of an older holdfast."""
+    """The code needs a format that the partition is not written in yet, for the sake of an older statehold."""
 
 
 class AccessLost(PartitionError):
@@ -252,7 +252,7 @@ class Lost(OwnershipError):
     """The group gave the partition away without asking; nothing may be committed for it."""
 
 
-class StuckCall(HoldfastError):
+class StuckCall(StateholdError):
     """A call that must come back did not; the thread that made it is lost. `partition` is -1 when it was for all."""
 
     def __init__(self, message: str, *, partition: int = -1) -> None:
@@ -260,11 +260,11 @@ class StuckCall(HoldfastError):
         self.partition = partition
 
 
-class OutageTooLong(HoldfastError):
+class OutageTooLong(StateholdError):
     """Kafka was out of reach for longer than `kafka.outage` allows; nothing is lost, a supervisor starts it again."""
 
 
-class ThreadDied(HoldfastError):
+class ThreadDied(StateholdError):
     """A thread was ended by SystemExit or the like: no stop of the process; the cause is chained."""
 
 
@@ -277,11 +277,11 @@ def of_thread(error: BaseException) -> Exception:
     return died
 
 
-class CompactionBusy(HoldfastError):
+class CompactionBusy(StateholdError):
     """Another compaction of this service is at work."""
 
 
-class KafkaTrouble(HoldfastError):
+class KafkaTrouble(StateholdError):
     """A Kafka call failed; the subclass says what the caller must do."""
 
 

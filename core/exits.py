@@ -1,4 +1,4 @@
-"""Every exit code of `holdfast`, in one place; docs/cli.md has the table, and a test compares the two.
+"""Every exit code of `statehold`, in one place; docs/cli.md has the table, and a test compares the two.
 
 `Exit` is what a process that serves ends with, so what a supervisor decides by. `Answer` is what a command that asks
 or changes something ends with, so what a script decides by. 0 to 2 mean the same in both.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import IntEnum, unique
 from typing import Final
 
-from holdfast.config.errors import SettingsError
-from holdfast.errors import (
+from statehold.config.errors import SettingsError
+from statehold.errors import (
     AccessRefused,
     HandlerStuck,
     InstanceTaken,
@@ -26,7 +26,7 @@ from holdfast.errors import (
 
 @unique
 class Exit(IntEnum):
-    """How `holdfast run` ends; an embedding program may use `exit_of`, too."""
+    """How `statehold run` ends; an embedding program may use `exit_of`, too."""
 
     STOPPED = 0
     ERROR = 1

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from holdfast.clock_table import ClockTable
-from holdfast.due_table import DueTable
-from holdfast.errors import UsageError
-from holdfast.table import ABSENT, Table
+from statehold.clock_table import ClockTable
+from statehold.due_table import DueTable
+from statehold.errors import UsageError
+from statehold.table import ABSENT, Table
 
 K = TypeVar("K")
 V = TypeVar("V")

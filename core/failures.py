@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from holdfast.errors import HandlerFailed, UndecodableRecord, UsageError
+from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 
 if TYPE_CHECKING:
     import tenacity.wait
 
-    from holdfast.handler import Handler
-    from holdfast.names import Names
+    from statehold.handler import Handler
+    from statehold.names import Names
 
 End = Literal["park", "stop", "dead_letter"]
 #: more delays than anybody needs: each is a topic
@@ -97,13 +97,13 @@ def retry_later(*seconds: float, any_order: bool = False) -> Policy:
 def dead_letter(*, ordered: bool = True) -> Policy:
     """Send it to `<service>.<input>.dead` as it was received, and go on.
 
-    With `ordered` its key is parked: later records of the key follow it there until it is released (`holdfast dlq`).
+    With `ordered` its key is parked: later records of the key follow it there until it is released (`statehold dlq`).
     """
     return Policy(end="dead_letter", ordered=ordered)
 
 
 def park() -> Policy:
-    """The partition stops at the record until `holdfast retry`; the others go on. What happens without a policy."""
+    """The partition stops at the record until `statehold retry`; the others go on. What happens without a policy."""
     return Policy()
 
 
@@ -133,8 +133,8 @@ def policies(kind: type[Handler[Any]]) -> list[Policy]:
 
     :raises UsageError: it tries later although it has tables or timers and does not say that any order will do.
     """
-    from holdfast.handler import Handler
-    from holdfast.table import Table
+    from statehold.handler import Handler
+    from statehold.table import Table
 
     found = list(_declared(kind).values())
     timers = ["on_timer"] if kind.on_timer is not Handler.on_timer else []

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast import metrics
-from holdfast.meters import Sample
+from statehold import metrics
+from statehold.meters import Sample
 
 
 def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sample]:

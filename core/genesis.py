@@ -7,18 +7,18 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from holdfast.config.settings import Settings
-from holdfast.errors import StartError, UsageError
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.stable import StableReader
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import Header, Mark, Writer
-from holdfast.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import StartError, UsageError
+from statehold.kafka.admin import Admin
+from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.stable import StableReader
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.records import Header, Mark, Writer
+from statehold.version import __version__
 
 #: seconds for the end of a topic
 _PATIENCE = 30.0
@@ -54,20 +54,20 @@ class Genesis:
     def _has_mark(self, partition: int) -> bool:
         reader = StableReader(self._settings, self._names.group, self._admin)
         try:
-            if last_mark(reader, self._names.increment, partition) is not None:
+            if last_mark(reader, self._names.changelog, partition) is not None:
                 return True
-            start, end = reader.bounds(self._names.increment, partition)
+            start, end = reader.bounds(self._names.changelog, partition)
         finally:
             reader.close()
         if end > 0:
             raise StartError(
-                f"{self._names.increment}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
+                f"{self._names.changelog}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
                 f"were there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
             )
-        if self._admin.bounds(self._names.full, partition, _PATIENCE, lambda: False)[1] > 0:
+        if self._admin.bounds(self._names.snapshot, partition, _PATIENCE, lambda: False)[1] > 0:
             raise StartError(
-                f"{self._names.increment}[{partition}] is empty, but {self._names.full}[{partition}] is not: there was "
-                f"a state, so this is no first start, and no mark was written. `holdfast repair rebase MODULE:SERVICE "
+                f"{self._names.changelog}[{partition}] is empty, but {self._names.snapshot}[{partition}] is not: there was "
+                f"a state, so this is no first start, and no mark was written. `statehold repair rebase MODULE:SERVICE "
                 f"--records replay --why ... --dry-run` shows how to go on from it. To begin anew, delete both topics"
             )
         return False
@@ -88,7 +88,7 @@ class Genesis:
     def _write(self, partition: int, partitions: int, position: int, lineage: str) -> None:
         names = self._names
         producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
-        facts = self._admin.describe([names.input, names.increment, names.full])
+        facts = self._admin.describe([names.input, names.changelog, names.snapshot])
         mark = Mark(
             n=0,
             attempt=producer.attempt,
@@ -107,7 +107,7 @@ class Genesis:
         producer.fence(lambda: False)
         producer.begin()
         for record in (Header(0, producer.attempt, lineage, position, mark.writer), mark):
-            producer.send_increment(names.increment, partition, records.pack(record, mark.format))
+            producer.send_increment(names.changelog, partition, records.pack(record, mark.format))
         producer.commit()
         producer.drop()
 

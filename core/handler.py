@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from holdfast import serde
-from holdfast.declarations import declarations
-from holdfast.errors import UsageError
-from holdfast.internal import internal
-from holdfast.output import Output
-from holdfast.record import Record
-from holdfast.sink import Sink
-from holdfast.table import Table
-from holdfast.timers import Timer, Timers
+from statehold import serde
+from statehold.declarations import declarations
+from statehold.errors import UsageError
+from statehold.internal import internal
+from statehold.output import Output
+from statehold.record import Record
+from statehold.sink import Sink
+from statehold.table import Table
+from statehold.timers import Timer, Timers
 
 if TYPE_CHECKING:
-    from holdfast.failures import Policy
+    from statehold.failures import Policy
 
 V = TypeVar("V")
 
@@ -28,15 +28,15 @@ EffectKey = tuple[str, int, int, int]
 class Handler(Generic[V]):
     """The base of a service's logic; `V` is the type of the input values.
 
-    holdfast makes one instance for each partition and calls it from that partition's thread only. State that must
+    statehold makes one instance for each partition and calls it from that partition's thread only. State that must
     survive lives in `Table`s; anything else on `self` is gone after a restart and is not undone with a record.
     """
 
-    #: What becomes of a record that raises an exception of these classes; see `holdfast.failures`.
+    #: What becomes of a record that raises an exception of these classes; see `statehold.failures`.
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
-    #: Begins the names of the tables that holdfast declares itself. Set it only to restore a state whose writer used
+    #: Begins the names of the tables that statehold declares itself. Set it only to restore a state whose writer used
     #: another prefix.
-    system_prefix: ClassVar[str] = "holdfast."
+    system_prefix: ClassVar[str] = "statehold."
     #: The input partition that this instance handles.
     partition: int = -1
     #: True while the gap is replayed: outputs and effects are suppressed, tables are not.
@@ -54,11 +54,11 @@ class Handler(Generic[V]):
         raise NotImplementedError
 
     def on_command(self, command: str, record: Record[bytes]) -> None:
-        """A record of the input with the header `holdfast-command`: part of the order, never given to on_record.
+        """A record of the input with the header `statehold-command`: part of the order, never given to on_record.
 
-        `command` is the name in the header; `record.value` is b"" where the record has none, as those that `holdfast
+        `command` is the name in the header; `record.value` is b"" where the record has none, as those that `statehold
         command` sends. A name that the handler does not know is best ignored: raising stops the partition, as in
-        on_record. The command `take` is holdfast's own (it takes a full) and does not come here.
+        on_record. The command `take` is statehold's own (it takes a full) and does not come here.
         """
 
     def on_timer(self, timer: Timer) -> None:
@@ -100,7 +100,7 @@ class Handler(Generic[V]):
 def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
     """The tables and outputs that a handler class declares, by attribute name, base classes first.
 
-    Behind its own tables come those that holdfast needs for it (`holdfast.internal`).
+    Behind its own tables come those that statehold needs for it (`statehold.internal`).
     """
     tables = declarations(kind, Table)
     return tables | internal(kind, tables), declarations(kind, Output)
@@ -117,7 +117,7 @@ def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
 
 
 def check_schemas(kind: type[Handler[Any]], input: str) -> None:
-    """Let the serdes that know their topic look at it (`holdfast.schema`); raises what they raise: StartError."""
+    """Let the serdes that know their topic look at it (`statehold.schema`); raises what they raise: StartError."""
     given = serde.for_messages(input_type(kind), input)
     if isinstance(given, serde.OfTopic):
         given.check_input()

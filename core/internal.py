@@ -2,7 +2,7 @@
 
 What a feature has to remember (timers, what expires when) is an ordinary table of the partition, declared only where
 the feature is used: deltas, fulls, the digest, compaction, restore, replay, rollback, export and surgery hold for it as
-for any other. A user's table is named by an attribute, which has no dot; ours begin with `holdfast.`.
+for any other. A user's table is named by an attribute, which has no dot; ours begin with `statehold.`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.clock_table import ClockTable
-from holdfast.due_table import DueTable
-from holdfast.errors import UsageError
-from holdfast.letters import letter_tables
-from holdfast.table import Table
-from holdfast.timers import TimerTable
+from statehold.clock_table import ClockTable
+from statehold.due_table import DueTable
+from statehold.errors import UsageError
+from statehold.letters import letter_tables
+from statehold.table import Table
+from statehold.timers import TimerTable
 
 if TYPE_CHECKING:
-    from holdfast.handler import Handler
+    from statehold.handler import Handler
 
-PREFIX: Final = "holdfast."
+PREFIX: Final = "statehold."
 #: the partition's own time: {"now": milliseconds}
 CLOCK: Final = f"{PREFIX}clock"
 #: timers by id
@@ -34,11 +34,11 @@ def internal(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> di
 
     :raises UsageError: a table has a reserved name, or what goes by the partition's time is to work on batches.
     """
-    from holdfast.handler import Handler
+    from statehold.handler import Handler
 
     reserved = [name for name in tables if "." in name]
     if reserved:
-        raise UsageError(f"table {reserved[0]!r}: names with a dot are holdfast's own")
+        raise UsageError(f"table {reserved[0]!r}: names with a dot are statehold's own")
     found: dict[str, Table[Any, Any]] = {
         f"{EXPIRY}{name}": DueTable(key=table.key_type, value=int) for name, table in tables.items() if table.ttl
     }

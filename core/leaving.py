@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.config.settings import Settings
-from holdfast.contact import Contact
-from holdfast.errors import HoldfastError
-from holdfast.observe import Log
-from holdfast.watch import Watch, stack_of
+from statehold.config.settings import Settings
+from statehold.contact import Contact
+from statehold.errors import StateholdError
+from statehold.observe import Log
+from statehold.watch import Watch, stack_of
 
 #: seconds beyond a stop's own limit that its thread is waited for
 _GRACE: Final = 5.0
@@ -32,7 +32,7 @@ class Leaving:
         self._within = min(_WITHIN, settings.service.stop_timeout)
         self._manager: threading.Thread | None = None
         #: what made the service leave
-        self.why: HoldfastError | None = None
+        self.why: StateholdError | None = None
         limit = settings.kafka.outage
         self.watch = Watch(time.monotonic, log, self.leave)
         self.contact = Contact(self.watch, time.monotonic, log, None if limit == "wait" else limit, self.leave)
@@ -46,7 +46,7 @@ class Leaving:
         self.contact.close()
         self.watch.close()
 
-    def leave(self, why: HoldfastError) -> None:
+    def leave(self, why: StateholdError) -> None:
         """Any thread: the service cannot go on. What can still be drained is; then `wait` raises this."""
         self.why = self.why or why
         self._stop(self._within)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from holdfast.command import Command, command_of
-from holdfast.command import header as command_header
-from holdfast.errors import RecordError
-from holdfast.output import Sent
-from holdfast.record import Message
-from holdfast.table import Table
+from statehold.command import Command, command_of
+from statehold.command import header as command_header
+from statehold.errors import RecordError
+from statehold.output import Sent
+from statehold.record import Message
+from statehold.table import Table
 
 if TYPE_CHECKING:
-    from holdfast.handler import Handler
+    from statehold.handler import Handler
 
 #: begins every header that a letter has beside those of the record
-PREFIX: Final = "holdfast-dead-"
+PREFIX: Final = "statehold-dead-"
 #: commands of the control topic
 REPLAY: Final = "dlq-replay"
 DISCARD: Final = "dlq-discard"
@@ -33,8 +33,8 @@ REPLAYED: Final = "dlq-replayed"
 DISCARDED: Final = "dlq-discarded"
 FAILED_AGAIN: Final = "dlq-failed-again"
 #: the tables that a partition keeps for this; a user's table has no dot in its name
-PARKED: Final = "holdfast.parked"
-SETTLED: Final = "holdfast.settled"
+PARKED: Final = "statehold.parked"
+SETTLED: Final = "statehold.settled"
 #: characters of an exception's text
 TEXT: Final = 500
 
@@ -157,7 +157,7 @@ def letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:
     """The tables that a handler class needs for its letters; none where there can be none."""
     if not kind.on_failure:
         return {}
-    from holdfast.failures import sends_letters
+    from statehold.failures import sends_letters
 
     if not sends_letters(kind):
         return {}

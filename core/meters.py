@@ -17,8 +17,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from holdfast.metrics import BUILD, DECLARED, Counter, Gauge, Histogram, Metric
-from holdfast.version import __version__
+from statehold.metrics import BUILD, DECLARED, Counter, Gauge, Histogram, Metric
+from statehold.version import __version__
 
 
 class Sample(NamedTuple):

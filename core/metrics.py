@@ -1,8 +1,8 @@
 """Every metric of a service, declared once: name, meaning, unit, labels. docs/metrics.md is made from this.
 
 A name ends with its base unit (seconds, bytes, records, ratio), a counter's with `_total`. To add one: declare it here,
-call `set`, `inc` or `observe` of `holdfast.meters` where it happens (per batch or commit, never per record), and run
-`python -m holdfast.ops.metrics_page > docs/metrics.md`.
+call `set`, `inc` or `observe` of `statehold.meters` where it happens (per batch or commit, never per record), and run
+`python -m statehold.ops.metrics_page > docs/metrics.md`.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def _declare(metric: _M) -> _M:
 
 
 def _gauge(name: str, text: str, *labels: str, of_partition: bool = True) -> Gauge:
-    return _declare(Gauge(f"holdfast_{name}", text, labels, of_partition))
+    return _declare(Gauge(f"statehold_{name}", text, labels, of_partition))
 
 
 def _counter(name: str, text: str, *labels: str, of_partition: bool = True, values: tuple[str, ...] = ()) -> Counter:
-    return _declare(Counter(f"holdfast_{name}_total", text, labels, of_partition, values=values))
+    return _declare(Counter(f"statehold_{name}_total", text, labels, of_partition, values=values))
 
 
 def _histogram(
     name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS, values: tuple[str, ...] = ()
 ) -> Histogram:
-    return _declare(Histogram(f"holdfast_{name}", text, labels, of_partition=True, buckets=buckets, values=values))
+    return _declare(Histogram(f"statehold_{name}", text, labels, of_partition=True, buckets=buckets, values=values))
 
 
 # The service
@@ -118,7 +118,7 @@ REBALANCES: Final = _counter(
 
 PHASE: Final = _gauge("partition_phase", "1 for the phase that the partition is in; no series for the others.", "phase")
 PAUSED: Final = _gauge(
-    "partition_paused", "1 while the partition stands still by `holdfast pause`; no series otherwise."
+    "partition_paused", "1 while the partition stands still by `statehold pause`; no series otherwise."
 )
 POSITION: Final = _gauge("position_offset", "Next input offset to read, as committed.")
 LAG: Final = _gauge(

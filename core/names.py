@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from holdfast.errors import UsageError
+from statehold.errors import UsageError
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
 
@@ -32,16 +32,16 @@ class Names:
         return f"{self.namespace}{self.service}"
 
     @property
-    def increment(self) -> str:
-        return f"{self.group}.{self.input}.increment"
+    def changelog(self) -> str:
+        return f"{self.group}.{self.input}.changelog"
 
     @property
-    def full(self) -> str:
-        return f"{self.group}.{self.input}.full"
+    def snapshot(self) -> str:
+        return f"{self.group}.{self.input}.snapshot"
 
     @property
     def control(self) -> str:
-        """Commands to holdfast itself, where the input's other readers would not bear them."""
+        """Commands to statehold itself, where the input's other readers would not bear them."""
         return f"{self.group}.{self.input}.control"
 
     @property

@@ -1,6 +1,6 @@
-"""Every log event of holdfast, declared once; the metrics are in `holdfast.metrics`.
+"""Every log event of statehold, declared once; the metrics are in `statehold.metrics`.
 
-Nothing is configured at import: a service that embeds holdfast keeps its own logging. `holdfast run` calls
+Nothing is configured at import: a service that embeds statehold keeps its own logging. `statehold run` calls
 `configure_logging`.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 
 import structlog
 
-from holdfast.recent import Recent
+from statehold.recent import Recent
 
 #: What an operator reads of a takeover, in the order of a partition's life, then what can go wrong.
 Event = Literal[
@@ -112,7 +112,7 @@ class Log:
     __slots__ = ("_bound", "_logger", "_recent")
 
     def __init__(self, logger: Any = None, *, recent: Recent | None = None, **bound: object) -> None:
-        logger = structlog.get_logger("holdfast") if logger is None else logger
+        logger = structlog.get_logger("statehold") if logger is None else logger
         self._logger = logger.bind(**bound) if bound else logger
         self._recent, self._bound = recent, bound
 

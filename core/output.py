@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Generic, TypeVar
 
-from holdfast import serde
-from holdfast.errors import UsageError
+from statehold import serde
+from statehold.errors import UsageError
 
 V = TypeVar("V")
 
 #: The header that every output carries with `output.origin`: input partition, transaction and the ordinal within it,
 #: little endian (rule T3).
-ORIGIN_HEADER = "hf"
+ORIGIN_HEADER = "sh"
 ORIGIN = struct.Struct("<IQI")
 
 Headers = Sequence[tuple[str, bytes]]

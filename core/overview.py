@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.ends import Ends
-from holdfast.kafka.members import Members
-from holdfast.names import Names
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.standby import Standbys
-from holdfast.worker.view import Committed
+from statehold.kafka.admin import Admin
+from statehold.kafka.ends import Ends
+from statehold.kafka.members import Members
+from statehold.names import Names
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.standby import Standbys
+from statehold.worker.view import Committed
 
 
 class Overview:

@@ -13,8 +13,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.command import renamed
-from holdfast.record import Message
+from statehold.command import renamed
+from statehold.record import Message
 
 #: as confluent_kafka has it: the timestamp is the producer's
 _CREATE_TIME: Final = 1
@@ -23,7 +23,7 @@ _FRAME: Final = 200
 
 
 class Pinned(msgspec.Struct, frozen=True, array_like=True):
-    """All that `on_command` may see of a record of the control topic, `holdfast-command` header included."""
+    """All that `on_command` may see of a record of the control topic, `statehold-command` header included."""
 
     offset: int
     #: milliseconds since 1970, as Kafka has it

@@ -1,6 +1,6 @@
 """What the parts need from Kafka and from the clock: each method says whether it blocks, what it raises, which thread.
 
-The Kafka adapter (`holdfast.kafka`) and the test driver implement these; nothing else in the house knows
+The Kafka adapter (`statehold.kafka`) and the test driver implement these; nothing else in the house knows
 confluent_kafka.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.command import OWN, TICK, Command, command_of
-from holdfast.output import Sent
-from holdfast.pinned import Pinned, pin
-from holdfast.record import Message
-from holdfast.retried import Retried
+from statehold.command import OWN, TICK, Command, command_of
+from statehold.output import Sent
+from statehold.pinned import Pinned, pin
+from statehold.record import Message
+from statehold.retried import Retried
 
 #: between a lineage and a number, in what is noted beside a group offset
 _NUMBER = " n="
@@ -166,7 +166,7 @@ class FullSink(Protocol):
 
 
 class Asked(NamedTuple):
-    """A command of the control topic; `pinned` is None where it is holdfast's own, which changes no state."""
+    """A command of the control topic; `pinned` is None where it is statehold's own, which changes no state."""
 
     command: Command
     pinned: Pinned | None

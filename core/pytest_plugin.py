@@ -1,4 +1,4 @@
-"""Fixtures for tests against a real Kafka; pytest loads this plugin wherever holdfast is installed.
+"""Fixtures for tests against a real Kafka; pytest loads this plugin wherever statehold is installed.
 
     def test_it(kafka):              # one broker, shared by the whole session: use topic names of your
     own
@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast.dev import Cluster
+    from statehold.dev import Cluster
 
 
 class ClusterFactory(Protocol):
-    """Starts a cluster that lives until the end of the test; arguments as for `holdfast.dev.Cluster`."""
+    """Starts a cluster that lives until the end of the test; arguments as for `statehold.dev.Cluster`."""
 
     def __call__(self, brokers: int = 1, **options: Any) -> Cluster: ...
 
 
 def _start(stack: ExitStack, brokers: int, options: dict[str, Any]) -> Cluster:
-    from holdfast.dev import (
+    from statehold.dev import (
         Cluster,
         JarsUnavailable,
         JavaMissing,

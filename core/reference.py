@@ -11,9 +11,9 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
-from holdfast import serde
-from holdfast.declarations import declarations
-from holdfast.errors import RegistryUnreachable, UsageError
+from statehold import serde
+from statehold.declarations import declarations
+from statehold.errors import RegistryUnreachable, UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from holdfast.letters import TEXT, Failure, LetterMessage, Request, as_received, own_headers, received, told_headers
-from holdfast.output import Sent
-from holdfast.record import Message
+from statehold.letters import TEXT, Failure, LetterMessage, Request, as_received, own_headers, received, told_headers
+from statehold.output import Sent
+from statehold.record import Message
 
 #: begins every header that it has beside those of the record
-PREFIX: Final = "holdfast-retry-"
+PREFIX: Final = "statehold-retry-"
 
 
 class Retried(NamedTuple):

@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.names import Names
 
 TOPIC, GROUP, IDS, CLUSTER = "topic", "group", "transactional-id", "cluster"
 
@@ -47,7 +47,7 @@ Rights = list[Right]
 
 
 def service(names: Names, outputs: Sequence[str], references: Sequence[str] = ()) -> Rights:
-    """`holdfast run`, and a service inside another program."""
+    """`statehold run`, and a service inside another program."""
     return [
         Right("READ", TOPIC, names.input, "the records, and their offsets in the transaction"),
         Right("DESCRIBE_CONFIGS", TOPIC, names.input, "how long retention leaves", optional=True),
@@ -73,7 +73,7 @@ def reader(names: Names, outputs: Sequence[str]) -> Rights:
         *(Right("READ", TOPIC, topic, "cat shows what was sent") for topic in dict.fromkeys(outputs)),
         *(
             right
-            for topic in (names.increment, names.full)
+            for topic in (names.changelog, names.snapshot)
             for right in (
                 Right("READ", TOPIC, topic, "marks, deltas and fulls"),
                 Right("DESCRIBE_CONFIGS", TOPIC, topic, "topics check compares its settings"),
@@ -89,44 +89,44 @@ def reader(names: Names, outputs: Sequence[str]) -> Rights:
 
 
 def commander(names: Names, outputs: Sequence[str]) -> Rights:
-    """`holdfast command`, `snapshot take`, `dlq`: sends commands, and waits for the marks that acknowledge them."""
+    """`statehold command`, `snapshot take`, `dlq`: sends commands, and waits for the marks that acknowledge them."""
     return [
         Right("WRITE", TOPIC, names.input, "a command is a record of the input"),
         Right("WRITE", TOPIC, names.control, "or of the control topic (--via-control-topic)"),
-        Right("READ", TOPIC, names.increment, "the marks that acknowledge it"),
-        Right("READ", TOPIC, names.full, "the full that was asked for"),
+        Right("READ", TOPIC, names.changelog, "the marks that acknowledge it"),
+        Right("READ", TOPIC, names.snapshot, "the full that was asked for"),
         *(Right("READ", TOPIC, names.dead, "dlq reads the letters") for topic in outputs if topic == names.dead),
     ]
 
 
 def producer(names: Names, _: Sequence[str]) -> Rights:
-    """Whoever writes the input; no part of holdfast."""
+    """Whoever writes the input; no part of statehold."""
     return [Right("WRITE", TOPIC, names.input, "records, with or without idempotence")]
 
 
 def compactor(names: Names, _: Sequence[str]) -> Rights:
-    """`holdfast compact`, on Spark."""
+    """`statehold compact`, on Spark."""
     return [
         Right("DESCRIBE", TOPIC, names.input, "its partitions and its id"),
-        Right("READ", TOPIC, names.increment, "marks and deltas"),
-        Right("DELETE", TOPIC, names.increment, "truncation behind the oldest kept full"),
-        Right("READ", TOPIC, names.full, "the base, and what was written is read back"),
-        Right("WRITE", TOPIC, names.full, "the new full"),
-        Right("DELETE", TOPIC, names.full, "truncation behind the oldest kept full"),
+        Right("READ", TOPIC, names.changelog, "marks and deltas"),
+        Right("DELETE", TOPIC, names.changelog, "truncation behind the oldest kept full"),
+        Right("READ", TOPIC, names.snapshot, "the base, and what was written is read back"),
+        Right("WRITE", TOPIC, names.snapshot, "the new full"),
+        Right("DELETE", TOPIC, names.snapshot, "truncation behind the oldest kept full"),
         Right("READ", GROUP, f"{names.group}.compaction", "the lock: one compaction at a time"),
     ]
 
 
 def operator(names: Names, outputs: Sequence[str]) -> Rights:
     """`topics create`, repairs and surgery (state ..., repair ...) of a stopped service, and all that a reader does."""
-    growing = (names.input, names.increment, names.full, *filter(names.is_for_letters, outputs))
-    every = dict.fromkeys((names.input, *outputs, names.increment, names.full, names.control))
+    growing = (names.input, names.changelog, names.snapshot, *filter(names.is_for_letters, outputs))
+    every = dict.fromkeys((names.input, *outputs, names.changelog, names.snapshot, names.control))
     return [
         *(right for right in reader(names, outputs) if (right.operation, right.kind) != ("DESCRIBE", GROUP)),
         *(Right("CREATE", TOPIC, topic, "topics create, snapshot restore") for topic in every),
         *(Right("ALTER", TOPIC, topic, "state repartition") for topic in growing),
-        Right("WRITE", TOPIC, names.increment, "genesis, adopt and repair records"),
-        Right("WRITE", TOPIC, names.full, "the full of a changed state"),
+        Right("WRITE", TOPIC, names.changelog, "genesis, adopt and repair records"),
+        Right("WRITE", TOPIC, names.snapshot, "the full of a changed state"),
         Right("READ", GROUP, names.group, "the group's offset, and being its only member meanwhile"),
         ids(names),
     ]
@@ -141,7 +141,7 @@ def _state(names: Names) -> Rights:
     uses = {"READ": "restore", "WRITE": "marks, deltas, fulls", "DELETE": "truncation behind the oldest kept full"}
     return [
         Right(operation, TOPIC, topic, why)
-        for topic in (names.increment, names.full)
+        for topic in (names.changelog, names.snapshot)
         for operation, why in uses.items()
     ]
 

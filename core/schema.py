@@ -1,7 +1,7 @@
 """Serdes whose schemas live in a schema registry: Avro, JSON Schema, Protobuf (extra `schema`).
 
 The serialising is confluent-kafka's: a magic byte, the schema's id, then the value (its default framing, the subject is
-`<topic>-value`). holdfast adds a check at the start of the service, and tells a registry that is away from bad data.
+`<topic>-value`). statehold adds a check at the start of the service, and tells a registry that is away from bad data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from holdfast.errors import RegistryUnreachable, SchemaRefused, StartError, UsageError
+from statehold.errors import RegistryUnreachable, SchemaRefused, StartError, UsageError
 
 T = TypeVar("T")
 _Call = Callable[[Any, SerializationContext], Any]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Serde(Protocol[T]):
     """What a table, an output or an input needs to turn values into bytes and back.
 
-    `decode` raises any exception on bytes it does not understand; holdfast reports it with the record's coordinates.
+    `decode` raises any exception on bytes it does not understand; statehold reports it with the record's coordinates.
     """
 
     def encode(self, value: T, /) -> bytes: ...

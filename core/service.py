@@ -12,34 +12,34 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from holdfast import gauges, metrics
-from holdfast.balancer.manager import Manager
-from holdfast.combinations import check_combinations
-from holdfast.config.settings import Settings
-from holdfast.errors import Misconfigured, UsageError, of_thread
-from holdfast.failures import letter_topics
-from holdfast.handler import Handler, check_schemas, declared
-from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.allowed import require_rights
-from holdfast.kafka.answers import LOGIN
-from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.kafka.errors import code_of
-from holdfast.leaving import Leaving
-from holdfast.meters import Sample, ServiceMetrics
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.overview import Overview
-from holdfast.ports import Cancelled
-from holdfast.recent import Recent
-from holdfast.reference import references
-from holdfast.rights import Right
-from holdfast.rights import service as rights_of_service
-from holdfast.snapshot.garbage import collect_less_often, thaw
-from holdfast.table import Table
-from holdfast.topics import START_PATIENCE, reaching, require, require_references
-from holdfast.topology import Topology
-from holdfast.version import __version__
-from holdfast.wiring import Wiring
+from statehold import gauges, metrics
+from statehold.balancer.manager import Manager
+from statehold.combinations import check_combinations
+from statehold.config.settings import Settings
+from statehold.errors import Misconfigured, UsageError, of_thread
+from statehold.failures import letter_topics
+from statehold.handler import Handler, check_schemas, declared
+from statehold.kafka.admin import Admin, TopicFacts
+from statehold.kafka.allowed import require_rights
+from statehold.kafka.answers import LOGIN
+from statehold.kafka.consumer import KafkaGroupConsumer
+from statehold.kafka.errors import code_of
+from statehold.leaving import Leaving
+from statehold.meters import Sample, ServiceMetrics
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.overview import Overview
+from statehold.ports import Cancelled
+from statehold.recent import Recent
+from statehold.reference import references
+from statehold.rights import Right
+from statehold.rights import service as rights_of_service
+from statehold.snapshot.garbage import collect_less_often, thaw
+from statehold.table import Table
+from statehold.topics import START_PATIENCE, reaching, require, require_references
+from statehold.topology import Topology
+from statehold.version import __version__
+from statehold.wiring import Wiring
 
 _STEP = 0.2
 
@@ -48,7 +48,7 @@ class Service:
     """One handler on one input topic: a member of the group `<namespace><name>`.
 
     `handler` is a `Handler` class, or a function without arguments that makes one; it is called once per partition and
-    start. `settings` default to `holdfast.config.Settings()`; `namespace` overrides `settings.service.namespace`.
+    start. `settings` default to `statehold.config.Settings()`; `namespace` overrides `settings.service.namespace`.
     Several services may run in one process. `start`, `stop`, `wait` and `status` may be called by any thread; logging
     and, but for `run`, signal handlers are left alone.
     """
@@ -92,7 +92,7 @@ class Service:
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
-        """`holdfast run --config` gives the settings after the module has made the service."""
+        """`statehold run --config` gives the settings after the module has made the service."""
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
@@ -151,7 +151,7 @@ class Service:
         self._topology = Topology(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
         )
-        thread = threading.Thread(target=self._run_manager, name=f"holdfast-{self.name}", daemon=True)
+        thread = threading.Thread(target=self._run_manager, name=f"statehold-{self.name}", daemon=True)
         leaving.start(thread)
         wiring.start(consumer)
         self._topology.start()
@@ -198,7 +198,7 @@ class Service:
             self._manager.retry(partition)
 
     def status(self) -> dict[str, Any]:
-        """What `holdfast status` shows: the names, and phase, position and cause of each partition held here."""
+        """What `statehold status` shows: the names, and phase, position and cause of each partition held here."""
         partitions = self._manager.status() if self._manager is not None else []
         if self.overview is not None:
             partitions = self.overview.with_ends(partitions)
@@ -327,5 +327,5 @@ class Service:
 def check(service: Any, where: str) -> Service:
     """:raises UsageError: what `module:name` names is no Service."""
     if not isinstance(service, Service):
-        raise UsageError(f"{where} is a {type(service).__name__}, not a holdfast.Service")
+        raise UsageError(f"{where} is a {type(service).__name__}, not a statehold.Service")
     return service

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, get_origin
 
-from holdfast.errors import HoldfastError, UsageError
+from statehold.errors import StateholdError, UsageError
 
 V = TypeVar("V")
 
@@ -129,15 +129,15 @@ class Held(NamedTuple):
     epoch: int
     #: next offset of the input
     position: int
-    #: about the transaction that wrote it (`holdfast.worker.sinking.Note`), b"" where there was none yet
+    #: about the transaction that wrote it (`statehold.worker.sinking.Note`), b"" where there was none yet
     note: bytes = b""
 
 
-class DatabaseTrouble(HoldfastError):
+class DatabaseTrouble(StateholdError):
     """The database did not answer, or could not just now; whether a commit counts is not known. Look again."""
 
 
-class RowsRefused(HoldfastError):
+class RowsRefused(StateholdError):
     """The database will not take these rows, however often they are sent."""
 
 
@@ -145,7 +145,7 @@ class BadRow(RowsRefused):
     """One of them breaks a constraint or does not fit its columns: the fault of the record that put it."""
 
 
-class Outdated(HoldfastError):
+class Outdated(StateholdError):
     """The guard has refused: another owner has taken an epoch since, or the position is another one."""
 
     def __init__(self, message: str, *, fenced: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sortedcontainers import SortedSet
 
-from holdfast.table import Table
+from statehold.table import Table
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -13,8 +13,8 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
-from holdfast import serde, versions
-from holdfast.errors import UsageError
+from statehold import serde, versions
+from statehold.errors import UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -90,15 +90,15 @@ class Table(Generic[K, V]):
         """A new, empty table of this declaration, for one partition; `traced` catches values changed in place."""
         kind: Any = Table
         if self.sorted:
-            from holdfast.sorted_table import SortedTable
+            from statehold.sorted_table import SortedTable
 
             kind = SortedTable
         if self.ttl:
-            from holdfast.expiring import ExpiringTable
+            from statehold.expiring import ExpiringTable
 
             kind = type(f"Expiring{kind.__name__}", (ExpiringTable, kind), {})
         if traced:
-            from holdfast.traced_table import TracedTable
+            from statehold.traced_table import TracedTable
 
             kind = type(f"Traced{kind.__name__}", (TracedTable, kind), {})
         table: Table[K, V] = kind(

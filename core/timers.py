@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.due_table import DueTable
-from holdfast.errors import UsageError
-from holdfast.record import Numbering, Record
+from statehold.due_table import DueTable
+from statehold.errors import UsageError
+from statehold.record import Numbering, Record
 
 
 class Timer(msgspec.Struct, frozen=True, array_like=True):

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.config.settings import Settings
-from holdfast.errors import (
+from statehold.config.settings import Settings
+from statehold.errors import (
     AccessRefused,
     KafkaTrouble,
     Misconfigured,
@@ -16,17 +16,17 @@ from holdfast.errors import (
     TopicMismatch,
     TopicMissing,
 )
-from holdfast.genesis import Genesis
-from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.patience import patiently
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.names import Names
-from holdfast.observe import Log
+from statehold.genesis import Genesis
+from statehold.kafka.admin import Admin, TopicFacts
+from statehold.kafka.patience import patiently
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.names import Names
+from statehold.observe import Log
 
 #: What an increment or full topic must be set to, and why.
 REQUIRED: dict[str, str] = {
     "cleanup.policy": "delete",  # records have no keys: compaction would destroy them
-    "retention.ms": "-1",  # holdfast itself truncates, behind the oldest kept full
+    "retention.ms": "-1",  # statehold itself truncates, behind the oldest kept full
     "retention.bytes": "-1",
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
@@ -56,7 +56,7 @@ def reaching(settings: Settings) -> Iterator[None]:
     except KafkaTrouble as error:
         raise StartError(
             f"the brokers at {servers} do not answer ({error}): check kafka.bootstrap_servers, and "
-            f"`holdfast dev status` for brokers of this machine"
+            f"`statehold dev status` for brokers of this machine"
         ) from error
 
 
@@ -84,7 +84,7 @@ def require(
     :raises TopicMissing, TopicMismatch: naming the topics and the command.
     :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` became true meanwhile.
     """
-    wanted = [names.input, names.increment, names.full, *outputs]
+    wanted = [names.input, names.changelog, names.snapshot, *outputs]
     asked = list(dict.fromkeys(wanted))
     # One broker that is cut off must not fail a start: another one is asked next time.
     found = patiently(lambda: admin.describe(asked, cancelled), patience, cancelled=cancelled)
@@ -94,17 +94,17 @@ def require(
         named = f"--name {names.service} --input {names.input}"
         named += "".join(f" --output {topic}" for topic in outputs if topic in missing)
         raise TopicMissing(
-            f"missing on the cluster: {', '.join(missing)}. holdfast creates no topic by accident; "
-            f"`holdfast topics create {named} --start-at ...` creates ours, and with --partitions N the input and "
+            f"missing on the cluster: {', '.join(missing)}. statehold creates no topic by accident; "
+            f"`statehold topics create {named} --start-at ...` creates ours, and with --partitions N the input and "
             f"outputs as well"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
-    for topic in (names.increment, names.full):
+    for topic in (names.changelog, names.snapshot):
         if facts[topic].partitions != facts[names.input].partitions:
             raise TopicMismatch(
                 f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
                 f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: stop the "
-                f"producers, and `holdfast state repartition --to {facts[names.input].partitions}` (docs/surgery.md)"
+                f"producers, and `statehold state repartition --to {facts[names.input].partitions}` (docs/surgery.md)"
             )
     for topic in filter(names.is_for_letters, outputs):
         if facts[topic].partitions < facts[names.input].partitions:
@@ -152,7 +152,7 @@ def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
 
 
 class Topics:
-    """`holdfast topics create|check` for one service.
+    """`statehold topics create|check` for one service.
 
     Blocks; raises StartError when the cluster does not answer, KafkaTrouble when it fails on the way.
     """
@@ -167,14 +167,14 @@ class Topics:
         """Compare every topic with what it must be; changes nothing."""
         names = self._names
         with reaching(self._settings):
-            facts = self._admin.describe([names.input, names.increment, names.full, names.control, *self._outputs])
+            facts = self._admin.describe([names.input, names.changelog, names.snapshot, names.control, *self._outputs])
         given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
         plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
         findings = [Finding(topic, "ok" if facts[topic] else "missing") for topic in plain]
         for topic in (*letters, *([names.control] if letters else [])):  # they are settled by way of the control topic
             fact = facts[topic]
             findings.append(Finding(topic, self._loses(fact, given) if fact else "missing"))
-        for topic in (names.increment, names.full):
+        for topic in (names.changelog, names.snapshot):
             fact = facts[topic]
             findings.append(Finding(topic, self._differs(fact, given) if fact else "missing"))
         return findings
@@ -184,7 +184,7 @@ class Topics:
     ) -> list[Finding]:
         """Create what is missing, compare what is there, and write the genesis marks of partitions that have none.
 
-        With `control` the control topic, too (docs/cli.md, "holdfast command").
+        With `control` the control topic, too (docs/cli.md, "statehold command").
         `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` a missing
         input and missing outputs are created too.
 
@@ -220,7 +220,7 @@ class Topics:
             "max.message.bytes": str(self._settings.kafka.message_max_bytes + 1024),
             "min.insync.replicas": "2" if given.replication >= 3 else "1",
         }
-        for topic in (names.increment, names.full):
+        for topic in (names.changelog, names.snapshot):
             if self._topics.create(topic, given.partitions, given.replication, ours):
                 created.add(topic)
         letters = {**KEPT, "max.message.bytes": ours["max.message.bytes"]}

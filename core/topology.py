@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast import metrics
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, PartitionCountChanged, TopicMissing, TopicReplaced
-from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.reader import KafkaReader
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.meters import Sample
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.ports import Cancelled, OutOfRange
-from holdfast.retention import RECORD_OVERHEAD, Ahead, Rate, Retention, hours_left
+from statehold import metrics
+from statehold.config.settings import Settings
+from statehold.errors import PartitionCountChanged, StateholdError, TopicMissing, TopicReplaced
+from statehold.kafka.admin import Admin, TopicFacts
+from statehold.kafka.reader import KafkaReader
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.meters import Sample
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.ports import Cancelled, OutOfRange
+from statehold.retention import RECORD_OVERHEAD, Ahead, Rate, Retention, hours_left
 
 #: a finding is believed when it is there again after so many seconds
 _AGAIN: Final = 0.5
@@ -34,24 +34,24 @@ _SAMPLE: Final = 100
 _NEAR, _TELL_EVERY = 0.25, 3600.0
 
 #: fails the live partitions: (partition, its next offset) -> the error
-Fail = Callable[[Callable[[int, int], HoldfastError]], object]
+Fail = Callable[[Callable[[int, int], StateholdError]], object]
 
 
 class Finding(NamedTuple):
     """What is wrong with a topic, and what kind of error that is."""
 
-    kind: type[HoldfastError]
+    kind: type[StateholdError]
     text: str
 
 
 def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> Finding | None:
     """What has become of a topic since the service started (pure)."""
-    ours = known.name in (names.input, names.increment, names.full)
+    ours = known.name in (names.input, names.changelog, names.snapshot)
     if now is None:
         advice = (
-            "bring it back from a backup (`holdfast snapshot restore`), or see `holdfast repair --help`"
+            "bring it back from a backup (`statehold snapshot restore`), or see `statehold repair --help`"
             if ours
-            else f"create it with {known.partitions} partitions (`holdfast topics create`), then `holdfast retry all`"
+            else f"create it with {known.partitions} partitions (`statehold topics create`), then `statehold retry all`"
         )
         return Finding(TopicMissing, f"topic {known.name} is gone; {advice}")
     if ours and now.id != known.id:
@@ -59,14 +59,14 @@ def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> Finding 
         return Finding(
             TopicReplaced,
             f"topic {known.name} was deleted and created again (id {known.id} before, {now.id} now), so positions mean "
-            f"other records. Nothing was skipped. Bring the old topic back, or stop the service: `holdfast repair "
+            f"other records. Nothing was skipped. Bring the old topic back, or stop the service: `statehold repair "
             f"{repair} MODULE:SERVICE --why ... --dry-run` shows how it can go on",
         )
     if known.name == names.input and now.partitions != known.partitions:
         return Finding(
             PartitionCountChanged,
             f"{known.name} has {now.partitions} partitions, it had {known.partitions}: keys have moved. The state is "
-            f"intact. Stop service and producers, then `holdfast state repartition --to {now.partitions}` "
+            f"intact. Stop service and producers, then `statehold state repartition --to {now.partitions}` "
             f"(docs/surgery.md)",
         )
     return None
@@ -126,7 +126,7 @@ class Topology:
             try:
                 self._look()
                 self._measure_at_times(time.monotonic())
-            except (HoldfastError, OutOfRange, Cancelled):
+            except (StateholdError, OutOfRange, Cancelled):
                 continue  # whatever the cluster says now, the next look may go better; the workers have deadlines
             except Exception as error:  # noqa: BLE001 - and so it may after a bug of ours; nobody else looks
                 self._log.error("thread_died", thread="topology", cause=repr(error), exc_info=True)
@@ -212,7 +212,7 @@ class Topology:
         return None
 
 
-def _error(finding: Finding, topic: str, partition: int, position: int) -> HoldfastError:
+def _error(finding: Finding, topic: str, partition: int, position: int) -> StateholdError:
     if finding.kind is TopicMissing:
         return TopicMissing(f"{topic}[{partition}]@{position}: {finding.text}")
     assert issubclass(finding.kind, (TopicReplaced, PartitionCountChanged))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from holdfast.errors import MutatedInPlace, UsageError
-from holdfast.table import ABSENT, Table
+from statehold.errors import MutatedInPlace, UsageError
+from statehold.table import ABSENT, Table
 
 K = TypeVar("K")
 V = TypeVar("V")

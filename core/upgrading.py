@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.command import FINISH_UPGRADE
-from holdfast.commanding import Commander
-from holdfast.config.settings import Settings
-from holdfast.errors import NoMark, TopicMissing, UpgradeUnfinished
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.snapshot import frame
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import Mark
+from statehold.command import FINISH_UPGRADE
+from statehold.commanding import Commander
+from statehold.config.settings import Settings
+from statehold.errors import NoMark, TopicMissing, UpgradeUnfinished
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.snapshot import frame
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.records import Mark
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def writer(self) -> str:
-        return f"holdfast {self.release} ({self.instance}{f' on {self.host}' if self.host else ''})"
+        return f"statehold {self.release} ({self.instance}{f' on {self.host}' if self.host else ''})"
 
 
 class Upgrade:
@@ -49,7 +49,7 @@ class Upgrade:
 
         :raises TopicMissing, NoMark: there is no such service. :raises NewerFormat: a newer release has been here.
         """
-        topic = self._names.increment
+        topic = self._names.changelog
         facts = self._admin.describe([topic])[topic]
         if facts is None:
             raise TopicMissing(f"missing on the cluster: {topic}; is the service called {self._names.service!r}?")
@@ -84,18 +84,18 @@ class Upgrade:
             raise UpgradeUnfinished(
                 f"not within {timeout:.0f} s: {_listed(left)} in format {left[0].format}. If the service is stopped or "
                 f"behind, it follows in its turn; if an older release has taken a partition back, replace it. "
-                f"`holdfast finish-upgrade` again tells"
+                f"`statehold finish-upgrade` again tells"
             )
         return after
 
     def _mark(self, partition: int) -> Mark:
         reader = StableReader(self._settings, self._names.group, self._admin)
         try:
-            mark = last_mark(reader, self._names.increment, partition)
+            mark = last_mark(reader, self._names.changelog, partition)
         finally:
             reader.close()
         if mark is None:
-            raise NoMark("it holds no mark: `holdfast topics create` begins it", topic=self._names.increment)
+            raise NoMark("it holds no mark: `statehold topics create` begins it", topic=self._names.changelog)
         return mark
 
 

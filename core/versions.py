@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, get_type_hints
 
-from holdfast import serde
-from holdfast.errors import UnknownSchema, UsageError
-from holdfast.serde import Serde
+from statehold import serde
+from statehold.errors import UnknownSchema, UsageError
+from statehold.serde import Serde
 
 #: what an upcaster is given as: a function, or the type or serde of the old value and the function
 Upcaster = Callable[[Any], Any] | tuple[Any, Callable[[Any], Any]]

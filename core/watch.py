@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from holdfast.errors import StuckCall
-from holdfast.observe import Log
-from holdfast.ports import Clock
+from statehold.errors import StuckCall
+from statehold.observe import Log
+from statehold.ports import Clock
 
 _LOOK_EVERY: Final = 0.5
 #: of a longer sleep than this the watch knows that it was not its own

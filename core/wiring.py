@@ -10,48 +10,48 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from holdfast.balancer.joining import Joining
-from holdfast.balancer.manager import Manager
-from holdfast.balancer.standing_by import chosen
-from holdfast.config.settings import Settings
-from holdfast.contact import Contact
-from holdfast.errors import KafkaTrouble, StartError
-from holdfast.failures import retry_topics
-from holdfast.handler import Handler, declared, schemas, sinks_of
-from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.allowed import RoleAccess
-from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.kafka.control import control_feed
-from holdfast.kafka.delayed import DelayedFeed
-from holdfast.kafka.group import group_view
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.reader import KafkaReader
-from holdfast.kafka.remains import Remains
-from holdfast.kafka.renewing import Renewal
-from holdfast.kafka.sink import KafkaFullSink
-from holdfast.kafka.stable import StableReader
-from holdfast.meters import ServiceMetrics
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.overview import Overview
-from holdfast.ports import Access, NoControl
-from holdfast.reference import references
-from holdfast.rights import Right
-from holdfast.sink import Connect
-from holdfast.snapshot import frame
-from holdfast.snapshot.budget import Speeds
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Writer
-from holdfast.snapshot.store.base import elsewhere_of
-from holdfast.topics import require
-from holdfast.version import __version__
-from holdfast.worker.engine import bound_state
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.referring import NoReferences, References, Sources
-from holdfast.worker.room import Memory
-from holdfast.worker.standby import PATIENCE, Standbys, Surroundings
-from holdfast.worker.tools import NoStandby, Report, Tools
-from holdfast.worker.tracing import NoTracing, Tracing
+from statehold.balancer.joining import Joining
+from statehold.balancer.manager import Manager
+from statehold.balancer.standing_by import chosen
+from statehold.config.settings import Settings
+from statehold.contact import Contact
+from statehold.errors import KafkaTrouble, StartError
+from statehold.failures import retry_topics
+from statehold.handler import Handler, declared, schemas, sinks_of
+from statehold.kafka.admin import Admin, TopicFacts
+from statehold.kafka.allowed import RoleAccess
+from statehold.kafka.consumer import KafkaGroupConsumer
+from statehold.kafka.control import control_feed
+from statehold.kafka.delayed import DelayedFeed
+from statehold.kafka.group import group_view
+from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.reader import KafkaReader
+from statehold.kafka.remains import Remains
+from statehold.kafka.renewing import Renewal
+from statehold.kafka.sink import KafkaFullSink
+from statehold.kafka.stable import StableReader
+from statehold.meters import ServiceMetrics
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.overview import Overview
+from statehold.ports import Access, NoControl
+from statehold.reference import references
+from statehold.rights import Right
+from statehold.sink import Connect
+from statehold.snapshot import frame
+from statehold.snapshot.budget import Speeds
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Writer
+from statehold.snapshot.store.base import elsewhere_of
+from statehold.topics import require
+from statehold.version import __version__
+from statehold.worker.engine import bound_state
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.referring import NoReferences, References, Sources
+from statehold.worker.room import Memory
+from statehold.worker.standby import PATIENCE, Standbys, Surroundings
+from statehold.worker.tools import NoStandby, Report, Tools
+from statehold.worker.tracing import NoTracing, Tracing
 
 #: how fast this process restores: its services share what was measured
 _SPEEDS: Final = Speeds()
@@ -64,9 +64,9 @@ def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
     if settings.ops.tracing == "off":
         return lambda partition: NoTracing()
     try:
-        from holdfast.worker.spans import Spans
+        from statehold.worker.spans import Spans
     except ImportError as error:
-        raise StartError(f"ops.tracing = on needs an extra: pip install 'holdfast[otel]' ({error})") from error
+        raise StartError(f"ops.tracing = on needs an extra: pip install 'statehold[otel]' ({error})") from error
     return lambda partition: Spans(names.group, names.input, partition)
 
 
@@ -81,9 +81,9 @@ def database_of(kind: type[Handler[Any]], settings: Settings, names: Names) -> C
     if not settings.sink.url:
         raise StartError(f"{kind.__name__} has sinks ({', '.join(sinks)}): say where their database is, sink.url")
     try:
-        from holdfast.worker.postgres import connect
+        from statehold.worker.postgres import connect
     except ImportError as error:
-        raise StartError(f"a Sink needs an extra: pip install 'holdfast[postgres]' ({error})") from error
+        raise StartError(f"a Sink needs an extra: pip install 'statehold[postgres]' ({error})") from error
     return connect(settings.sink, names.group, names.input, settings.service.identity, list(sinks.values()))
 
 
@@ -200,7 +200,7 @@ class Wiring:
                 assigned=lambda: self.manager.assigned,
                 memory_limit=settings.restore.memory_limit,
                 memory=_MEMORY,
-                increment=names.increment,
+                increment=names.changelog,
                 store=elsewhere_of(settings),
                 metrics=service.metrics.service,
                 log=self._log,
@@ -233,7 +233,7 @@ class Wiring:
     def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
         service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
         settings, log = service.settings, self._log.bind(partition=partition)
-        ours = (names.input, names.increment, names.full)
+        ours = (names.input, names.changelog, names.snapshot)
         outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
         remains = Remains(settings, admin, names, partition, outputs, log)
         return Tools(
@@ -245,7 +245,7 @@ class Wiring:
                 settings, names, partition, log, time.monotonic, contact, [*outputs], remains
             ),
             reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
-            full_sink=lambda: KafkaFullSink(settings, names.full, partition),
+            full_sink=lambda: KafkaFullSink(settings, names.snapshot, partition),
             offsets=admin,
             membership=lambda: self.manager.membership,
             report=report,
@@ -267,7 +267,7 @@ class Wiring:
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:
         names = self._service.names
-        own = (names.input, names.increment, names.full)
+        own = (names.input, names.changelog, names.snapshot)
         return Place(
             names=names,
             partition=partition,

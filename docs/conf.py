@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from holdfast.version import __version__
+from statehold.version import __version__
 
-project = "holdfast"
-author = "the holdfast authors"
-copyright = "the holdfast authors, Apache-2.0"  # noqa: A001 - Sphinx's own name
+project = "statehold"
+author = "the statehold authors"
+copyright = "the statehold authors, Apache-2.0"  # noqa: A001 - Sphinx's own name
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -26,7 +26,7 @@ autodoc_preserve_defaults = True
 highlight_language = "none"  # of blocks that do not say: mostly shell
 
 html_theme = "furo"
-html_title = f"holdfast {release}"
+html_title = f"statehold {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False

@@ -4,15 +4,15 @@ from time import monotonic
 from typing import Any
 
 from examples.proof import Held
-from holdfast.config import KafkaSettings, Settings
-from holdfast.handler import Handler, declared
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.reader import KafkaReader
-from holdfast.names import Names
-from holdfast.snapshot import digest
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.restore import restore
-from holdfast.snapshot.state import State
+from statehold.config import KafkaSettings, Settings
+from statehold.handler import Handler, declared
+from statehold.kafka.admin import Admin
+from statehold.kafka.reader import KafkaReader
+from statehold.names import Names
+from statehold.snapshot import digest
+from statehold.snapshot.place import Place
+from statehold.snapshot.restore import restore
+from statehold.snapshot.state import State
 
 
 def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int, Held]:
@@ -24,7 +24,7 @@ def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int
     """
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=servers))
     admin = Admin(settings, names.group)
-    facts = admin.describe([names.input, names.increment, names.full])
+    facts = admin.describe([names.input, names.changelog, names.snapshot])
     ids = {name: fact.id for name, fact in facts.items() if fact is not None}
     trades = facts[names.input]
     partitions = trades.partitions if trades is not None else 0

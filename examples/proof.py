@@ -1,4 +1,4 @@
-"""Compares what a service did with what it should have done. Pure, and imports nothing of holdfast."""
+"""Compares what a service did with what it should have done. Pure, and imports nothing of statehold."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

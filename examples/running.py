@@ -16,16 +16,16 @@ GLANCE = 0.05
 """Seconds between two looks at a log or at the progress of a group."""
 
 
-HOLDFAST = (str(Path(sys.executable).with_name("holdfast")),)
+STATEHOLD = (str(Path(sys.executable).with_name("statehold")),)
 
 
-def holdfast(servers: str, command: str) -> str:
-    """Run a command of `holdfast` to its end and return what it printed.
+def statehold(servers: str, command: str) -> str:
+    """Run a command of `statehold` to its end and return what it printed.
 
     RuntimeError with its words if it fails.
     """
     done = subprocess.run(
-        [*HOLDFAST, *command.split()],
+        [*STATEHOLD, *command.split()],
         cwd=ROOT,
         env=_environment(servers),
         capture_output=True,
@@ -33,7 +33,7 @@ def holdfast(servers: str, command: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"holdfast {command}: {done.stderr.strip() or done.stdout.strip()}")
+        raise RuntimeError(f"statehold {command}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 
 
@@ -47,7 +47,7 @@ class LogEvent(NamedTuple):
 
 
 class ServiceProcess:
-    """`holdfast run TARGET` as a process that logs to `<name>.log` in `directory`; a restart appends to it.
+    """`statehold run TARGET` as a process that logs to `<name>.log` in `directory`; a restart appends to it.
 
     It has a session of its own, so that Ctrl-C reaches only whoever started it and then stops it in good
     order.
@@ -56,8 +56,8 @@ class ServiceProcess:
     def __init__(self, target: str, servers: str, directory: Path, name: str, *options: str) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
-        self._command = [*HOLDFAST, "run", target, *options]
-        own = {"HOLDFAST_SERVICE__INSTANCE": name, "HOLDFAST_LOG__FORMAT": "json"}
+        self._command = [*STATEHOLD, "run", target, *options]
+        own = {"STATEHOLD_SERVICE__INSTANCE": name, "STATEHOLD_LOG__FORMAT": "json"}
         self._environment = _environment(servers) | own
         self._process: subprocess.Popen[bytes] | None = None
         self._begin = 0
@@ -134,7 +134,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float, *proces
 
 
 def _environment(servers: str) -> dict[str, str]:
-    return {**os.environ, "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers, "PYTHONPATH": str(ROOT)}
 
 
 def _parse(raw: bytes) -> Iterator[LogEvent]:

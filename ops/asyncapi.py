@@ -8,10 +8,10 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
-from holdfast.handler import declared, input_type
-from holdfast.reference import references
-from holdfast.serde import OfTopic, Serde
-from holdfast.service import Service
+from statehold.handler import declared, input_type
+from statehold.reference import references
+from statehold.serde import OfTopic, Serde
+from statehold.service import Service
 
 Json = dict[str, Any]
 _PLAIN: dict[Any, Json] = {

@@ -18,11 +18,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.config.secret import REDACTED
-from holdfast.config.settings import Settings
-from holdfast.ops import sockets
-from holdfast.ops.sockets import Found
-from holdfast.version import __version__
+from statehold.config.secret import REDACTED
+from statehold.config.settings import Settings
+from statehold.ops import sockets
+from statehold.ops.sockets import Found
+from statehold.version import __version__
 
 #: of each log the newest so many bytes
 _LOG_BYTES: Final = 5_000_000
@@ -79,14 +79,14 @@ class Bundle:
 def machine() -> dict[str, Any]:
     """What runs where, and what is installed."""
     return {
-        "holdfast": __version__,
+        "statehold": __version__,
         "python": sys.version,
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
         "file_limit": resource.getrlimit(resource.RLIMIT_NOFILE),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "packages": sorted(f"{each.metadata['Name']} {each.version}" for each in distributions()),
-        "environment": sorted(name for name in os.environ if name.startswith("HOLDFAST_")),
+        "environment": sorted(name for name in os.environ if name.startswith("STATEHOLD_")),
     }
 
 
@@ -112,7 +112,7 @@ def journal(unit: str) -> str:
 
 
 def _extra_secrets(settings: Settings) -> Iterable[str]:
-    from holdfast.config.client_keys import ALLOWED
+    from statehold.config.client_keys import ALLOWED
 
     extra: Mapping[str, str] = settings.kafka.extra
     return [value for key, value in extra.items() if ALLOWED[key].secret]

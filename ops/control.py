@@ -1,6 +1,6 @@
 """How a running service is asked, on its own machine: a JSON line in, a JSON line out, over a Unix socket.
 
-`holdfast run` opens one for its service; an embedded service may do the same: `with Control(service): ...`.
+`statehold run` opens one for its service; an embedded service may do the same: `with Control(service): ...`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import holdfast
-from holdfast.errors import HoldfastError, UsageError
-from holdfast.ops import sockets
-from holdfast.ops.stacks import stacks
-from holdfast.service import Service
+import statehold
+from statehold.errors import StateholdError, UsageError
+from statehold.ops import sockets
+from statehold.ops.stacks import stacks
+from statehold.service import Service
 
 _PATIENCE: Final = 1.0
 _LINE_BYTES: Final = 65_536
@@ -97,7 +97,7 @@ class Control:
     def _answer(self, line: bytes) -> bytes:
         try:
             answer = {"ok": True, **self._do(json.loads(line))}
-        except (HoldfastError, ValueError, TypeError) as error:
+        except (StateholdError, ValueError, TypeError) as error:
             answer = {"ok": False, "error": str(error)}
         except Exception as error:  # noqa: BLE001 - the asker is told; the thread must answer the next one
             answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
@@ -124,7 +124,7 @@ class Control:
         return {
             "name": self._service.name,
             "pid": os.getpid(),
-            "version": holdfast.__version__,
+            "version": statehold.__version__,
             "brokers": self._service.settings.kafka.bootstrap_servers,
             **self._service.status(),
         }

@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ops.written import Answer, Written
-from holdfast.snapshot import digest
-from holdfast.snapshot.chain import Increment
-from holdfast.snapshot.look import typed
-from holdfast.snapshot.look.compare import differences
-from holdfast.snapshot.look.contents import Contents, decoded
-from holdfast.snapshot.look.past import At
-from holdfast.snapshot.look.typed import Typed
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.state import State
-from holdfast.table import Changes
+from statehold.ops.written import Answer, Written
+from statehold.snapshot import digest
+from statehold.snapshot.chain import Increment
+from statehold.snapshot.look import typed
+from statehold.snapshot.look.compare import differences
+from statehold.snapshot.look.contents import Contents, decoded
+from statehold.snapshot.look.past import At
+from statehold.snapshot.look.typed import Typed
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.snapshot.state import State
+from statehold.table import Changes
 
 #: so many of each kind are told of the first transaction that differs
 _SHOWN = 5

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.ops import processes, sockets
-from holdfast.ops.processes import NoProcess
-from holdfast.ops.sockets import Found
+from statehold.ops import processes, sockets
+from statehold.ops.processes import NoProcess
+from statehold.ops.sockets import Found
 
 _GLANCE: Final = 0.1
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_to_textfile
 
-from holdfast.errors import HoldfastError, UsageError
+from statehold.errors import StateholdError, UsageError
 
 _LABELS = ("service", "partition")
 _PUSH_SECONDS = 10.0
 
 
-class MetricsNotDelivered(HoldfastError):
+class MetricsNotDelivered(StateholdError):
     """The job is done, but nobody could be told its figures."""
 
 
@@ -63,7 +63,7 @@ def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: f
     registry = CollectorRegistry()
 
     def whole(name: str, text: str, value: float) -> None:
-        Gauge(f"holdfast_compaction_{name}", text, ("service",), registry=registry).labels(service).set(value)
+        Gauge(f"statehold_compaction_{name}", text, ("service",), registry=registry).labels(service).set(value)
 
     whole("success", "Whether the last run proved and published all it was asked for: 1, else 0.", float(ok))
     whole("finished_timestamp_seconds", "When the last run ended, since 1970.", time.time())
@@ -75,7 +75,7 @@ def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: f
         ("partition_seconds", "How long the partition took.", lambda each: each.seconds),
         ("proven", "Whether the folded digest was the worker's: 1, else 0.", lambda each: float(each.proven)),
     ):
-        gauge = Gauge(f"holdfast_compaction_{name}", text, _LABELS, registry=registry)
+        gauge = Gauge(f"statehold_compaction_{name}", text, _LABELS, registry=registry)
         for each in partitions:
             gauge.labels(service, str(each.partition)).set(pick(each))
     return registry
@@ -91,6 +91,6 @@ def deliver(registry: CollectorRegistry, service: str, file: Path | None, gatewa
             write_to_textfile(str(file), registry)
         if gateway is not None:
             grouping = {"service": service}
-            push_to_gateway(gateway, "holdfast-compaction", registry, grouping, timeout=_PUSH_SECONDS)
+            push_to_gateway(gateway, "statehold-compaction", registry, grouping, timeout=_PUSH_SECONDS)
     except OSError as error:
         raise MetricsNotDelivered(f"{file if gateway is None else gateway}: {error}") from error

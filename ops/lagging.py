@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.kafka.survey import ClusterSurvey
-from holdfast.names import Names
-from holdfast.ports import OutOfRange
-from holdfast.snapshot.last import last_mark
-from holdfast.topics import reaching, require
+from statehold.config.settings import Settings
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.kafka.survey import ClusterSurvey
+from statehold.names import Names
+from statehold.ports import OutOfRange
+from statehold.snapshot.last import last_mark
+from statehold.topics import reaching, require
 
 _PATIENCE: Final = 10.0
 
@@ -71,7 +71,7 @@ class Lags:
         """Each of them has a marker beside it, so they are read and counted."""
         if not self._retry_topics:
             return 0
-        mark, count = last_mark(self._reader, self._names.increment, partition), 0
+        mark, count = last_mark(self._reader, self._names.changelog, partition), 0
         for topic in self._retry_topics:
             start, end, _ = self.cluster.ends(topic, partition)
             begin = max(start, mark.positions.get(topic, start) if mark is not None else start)

@@ -1,6 +1,6 @@
-"""Logging of a process that belongs to holdfast: one line per event, for people or for programs.
+"""Logging of a process that belongs to statehold: one line per event, for people or for programs.
 
-Called by `holdfast run` and never at import: a service that is embedded keeps its host's logging.
+Called by `statehold run` and never at import: a service that is embedded keeps its host's logging.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-from holdfast.config.settings import LogSettings
-from holdfast.ops.kafka_lines import KafkaLines
+from statehold.config.settings import LogSettings
+from statehold.ops.kafka_lines import KafkaLines
 
 _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
@@ -26,7 +26,7 @@ _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critica
 def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send all that is logged to `stream` (standard error): ours, the standard library's, uncaught errors.
 
-    Changes process-wide state: for the main thread of a process that belongs to holdfast.
+    Changes process-wide state: for the main thread of a process that belongs to statehold.
     """
     stream = sys.stderr if stream is None else stream
     structlog.configure(

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.snapshot.look import past
-from holdfast.snapshot.look.past import Point
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.store.base import elsewhere_of
-from holdfast.topics import reaching, require
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.kafka.admin import Admin, TopicFacts
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.snapshot.look import past
+from statehold.snapshot.look.past import Point
+from statehold.snapshot.place import Place
+from statehold.snapshot.store.base import elsewhere_of
+from statehold.topics import reaching, require
 
 
 class Looking:
@@ -42,7 +42,7 @@ class Looking:
 
     def place(self, partition: int) -> Place:
         names = self.names
-        ids = {topic: self._facts[topic].id for topic in (names.input, names.increment, names.full)}
+        ids = {topic: self._facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
         return Place(names, partition, self.partitions, ids, store=elsewhere_of(self.settings))
 
     def places(self, wanted: Sequence[int] | None) -> list[Place]:

@@ -1,16 +1,16 @@
-"""docs/metrics.md from the declarations: `python -m holdfast.ops.metrics_page > docs/metrics.md`."""
+"""docs/metrics.md from the declarations: `python -m statehold.ops.metrics_page > docs/metrics.md`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from holdfast.metrics import DECLARED, Histogram, Metric
+from statehold.metrics import DECLARED, Histogram, Metric
 
 _INTRODUCTION = """\
 # Metrics
 
-This file is generated: `python -m holdfast.ops.metrics_page > docs/metrics.md`. A test compares the two.
+This file is generated: `python -m statehold.ops.metrics_page > docs/metrics.md`. A test compares the two.
 
 Every service has a registry of its own, `service.metrics`. To have its series in a registry that an application exports
 anyway: `prometheus_client.REGISTRY.register(service.metrics)`. Names carry their base unit; each series has the label

@@ -8,18 +8,18 @@ from typing import Final
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.dev.errors import DevError
-from holdfast.dev.transactions import Owner, TransactionTool
-from holdfast.errors import KafkaTrouble, ToolRefused, UsageError
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.hold import members
-from holdfast.kafka.opened import fence_id, opened_at
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.survey import ClusterSurvey
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.topics import reaching
+from statehold.config.settings import Settings
+from statehold.dev.errors import DevError
+from statehold.dev.transactions import Owner, TransactionTool
+from statehold.errors import KafkaTrouble, ToolRefused, UsageError
+from statehold.kafka.admin import Admin
+from statehold.kafka.hold import members
+from statehold.kafka.opened import fence_id, opened_at
+from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.survey import ClusterSurvey
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.topics import reaching
 
 #: the brokers look for transactions that have outlived their time every 10 s by default
 _GRACE: Final = 15.0
@@ -59,7 +59,7 @@ class Transactions:
 
     def __init__(self, settings: Settings, names: Names | None) -> None:
         self._settings, self._names = settings, names
-        self._admin = Admin(settings, names.group if names else "holdfast-txn")
+        self._admin = Admin(settings, names.group if names else "statehold-txn")
         self._cluster = ClusterSurvey(settings, self._admin)
         self._tool: TransactionTool | None = None
         #: why owners are guessed only; '' where they are known
@@ -99,7 +99,9 @@ class Transactions:
         if found is None:
             raise UsageError(f"no transaction is open on {topic}[{partition}]")
         if not found.known:
-            raise UsageError(f"whose it is cannot be told ({self.blind}); of an id of ours: holdfast txn abort --id ID")
+            raise UsageError(
+                f"whose it is cannot be told ({self.blind}); of an id of ours: statehold txn abort --id ID"
+            )
         own = self.own_partition(found.owner)
         if own is not None:
             self.fence(own)
@@ -172,7 +174,7 @@ class Transactions:
 
     def _guess(self, topic: str, partition: int) -> str:
         names = self._names
-        if names is not None and topic in (names.increment, names.full):
+        if names is not None and topic in (names.changelog, names.snapshot):
             return names.transactional_id(partition)
         if names is not None and topic != names.input:
             return f"{names.transactional_id(0)[:-1]}*, or a stranger's"

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import HoldfastError, UsageError
-from holdfast.ops import sockets
-from holdfast.ops.sockets import Found
+from statehold.errors import StateholdError, UsageError
+from statehold.ops import sockets
+from statehold.ops.sockets import Found
 
 _GLANCE: Final = 0.1
 #: a partition that fails on the same record again is live for a moment; only then it is believed
 _SETTLED_SECONDS: Final = 1.0
 
 
-class NoProcess(HoldfastError):
+class NoProcess(StateholdError):
     """No process of that service runs here, or none answers."""
 
 
@@ -50,7 +50,7 @@ def none_found(name: str | None) -> str:
     hint = f"; running: {', '.join(others)}" if others else ""
     return (
         f"{what} runs on this machine, as far as this user sees{hint}. Check: the host, the user (root sees "
-        f"all), XDG_RUNTIME_DIR, and that `holdfast run` started it"
+        f"all), XDG_RUNTIME_DIR, and that `statehold run` started it"
     )
 
 
@@ -82,7 +82,7 @@ def retry(service: str, partition: int | None, wait: float) -> list[Outcome]:
     for each in answering:
         answer = _ask(each.path, {"command": "retry", "partition": partition})
         if not answer["ok"]:
-            raise UsageError(f"{service}: {answer['error']}; `holdfast status --service {service}` shows what is")
+            raise UsageError(f"{service}: {answer['error']}; `statehold status --service {service}` shows what is")
         tried += [_Tried(each, retried) for retried in answer["retried"]]
     return _followed(tried, wait)
 
@@ -174,4 +174,4 @@ def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return sockets.ask(path, request)
     except (OSError, ValueError) as error:
-        raise NoProcess(f"{path.stem} ended or hangs: {error}; `holdfast status` shows what runs") from error
+        raise NoProcess(f"{path.stem} ended or hangs: {error}; `statehold status` shows what runs") from error

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.kafka.surveyed import Member
+from statehold.config.settings import Settings
+from statehold.kafka.surveyed import Member
 
 _SECONDS: Final = 2.0
 _AT_ONCE: Final = 16

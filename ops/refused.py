@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError
-from holdfast.names import Names
-from holdfast.rights import TOPIC, Right, rights_of
+from statehold.config.settings import Settings
+from statehold.errors import StateholdError
+from statehold.names import Names
+from statehold.rights import TOPIC, Right, rights_of
 
 #: what is no reader's work, by the first words of the command line
 _ROLES: Final = {
@@ -47,7 +47,7 @@ def remember(settings: Settings, names: Names, outputs: Callable[[], Sequence[st
 
 def remember_topic(settings: Settings, topic: str) -> None:
     """The command reads this topic, whosever it is."""
-    _about[:] = [About(settings, "holdfast", lambda role: [Right("READ", TOPIC, topic, "")])]
+    _about[:] = [About(settings, "statehold", lambda role: [Right("READ", TOPIC, topic, "")])]
 
 
 def role_of(words: Sequence[str]) -> str:
@@ -55,11 +55,11 @@ def role_of(words: Sequence[str]) -> str:
     return _ROLES.get(" ".join(words[:2]), _ROLES.get(words[0], "reader") if words else "reader")
 
 
-def explained(error: HoldfastError) -> str:
+def explained(error: StateholdError) -> str:
     """`; who may not do what, and the line that grants it`, or ''. Blocks for some seconds; raises nothing."""
     if not _about:
         return ""
-    from holdfast.kafka.refusing import why_refused
+    from statehold.kafka.refusing import why_refused
 
     about, role = _about[0], role_of(sys.argv[1:])
     told = why_refused(about.settings, about.group, about.rights(role), role, error)

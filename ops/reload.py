@@ -1,4 +1,4 @@
-"""`holdfast run --reload`, for development: a child process, started again when a file changes."""
+"""`statehold run --reload`, for development: a child process, started again when a file changes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from holdfast.errors import UsageError
-from holdfast.observe import Log
+from statehold.errors import UsageError
+from statehold.observe import Log
 
 _STEP_MILLISECONDS: Final = 200
 _SKIPPED: Final = frozenset({"__pycache__", "site-packages", "node_modules", "build"})
 
 
 def supervise(arguments: Sequence[str], folder: Path, files: Sequence[Path], patience: float) -> int:
-    """Run `holdfast ARGUMENTS` until SIGTERM or SIGINT; return the child's exit code. For the main thread.
+    """Run `statehold ARGUMENTS` until SIGTERM or SIGINT; return the child's exit code. For the main thread.
 
     Watches the Python and TOML files below `folder`, and `files`. A change stops the child by SIGTERM, so
     that it commits, and by SIGKILL after `patience` seconds. A child that ended by itself is started at the
@@ -30,7 +30,7 @@ def supervise(arguments: Sequence[str], folder: Path, files: Sequence[Path], pat
     try:
         import watchfiles
     except ImportError as error:
-        raise UsageError("--reload needs watchfiles: pip install 'holdfast[cli]'") from error
+        raise UsageError("--reload needs watchfiles: pip install 'statehold[cli]'") from error
 
     stopping = threading.Event()
 
@@ -76,7 +76,7 @@ class _Child:
     """The process that does the work, in a session of its own: Ctrl-C reaches it once, through us."""
 
     def __init__(self, arguments: Sequence[str], patience: float) -> None:
-        self._command = [sys.executable, "-m", "holdfast.ops.cli.entry", *arguments]
+        self._command = [sys.executable, "-m", "statehold.ops.cli.entry", *arguments]
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
         self._log = Log()

@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from holdfast.errors import RetentionGap, UsageError
-from holdfast.failures import letter_topics
-from holdfast.handler import declared
-from holdfast.ops.deviations import Comparison, Replayed, Wrote
-from holdfast.ops.looking import Looking, point_of
-from holdfast.ops.written import Answer, Records, Written
-from holdfast.pinned import PinnedMessage
-from holdfast.ports import OutOfRange
-from holdfast.record import Message
-from holdfast.reference import references
-from holdfast.service import Service
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.look import fulls, past
-from holdfast.snapshot.look.contents import Contents
-from holdfast.snapshot.look.past import At, Point
-from holdfast.snapshot.look.typed import Typed
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.restore import last_mark
-from holdfast.table import Changes
-from holdfast.worker.delayed import handle
-from holdfast.worker.engine import Engine
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.verdicts import recall
+from statehold.errors import RetentionGap, UsageError
+from statehold.failures import letter_topics
+from statehold.handler import declared
+from statehold.ops.deviations import Comparison, Replayed, Wrote
+from statehold.ops.looking import Looking, point_of
+from statehold.ops.written import Answer, Records, Written
+from statehold.pinned import PinnedMessage
+from statehold.ports import OutOfRange
+from statehold.record import Message
+from statehold.reference import references
+from statehold.service import Service
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.look import fulls, past
+from statehold.snapshot.look.contents import Contents
+from statehold.snapshot.look.past import At, Point
+from statehold.snapshot.look.typed import Typed
+from statehold.snapshot.place import Place
+from statehold.snapshot.restore import last_mark
+from statehold.table import Changes
+from statehold.worker.delayed import handle
+from statehold.worker.engine import Engine
+from statehold.worker.poison import Poisoned
+from statehold.worker.verdicts import recall
 
 
 def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
@@ -49,9 +49,9 @@ def _points(view: Looking, place: Place, since: str | None, until: str | None) -
     """What was asked for. By default the newest full and the one before it; where there is only one, the beginning and
     that one, or that one and the end when the beginning is gone.
     """
-    mark = last_mark(view.reader, place.names.increment, place.partition)
+    mark = last_mark(view.reader, place.names.changelog, place.partition)
     usable = [Point("full", full.offset) for full in fulls.find(view.reader, place, mark) if not full.finding]
-    whole = view.reader.bounds(place.names.increment, place.partition)[0] == 0 and not (mark and mark.adopted)
+    whole = view.reader.bounds(place.names.changelog, place.partition)[0] == 0 and not (mark and mark.adopted)
     states = [*usable, Point("n", 0)] if whole else usable
     if len(states) < 2 or not usable:
         states.insert(0, past.LATEST)
@@ -69,7 +69,7 @@ class _Replay:
         if references(kind):
             raise UsageError(
                 f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw "
-                f"long ago cannot be shown to them again. `holdfast snapshot verify` without --replay proves the state"
+                f"long ago cannot be shown to them again. `statehold snapshot verify` without --replay proves the state"
             )
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
@@ -121,7 +121,7 @@ class _Replay:
         state.loaded()
 
     def _increments(self) -> Iterator[Increment]:
-        chain = Chain(self.place.names.increment, self.place.partition, last=self.old.n, lineage=self.old.lineage)
+        chain = Chain(self.place.names.changelog, self.place.partition, last=self.old.n, lineage=self.old.lineage)
         base = self.old.base.manifest if self.old.base else None
         for increment in past.increments(self.view.reader, self.place, base.increment if base else -1, chain):
             if increment.mark.n > self.new.n:

@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import UsageError
-from holdfast.version import __version__
+from statehold.errors import UsageError
+from statehold.version import __version__
 
 _APP: Final = '''\
 """{name}: counts what comes in, key by key, and tells each new count."""
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Service, Table
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -47,11 +47,11 @@ class Totals(Handler[Event]):
 service = Service("{name}", input="{name}.events", handler=Totals)
 '''
 _TEST: Final = '''\
-"""The handler without Kafka: holdfast.testing.Driver runs the worker's own code on the calling thread."""
+"""The handler without Kafka: statehold.testing.Driver runs the worker's own code on the calling thread."""
 
 from {module}.app import Event, Total, Totals
 
-from holdfast.testing import Driver
+from statehold.testing import Driver
 
 
 def test_totals_are_kept_by_key() -> None:
@@ -74,7 +74,7 @@ def test_a_crash_loses_nothing_and_counts_nothing_twice() -> None:
     assert driver.table("totals")["ann"] == Total(2, 8)
 '''
 _CONFIG: Final = """\
-# Settings of {name}; `holdfast config show -c {name}.toml` shows all of them, docs/settings.md explains them.
+# Settings of {name}; `statehold config show -c {name}.toml` shows all of them, docs/settings.md explains them.
 
 [kafka]
 bootstrap_servers = "127.0.0.1:9092"    # name at least two of a real cluster
@@ -86,8 +86,8 @@ mode = "development"                    # production refuses what is unsafe; `--
 at_start = "warn"                       # tells in the log what would stop the service one night
 """
 _UNIT: Final = """\
-# /etc/systemd/system/{name}.service: one instance of {name}; the code lies in /srv/{name}, holdfast in /opt/holdfast.
-# Several instances: `holdfast deploy systemd` writes their units.
+# /etc/systemd/system/{name}.service: one instance of {name}; the code lies in /srv/{name}, statehold in /opt/statehold.
+# Several instances: `statehold deploy systemd` writes their units.
 [Unit]
 Description={name}
 Wants=network-online.target
@@ -97,11 +97,11 @@ After=network-online.target
 Type=notify
 NotifyAccess=main
 WatchdogSec=60
-ExecStart=/opt/holdfast/bin/holdfast run {module}.app:service --profile production --config /srv/{name}/{name}.toml
+ExecStart=/opt/statehold/bin/statehold run {module}.app:service --profile production --config /srv/{name}/{name}.toml
 WorkingDirectory=/srv/{name}
 DynamicUser=true
-# Where `holdfast status` looks for its socket.
-RuntimeDirectory=holdfast
+# Where `statehold status` looks for its socket.
+RuntimeDirectory=statehold
 RuntimeDirectoryPreserve=yes
 # 2 and 5: something must be changed first, a new start would end the same way (docs/cli.md, exit codes).
 Restart=on-failure
@@ -128,18 +128,18 @@ RUN pip install --no-cache-dir -r requirements.txt
 COPY {module} {module}
 COPY {name}.toml .
 USER nobody
-# SIGTERM reaches holdfast itself: no shell in between.
+# SIGTERM reaches statehold itself: no shell in between.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["holdfast", "run", "{module}.app:service", "--profile", "production", "--config", "{name}.toml", "--json"]
+ENTRYPOINT ["statehold", "run", "{module}.app:service", "--profile", "production", "--config", "{name}.toml", "--json"]
 """
 _README: Final = """\
 # {name}
 
 ```sh
 python -m pytest
-holdfast dev up                                 # Kafka on this machine; `holdfast dev down` stops it
-holdfast topics create {module}.app:service --start-at beginning --partitions 4
-holdfast run {module}.app:service -c {name}.toml   # until Ctrl-C; the rest in another terminal
+statehold dev up                                 # Kafka on this machine; `statehold dev down` stops it
+statehold topics create {module}.app:service --start-at beginning --partitions 4
+statehold run {module}.app:service -c {name}.toml   # until Ctrl-C; the rest in another terminal
 ```
 
 ```sh
@@ -151,9 +151,9 @@ for amount in range(10):
     producer.produce("{name}.events", '{"amount": %d}' % amount, key="ann")
 producer.flush()
 END
-holdfast cat {name}.totals --service {module}.app:service
-holdfast top {module}.app:service -c {name}.toml
-holdfast doctor {module}.app:service -c {name}.toml
+statehold cat {name}.totals --service {module}.app:service
+statehold top {module}.app:service -c {name}.toml
+statehold doctor {module}.app:service -c {name}.toml
 ```
 """
 
@@ -174,7 +174,7 @@ def files(name: str) -> dict[str, str]:
         f"{name}.toml": _CONFIG,
         f"deploy/{name}.service": _UNIT,
         "Dockerfile": _DOCKERFILE,
-        "requirements.txt": f"holdfast[cli]=={__version__}\n",
+        "requirements.txt": f"statehold[cli]=={__version__}\n",
         "README.md": _README,
     }
     return {path: text.replace("{name}", name).replace("{module}", module) for path, text in templates.items()}

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.errors import NoMark, SinkRefused, SinkUnreachable, StartError, UsageError
-from holdfast.handler import sinks_of
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.service import Service
-from holdfast.sink import DatabaseTrouble, RowsRefused
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import Mark
-from holdfast.topics import reaching, require
-from holdfast.worker.standing import Disagreement, ahead_of, note_of
+from statehold.config.settings import Settings
+from statehold.errors import NoMark, SinkRefused, SinkUnreachable, StartError, UsageError
+from statehold.handler import sinks_of
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.service import Service
+from statehold.sink import DatabaseTrouble, RowsRefused
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.records import Mark
+from statehold.topics import reaching, require
+from statehold.worker.standing import Disagreement, ahead_of, note_of
 
 if TYPE_CHECKING:
-    from holdfast.worker.postgres import PostgresSession
+    from statehold.worker.postgres import PostgresSession
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
     except DatabaseTrouble as error:
         raise SinkUnreachable(f"the database of the sinks: {error}; is sink.url right?") from error
     except RowsRefused as error:
-        advice = "" if make or adopt else "; `holdfast sink init` makes the table of positions"
+        advice = "" if make or adopt else "; `statehold sink init` makes the table of positions"
         raise SinkRefused(f"the database of the sinks: {error}{advice}") from error
 
 
@@ -72,9 +72,9 @@ def compared(settings: Settings, names: Names, marks: Sequence[Mark]) -> list[St
 def open_session(settings: Settings, names: Names, who: str, partition: int = 0) -> PostgresSession:
     """For a tool. :raises StartError: no driver. :raises DatabaseTrouble: no database."""
     try:
-        from holdfast.worker.postgres import PostgresSession, Where
+        from statehold.worker.postgres import PostgresSession, Where
     except ImportError as error:
-        raise StartError(f"a Sink needs an extra: pip install 'holdfast[postgres]' ({error})") from error
+        raise StartError(f"a Sink needs an extra: pip install 'statehold[postgres]' ({error})") from error
     return PostgresSession(settings.sink, Where(names.group, names.input, who), partition, (), lambda: False)
 
 
@@ -86,7 +86,7 @@ def _require(settings: Settings) -> None:
 def _look(settings: Settings, names: Names, marks: Sequence[Mark], *, make: bool, adopt: bool) -> list[Standing]:
     found = []
     for partition, mark in enumerate(marks):
-        session = open_session(settings, names, f"holdfast sink {'init' if make else 'show'}", partition)
+        session = open_session(settings, names, f"statehold sink {'init' if make else 'show'}", partition)
         try:
             if make and partition == 0:
                 session.create()
@@ -102,12 +102,12 @@ def _marks(settings: Settings, names: Names) -> list[Mark]:
         partitions = require(admin, names, ())[names.input].partitions
     reader = StableReader(settings, names.group, admin)
     try:
-        marks = [last_mark(reader, names.increment, partition) for partition in range(partitions)]
+        marks = [last_mark(reader, names.changelog, partition) for partition in range(partitions)]
     finally:
         reader.close()
     if None in marks:
         unmarked = marks.index(None)
-        raise NoMark("there is no mark: `holdfast topics create` first", topic=names.input, partition=unmarked)
+        raise NoMark("there is no mark: `statehold topics create` first", topic=names.input, partition=unmarked)
     return [mark for mark in marks if mark is not None]
 
 

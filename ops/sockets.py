@@ -24,8 +24,8 @@ _ANSWER_BYTES: Final = 16_000_000
 def own_directory() -> Path:
     """The directory for this process's sockets, made if it is missing.
 
-    systemd's RUNTIME_DIRECTORY, else `holdfast` in XDG_RUNTIME_DIR or, for root, in /run, else
-    `holdfast-<uid>` in the temporary directory, which belongs to everybody.
+    systemd's RUNTIME_DIRECTORY, else `statehold` in XDG_RUNTIME_DIR or, for root, in /run, else
+    `statehold-<uid>` in the temporary directory, which belongs to everybody.
 
     :raises PermissionError: in none of them this user alone may write; the text says why.
     """
@@ -46,11 +46,11 @@ def own_directory() -> Path:
 def _candidates() -> list[Path]:
     given = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     of_user = os.environ.get("XDG_RUNTIME_DIR", "")
-    temporary = Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
-    system = Path("/run/holdfast")
+    temporary = Path(tempfile.gettempdir()) / f"statehold-{os.geteuid()}"
+    system = Path("/run/statehold")
     return [
         *([Path(given)] if given else []),
-        *([Path(of_user) / "holdfast"] if of_user else []),
+        *([Path(of_user) / "statehold"] if of_user else []),
         *([system] if os.geteuid() == 0 else []),
         temporary,
     ]
@@ -58,9 +58,9 @@ def _candidates() -> list[Path]:
 
 def known_directories() -> list[Path]:
     """Everywhere that a service of this machine may have put its socket, as far as this user may look."""
-    system = Path("/run/holdfast")
-    shared = [system, *_inside(system), *_inside(Path("/run/user"), "*/holdfast")]
-    temporary = _inside(Path(tempfile.gettempdir()), "holdfast-[0-9]*")
+    system = Path("/run/statehold")
+    shared = [system, *_inside(system), *_inside(Path("/run/user"), "*/statehold")]
+    temporary = _inside(Path(tempfile.gettempdir()), "statehold-[0-9]*")
     return list(dict.fromkeys([*_candidates(), *shared, *temporary]))
 
 

@@ -1,4 +1,4 @@
-"""A job for spark-submit, which decides on master, memory and packages: `holdfast compact`, or with the name of another
+"""A job for spark-submit, which decides on master, memory, packages: `statehold compact`, or with the name of another
 command that runs on Spark (`snapshot export`, `state migrate`) before its options that one; see docs/cli.md."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
 
-from holdfast.ops.cli.entry import main  # noqa: E402
+from statehold.ops.cli.entry import main  # noqa: E402
 
 if __name__ == "__main__":
     if sys.argv[1:2] not in (["snapshot"], ["state"], ["compact"]):

@@ -1,4 +1,4 @@
-"""Where each thread of a process is: for `holdfast support-bundle`, and on SIGUSR1."""
+"""Where each thread of a process is: for `statehold support-bundle`, and on SIGUSR1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def on_signal() -> None:
     """From now on SIGUSR1 writes the stack of every thread to standard error, also when the interpreter is stuck in C.
 
     It ends nothing. A crash in C and SIGABRT, by which systemd ends a process without signs of life, write them too.
-    For a process that belongs to holdfast: an embedded service leaves signals alone.
+    For a process that belongs to statehold: an embedded service leaves signals alone.
     """
     faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)

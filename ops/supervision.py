@@ -1,4 +1,4 @@
-"""What `holdfast run` tells the supervisor that started it (systemd, Type=notify): started, how far, alive, stopping.
+"""What `statehold run` tells the supervisor that started it (systemd, Type=notify): started, how far, alive, stopping.
 
 The verdicts are those of `/live` and `/ready`: what a probe would be answered, systemd hears.
 """
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.observe import Log
-from holdfast.ops.http import health
-from holdfast.ops.sd_notify import Notify, watchdog_seconds
+from statehold.observe import Log
+from statehold.ops.http import health
+from statehold.ops.sd_notify import Notify, watchdog_seconds
 
 #: seconds between two looks
 _LOOK_EVERY: Final = 1.0

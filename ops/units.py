@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import UsageError
+from statehold.errors import UsageError
 
 #: seconds beyond service.stop_timeout until systemd kills what is left
 _BEYOND_STOP: Final = 15
@@ -31,10 +31,10 @@ class Plan:
     stop_timeout: float
     #: of the directory that holds the module
     directory: Path
-    #: the `holdfast` to run
+    #: the `statehold` to run
     program: Path
     secrets: Path | None = None
-    user: str = "holdfast"
+    user: str = "statehold"
     #: as MemoryMax takes it; '' divides three quarters of the machine among the instances
     memory: str = ""
     #: instance i's ops server listens on this port + i; 0: on the first free one
@@ -50,13 +50,13 @@ def units(plan: Plan) -> dict[str, str]:
     :raises UsageError: the plan cannot be one.
     """
     _check(plan)
-    unit = f"holdfast-{plan.name}"
+    unit = f"statehold-{plan.name}"
     made = {f"{unit}@.service": _service(plan), f"{unit}.target": _target(plan)}
     if plan.ops_port:
         for number in range(1, plan.instances + 1):
             made[f"{unit}@{number}.service.d/instance.conf"] = (
                 f"# The ops server of instance {number}: a port that Prometheus can be told of.\n[Service]\n"
-                f"Environment=HOLDFAST_OPS__LISTEN=127.0.0.1:{plan.ops_port + number}\n"
+                f"Environment=STATEHOLD_OPS__LISTEN=127.0.0.1:{plan.ops_port + number}\n"
             )
     if plan.compaction:
         made[f"{unit}-compact.service"] = _compact(plan)
@@ -66,7 +66,7 @@ def units(plan: Plan) -> dict[str, str]:
 
 def shipped(name: str) -> str:
     """A unit as it lies in deploy/systemd."""
-    return (files("holdfast.deploy") / "systemd" / name).read_text(encoding="utf-8")
+    return (files("statehold.deploy") / "systemd" / name).read_text(encoding="utf-8")
 
 
 def version_of(told: str) -> int:
@@ -78,9 +78,9 @@ def version_of(told: str) -> int:
 def _service(plan: Plan) -> str:
     options = f"--profile production --config {plan.config}{_secrets(plan)} --json"
     text = _with(
-        shipped("holdfast@.service"),
+        shipped("statehold@.service"),
         {
-            "Description": f"holdfast service {plan.name}, instance %i",
+            "Description": f"statehold service {plan.name}, instance %i",
             "User": plan.user,
             "Group": plan.user,
             "WorkingDirectory": str(plan.directory),
@@ -89,32 +89,32 @@ def _service(plan: Plan) -> str:
             "MemoryMax": plan.memory or f"{_SHARE // plan.instances}%",
             # One name for the life of the machine: in logs, in marks, and in the group where membership is static.
             "EnvironmentFile": None,
-            "Environment": f"PYTHONUNBUFFERED=1 HOLDFAST_SERVICE__INSTANCE=%l-{plan.name}-%i",
+            "Environment": f"PYTHONUNBUFFERED=1 STATEHOLD_SERVICE__INSTANCE=%l-{plan.name}-%i",
             "WantedBy": None,
         },
     )
-    text = _headed(text, f"Instance %i of the holdfast service {plan.name}, written by `holdfast deploy systemd`.")
-    text = text.replace("\n[Service]\n", f"PartOf=holdfast-{plan.name}.target\n\n[Service]\n", 1)
+    text = _headed(text, f"Instance %i of the statehold service {plan.name}, written by `statehold deploy systemd`.")
+    text = text.replace("\n[Service]\n", f"PartOf=statehold-{plan.name}.target\n\n[Service]\n", 1)
     if plan.systemd >= _STEPS_SINCE:
         text = text.replace("RestartSec=2s\n", "RestartSec=2s\nRestartSteps=5\nRestartMaxDelaySec=60s\n")
     return text.replace("\n[Install]\n", "").rstrip("\n") + "\n"
 
 
 def _target(plan: Plan) -> str:
-    wants = " ".join(f"holdfast-{plan.name}@{number}.service" for number in range(1, plan.instances + 1))
+    wants = " ".join(f"statehold-{plan.name}@{number}.service" for number in range(1, plan.instances + 1))
     return (
         f"# The {plan.instances} instances of {plan.name} on this machine, to start and stop together.\n"
-        f"[Unit]\nDescription=holdfast service {plan.name}, {plan.instances} instances\nWants={wants}\n\n"
+        f"[Unit]\nDescription=statehold service {plan.name}, {plan.instances} instances\nWants={wants}\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
 
 
 def _compact(plan: Plan) -> str:
-    metrics = f"--metrics-file ${{METRICS_DIRECTORY}}/holdfast-compact-{plan.name}.prom"
+    metrics = f"--metrics-file ${{METRICS_DIRECTORY}}/statehold-compact-{plan.name}.prom"
     text = _with(
-        shipped("holdfast-compact@.service"),
+        shipped("statehold-compact@.service"),
         {
-            "Description": f"holdfast compaction of {plan.name}",
+            "Description": f"statehold compaction of {plan.name}",
             "User": plan.user,
             "Group": plan.user,
             "WorkingDirectory": str(plan.directory),
@@ -122,7 +122,7 @@ def _compact(plan: Plan) -> str:
             "ExecStart": f"{plan.program} compact {plan.subject} --config {plan.config}{_secrets(plan)} {metrics}",
         },
     )
-    return _headed(text, f"One compaction of {plan.name}; started by holdfast-{plan.name}-compact.timer, or by hand.")
+    return _headed(text, f"One compaction of {plan.name}; started by statehold-{plan.name}-compact.timer, or by hand.")
 
 
 def _secrets(plan: Plan) -> str:
@@ -131,9 +131,9 @@ def _secrets(plan: Plan) -> str:
 
 def _timer(plan: Plan) -> str:
     text = _with(
-        shipped("holdfast-compact@.timer"), {"Description": f"holdfast compaction of {plan.name}, every night"}
+        shipped("statehold-compact@.timer"), {"Description": f"statehold compaction of {plan.name}, every night"}
     )
-    return _headed(text, f"systemctl enable --now holdfast-{plan.name}-compact.timer")
+    return _headed(text, f"systemctl enable --now statehold-{plan.name}-compact.timer")
 
 
 def _with(text: str, values: dict[str, str | None]) -> str:

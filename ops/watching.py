@@ -1,4 +1,4 @@
-"""What `holdfast top` shows: the group's members, each partition's lag and speed, what local instances say."""
+"""What `statehold top` shows: the group's members, each partition's lag and speed, what local instances say."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError
-from holdfast.kafka.surveyed import Group
-from holdfast.names import Names
-from holdfast.ops import processes
-from holdfast.ops.lagging import Lag, Lags
-from holdfast.ops.reaching import reach
-from holdfast.ops.refused import explained
+from statehold.config.settings import Settings
+from statehold.errors import StateholdError
+from statehold.kafka.surveyed import Group
+from statehold.names import Names
+from statehold.ops import processes
+from statehold.ops.lagging import Lag, Lags
+from statehold.ops.reaching import reach
+from statehold.ops.refused import explained
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Watch:
         try:
             group = self._lags.cluster.group(names.group)
             lags = self._lags.now()
-        except HoldfastError as error:
+        except StateholdError as error:
             return Sample(names.group, names.input, now, trouble=f"{error}{explained(error)}")
         told = self._told(group)
         rows = tuple(self._row(each, group, told.get(each.partition)) for each in lags)

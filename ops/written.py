@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from holdfast.kafka.admin import TopicFacts
-from holdfast.output import ORIGIN, ORIGIN_HEADER, Sent
-from holdfast.ports import Reader
-from holdfast.record import Message
+from statehold.kafka.admin import TopicFacts
+from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
+from statehold.ports import Reader
+from statehold.record import Message
 
 
 class Answer(NamedTuple):

@@ -90,7 +90,7 @@ def of_environment() -> Iterator[str]:
     wanted = {(each.name, each.version) for each in locked(LOCKS[0])}
     for package in distributions():
         name = plain(package.metadata["Name"])
-        if name == "holdfast":
+        if name == "statehold":
             continue
         if (name, package.version) not in wanted:
             yield f"{name} {package.version} is installed, and not in {LOCKS[0]}"
@@ -109,7 +109,7 @@ def findings() -> Iterator[str]:
 
 def online() -> tuple[list[str], str]:
     """What a database of vulnerabilities knows, by pip-audit in an environment of its own; why not, where it cannot."""
-    uv = shutil.which("uv") or shutil.which("uv", path=Path.home() / ".cache" / "holdfast" / "uv" / "bin")
+    uv = shutil.which("uv") or shutil.which("uv", path=Path.home() / ".cache" / "statehold" / "uv" / "bin")
     if uv is None:
         return [], "uv is not here, so pip-audit was not run"
     with tempfile.TemporaryDirectory() as scratch:

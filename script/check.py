@@ -58,8 +58,8 @@ def types() -> tuple[int, str]:
     """
     links = next((ROOT / "build").glob("__editable__*"))
     programs = [folder for folder in PROGRAMS if list((ROOT / folder).rglob("*.py"))]
-    code, told = run("mypy", str(links.relative_to(ROOT) / "holdfast"), *programs, MYPYPATH=f"{links}:{ROOT}")
-    told = told.replace(f"{links.relative_to(ROOT)}/holdfast/", "holdfast: ")
+    code, told = run("mypy", str(links.relative_to(ROOT) / "statehold"), *programs, MYPYPATH=f"{links}:{ROOT}")
+    told = told.replace(f"{links.relative_to(ROOT)}/statehold/", "statehold: ")
     counted = re.search(r"(\d+) source files?", told)
     seen, there = int(counted[1]) if counted else 0, len(source_files())
     if seen != there:

@@ -1,4 +1,4 @@
-"""Keep the editable install complete: `build/__editable__*/holdfast` shows every module at once.
+"""Keep the editable install complete: `build/__editable__*/statehold` shows every module at once.
 
 A strict editable install links each file as it was at install time, so a module added later does not exist.
 This replaces the links to files by links to folders; only a new file directly in core/ needs another run.
@@ -21,9 +21,9 @@ def wanted_links() -> dict[str, Path]:
     """Return name inside the package -> file or folder of the tree."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folders: dict[str, str] = project["tool"]["setuptools"]["package-dir"]
-    core = ROOT / folders["holdfast"]
+    core = ROOT / folders["statehold"]
     links = {entry.name: entry for entry in core.iterdir() if _is_source(entry)}
-    links |= {name.removeprefix("holdfast."): ROOT / path for name, path in folders.items() if "." in name}
+    links |= {name.removeprefix("statehold."): ROOT / path for name, path in folders.items() if "." in name}
     return links
 
 
@@ -61,7 +61,7 @@ def _remove(entry: Path) -> None:
 
 def main() -> None:
     """Refresh every editable install of this tree."""
-    for package in (ROOT / "build").glob("__editable__*/holdfast"):
+    for package in (ROOT / "build").glob("__editable__*/statehold"):
         refresh(package)
 
 

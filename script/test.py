@@ -29,7 +29,7 @@ def main() -> int:
     os.chdir(ROOT)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(COMPILED)
-    with tempfile.TemporaryDirectory(prefix="hf-") as directory:
+    with tempfile.TemporaryDirectory(prefix="sh-") as directory:
         options = [*TIERS.get(tier or "", ["-m", "not long", *SIDE_BY_SIDE]), f"--basetemp={directory}/t"]
         process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *rest])
         try:

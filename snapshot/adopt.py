@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.errors import UsageError
-from holdfast.ports import Transactions
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Adopt, Effect, FullRef, Header, Mark
-from holdfast.snapshot.state import State
+from statehold.errors import UsageError
+from statehold.ports import Transactions
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Adopt, Effect, FullRef, Header, Mark
+from statehold.snapshot.state import State
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +64,14 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         """:raises UsageError: what the tool is about to write could not be restored."""
         base, names = self.base, self.place.names
         if base is None and (self.keys, self.digest) != (0, 0):
-            raise UsageError(f"{names.increment}[{self.place.partition}]: a state of {self.keys} keys needs a full")
+            raise UsageError(f"{names.changelog}[{self.place.partition}]: a state of {self.keys} keys needs a full")
         if base is not None and (base.first, base.through) != (self.n, self.n):
             raise UsageError(
-                f"{names.full}[{self.place.partition}]@{base.offset}: a full of transactions {base.first} to "
+                f"{names.snapshot}[{self.place.partition}]@{base.offset}: a full of transactions {base.first} to "
                 f"{base.through} cannot be the base of adopt record {self.n}"
             )
         if self.old is not None and self.old.lineage == self.lineage:
-            raise UsageError(f"{names.increment}[{self.place.partition}] is of lineage {self.lineage} already")
+            raise UsageError(f"{names.changelog}[{self.place.partition}] is of lineage {self.lineage} already")
 
 
 class Leaving(NamedTuple):
@@ -228,18 +228,18 @@ def commit(
     written = {a.place.partition: records_of(a, producer.attempt, reason, now) for a in adoptions}
     if not adoptions or len(written) < len(adoptions) or len({a.lineage for a in adoptions}) > 1:
         raise UsageError("each partition is adopted once, all of them into one lineage")
-    topic = adoptions[0].place.names.increment
+    topic = adoptions[0].place.names.changelog
     producer.begin()
     for partition, (header, adopt, mark) in written.items():
         producer.send_increment(topic, partition, records.pack(header, mark.format))
         producer.send_increment(topic, partition, records.pack(adopt, mark.format))
     closed = [(each.place, *each.records(producer.attempt, now)) for each in leaving]
     for place, header, mark in closed:
-        producer.send_increment(place.names.increment, place.partition, records.pack(header, mark.format))
+        producer.send_increment(place.names.changelog, place.partition, records.pack(header, mark.format))
     producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
     for partition, (_, _, mark) in written.items():
         producer.send_increment(topic, partition, records.pack(mark))
     for place, _, mark in closed:
-        producer.send_increment(place.names.increment, place.partition, records.pack(mark, mark.format))
+        producer.send_increment(place.names.changelog, place.partition, records.pack(mark, mark.format))
     producer.commit()
     return {partition: mark for partition, (_, _, mark) in written.items()}

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from holdfast.snapshot.frame import BadFrame
+from statehold.snapshot.frame import BadFrame
 
 _LENGTH = struct.Struct("<I")
 #: a frame's head, and a body of the largest legal size that did not compress

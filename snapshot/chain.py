@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from holdfast.errors import DamagedIncrement, TornTransaction
-from holdfast.snapshot.records import Adopt, Header, Mark, Part, Record
+from statehold.errors import DamagedIncrement, TornTransaction
+from statehold.snapshot.records import Adopt, Header, Mark, Part, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Chain:
     def _torn(self, offset: int, finding: str) -> NoReturn:
         raise TornTransaction(
             f"{finding}. Outputs of that transaction may be lost or doubled; nothing was changed. "
-            f"See docs/runbook/errors.md#torntransaction, and `holdfast repair rebase --help`",
+            f"See docs/runbook/errors.md#torntransaction, and `statehold repair rebase --help`",
             topic=self.topic,
             partition=self.partition,
             position=offset,
@@ -146,8 +146,8 @@ class Chain:
 
     def _damaged(self, offset: int, finding: str) -> NoReturn:
         raise DamagedIncrement(
-            f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `holdfast repair rebase "
-            f"--help`",
+            f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `statehold repair "
+            f"rebase --help`",
             topic=self.topic,
             partition=self.partition,
             position=offset,
@@ -156,5 +156,5 @@ class Chain:
 
 def _unmarked(offset: int, header: Header) -> str:
     writer = header.writer
-    by = f" by {writer.instance} on {writer.host} (holdfast {writer.version})" if writer.version else ""
+    by = f" by {writer.instance} on {writer.host} (statehold {writer.version})" if writer.version else ""
     return f"header {header.n} at offset {offset}{by} has no mark: a torn commit"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Chunk, FullRef, Manifest, Mark
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Chunk, FullRef, Manifest, Mark
 
-#: who makes the fulls of `holdfast compact`
+#: who makes the fulls of `statehold compact`
 COMPACTION: Final = "compaction"
 _WINDOW: Final = 64
 _GROWTH: Final = 8
@@ -41,7 +41,7 @@ class Located(NamedTuple):
 
 def manifest_at(reader: Reader, place: Place, offset: int) -> Found | None:
     """The manifest at this offset of the full topic; None when it is gone, damaged or none."""
-    start, end = reader.bounds(place.names.full, place.partition)
+    start, end = reader.bounds(place.names.snapshot, place.partition)
     if not start <= offset < end:
         return None
     return next(_manifests(reader, place, offset, offset + 1), None)
@@ -54,7 +54,7 @@ def compactions(reader: Reader, place: Place, known: int) -> Iterator[Found]:
     `known` is the newest manifest that the last mark refers to, or -1. The first one found is usually the last record
     of the topic; only what a worker has begun since has to be read over.
     """
-    start, upper = reader.bounds(place.names.full, place.partition)
+    start, upper = reader.bounds(place.names.snapshot, place.partition)
     start, step = max(start, known + 1), 1
     while upper > start:
         lower = max(start, upper - step)
@@ -82,7 +82,7 @@ def predecessor(reader: Reader, place: Place, found: Found) -> Found | None:
     if found.manifest.low < 0:
         return None
     try:
-        for batch in reader.read(place.names.full, place.partition, found.manifest.low, found.manifest.low + 1):
+        for batch in reader.read(place.names.snapshot, place.partition, found.manifest.low, found.manifest.low + 1):
             for message in batch:
                 record = records.unpack(message.value())
                 if isinstance(record, Chunk) and record.newest >= 0:
@@ -97,7 +97,7 @@ def newest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], en
 
     :raises frame.BadFrame, OutOfRange:
     """
-    start, upper = reader.bounds(place.names.increment, place.partition)
+    start, upper = reader.bounds(place.names.changelog, place.partition)
     upper, step = upper if end is None else min(upper, end), _WINDOW
     while upper > start:
         lower, best = max(start, upper - step), None
@@ -114,7 +114,7 @@ def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], st
 
     :raises frame.BadFrame, OutOfRange:
     """
-    low, end = reader.bounds(place.names.increment, place.partition)
+    low, end = reader.bounds(place.names.changelog, place.partition)
     marks = _marks(reader, place, max(low, start), end)
     return next((located for located in marks if wanted(located.mark)), None)
 
@@ -124,7 +124,7 @@ def end_of(reader: Reader, place: Place, inside: Callable[[Mark], bool]) -> int:
 
     `inside` must hold for older marks if it holds for newer ones.
     """
-    low, high = reader.bounds(place.names.increment, place.partition)
+    low, high = reader.bounds(place.names.changelog, place.partition)
     end = high
     while low < high:
         middle = (low + high) // 2
@@ -137,7 +137,7 @@ def end_of(reader: Reader, place: Place, inside: Callable[[Mark], bool]) -> int:
 
 
 def _marks(reader: Reader, place: Place, start: int, end: int) -> Iterator[Located]:
-    for batch in reader.read(place.names.increment, place.partition, start, end):
+    for batch in reader.read(place.names.changelog, place.partition, start, end):
         for message in batch:
             data = message.value()
             if frame.kind_of(data) == b"M":
@@ -148,7 +148,7 @@ def _marks(reader: Reader, place: Place, start: int, end: int) -> Iterator[Locat
 
 def _manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[Found]:
     """What cannot be read is none."""
-    for batch in reader.read(place.names.full, place.partition, start, end):
+    for batch in reader.read(place.names.snapshot, place.partition, start, end):
         for message in batch:
             data = message.value()
             try:

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast import serde, versions
-from holdfast.errors import UsageError
-from holdfast.snapshot.state import State
-from holdfast.table import Changes, Table
+from statehold import serde, versions
+from statehold.errors import UsageError
+from statehold.snapshot.state import State
+from statehold.table import Changes, Table
 
 #: (key, old value) -> new value, or None to delete the key
 Edit = Callable[[Any, Any], Any]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.errors import DamagedIncrement, DigestMismatch
-from holdfast.pinned import Pinned, Placed
-from holdfast.ports import Reader
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.budget import Workload
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.full import FullUnusable
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress
-from holdfast.snapshot.records import EntryDecoder, Header, Manifest, Mark
-from holdfast.snapshot.state import State
+from statehold.errors import DamagedIncrement, DigestMismatch
+from statehold.pinned import Pinned, Placed
+from statehold.ports import Reader
+from statehold.snapshot import digest, records
+from statehold.snapshot.budget import Workload
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.full import FullUnusable
+from statehold.snapshot.place import Place
+from statehold.snapshot.progress import Progress
+from statehold.snapshot.records import EntryDecoder, Header, Manifest, Mark
+from statehold.snapshot.state import State
 
 
 class Following:
@@ -23,7 +23,7 @@ class Following:
     def __init__(self, reader: Reader, place: Place, state: State, decoder: EntryDecoder, progress: Progress) -> None:
         self._reader, self._place, self._progress = reader, place, progress
         self._state, self._decoder = state, decoder
-        self._input, self._topic, self._partition = place.names.input, place.names.increment, place.partition
+        self._input, self._topic, self._partition = place.names.input, place.names.changelog, place.partition
         #: bytes of the increments that hold anything, keys in deltas, transactions
         self.unsaved_bytes = self.unsaved_keys = self.transactions = 0
         #: users' commands of the control topic that no delta holds: a replay handles them where they were
@@ -109,7 +109,7 @@ class Following:
         if found != expected:
             raise DigestMismatch(
                 f"the restored state's digest is {digest.show(found)}, its writer recorded {digest.show(expected)}. "
-                f"Nothing was changed. `holdfast retry {self._partition}` reads again; see "
+                f"Nothing was changed. `statehold retry {self._partition}` reads again; see "
                 f"docs/runbook/errors.md#digestmismatch",
                 topic=self._input,
                 partition=self._partition,
@@ -132,8 +132,8 @@ class Following:
 def damaged(place: Place, finding: str) -> DamagedIncrement:
     """The increment topic is not what its writers left there."""
     return DamagedIncrement(
-        f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `holdfast repair rebase "
+        f"{finding}. Nothing was changed. See docs/runbook/errors.md#damagedincrement, and `statehold repair rebase "
         f"--help`",
-        topic=place.names.increment,
+        topic=place.names.changelog,
         partition=place.partition,
     )

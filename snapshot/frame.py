@@ -22,7 +22,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: the formats that this holdfast reads; a partition is written in the format of its last mark (docs/upgrades.md)
+#: the formats that this statehold reads; a partition is written in the format of its last mark (docs/upgrades.md)
 OLDEST, NEWEST = 1, 3
 #: from this one on a mark may hold users' commands of the control topic
 PINNING = 3
@@ -41,7 +41,7 @@ class UnknownFormat(BadFrame):
     """A frame of a format that this version does not know: not damaged, but not to be read either."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"format {version}, this holdfast reads {OLDEST} to {NEWEST}")
+        super().__init__(f"format {version}, this statehold reads {OLDEST} to {NEWEST}")
         self.version = version
 
 

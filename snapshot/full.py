@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.errors import RestoreTimeout
-from holdfast.ports import Clock, FullSink, OutOfRange, Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
-from holdfast.snapshot.state import State
-from holdfast.snapshot.store.base import StoreTrouble
-from holdfast.snapshot.store.fetch import SegmentGone, stored_frames
-from holdfast.table import Changes, Table
+from statehold.errors import RestoreTimeout
+from statehold.ports import Clock, FullSink, OutOfRange, Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
+from statehold.snapshot.state import State
+from statehold.snapshot.store.base import StoreTrouble
+from statehold.snapshot.store.fetch import SegmentGone, stored_frames
+from statehold.table import Changes, Table
 
 #: keys per chunk: small enough for a slice's budget, large enough to restore two million keys a second
 CHUNK_KEYS = 512
@@ -215,10 +215,10 @@ def load(
 
 
 def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manifest]:
-    start, end = reader.bounds(place.names.full, place.partition)
+    start, end = reader.bounds(place.names.snapshot, place.partition)
     if not start <= ref.low or not ref.offset < end:
         raise FullUnusable(f"its records are gone: the topic holds offsets {start} to {end}")
-    for batch in reader.read(place.names.full, place.partition, ref.offset, ref.offset + 1):
+    for batch in reader.read(place.names.snapshot, place.partition, ref.offset, ref.offset + 1):
         for message in batch:
             data = message.value()
             record = records.unpack(data)
@@ -242,9 +242,9 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int, sto
         except frame.BadFrame as error:
             raise FullUnusable(f"a segment in its store is damaged: {error}") from error
         except StoreTrouble as error:
-            raise RestoreTimeout(str(error), topic=place.names.full, partition=place.partition) from error
+            raise RestoreTimeout(str(error), topic=place.names.snapshot, partition=place.partition) from error
         return
-    for batch in reader.read(place.names.full, place.partition, manifest.low, end):
+    for batch in reader.read(place.names.snapshot, place.partition, manifest.low, end):
         for message in batch:
             data = message.value()
             if frame.kind_of(data) == b"C":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.errors import NewerFormat, TornTransaction
-from holdfast.ports import Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.records import Mark
-from holdfast.version import __version__
+from statehold.errors import NewerFormat, TornTransaction
+from statehold.ports import Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.records import Mark
+from statehold.version import __version__
 
 _FIRST_STEP: Final = 64
 
@@ -19,7 +19,7 @@ def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
     Fence first, or read up to the last stable offset: else the log may end within a transaction of its owner.
 
     :raises frame.BadFrame: a record is not ours or damaged. :raises TornTransaction: a header follows the mark.
-    :raises NewerFormat: a newer holdfast has written here.
+    :raises NewerFormat: a newer statehold has written here.
     """
     start, end = reader.bounds(topic, partition)
     step, upper, followed_by = _FIRST_STEP, end, -1
@@ -47,12 +47,12 @@ def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
 
 def newer_format(reader: Reader, topic: str, partition: int, offset: int, error: frame.UnknownFormat) -> NewerFormat:
     """What to raise for a record of an unknown format at `offset`; it names who wrote it, if that shows."""
-    writer = f"a release of holdfast whose format is {error.version}"
+    writer = f"a release of statehold whose format is {error.version}"
     for batch in reader.read(topic, partition, offset, reader.bounds(topic, partition)[1]):
         for message in batch:
             writer = records.foreign_writer(message.value()) or writer
     return NewerFormat(
-        f"written in format {error.version} by {writer}; this is holdfast {__version__}, which reads formats "
+        f"written in format {error.version} by {writer}; this is statehold {__version__}, which reads formats "
         f"{frame.OLDEST} to {frame.NEWEST}. The upgrade was finished there, so there is no way back: run that release "
         f"or a newer one. Nothing was changed; see docs/upgrades.md",
         topic=topic,
@@ -66,7 +66,7 @@ def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int)
     if follower >= 0:
         raise TornTransaction(
             f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
-            f"changed. See docs/runbook/errors.md#torntransaction, and `holdfast repair rebase --help`",
+            f"changed. See docs/runbook/errors.md#torntransaction, and `statehold repair rebase --help`",
             topic=topic,
             partition=partition,
             position=follower,

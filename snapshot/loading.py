@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.ports import Reader
-from holdfast.snapshot.full import FullUnusable, load
-from holdfast.snapshot.local import LocalFulls, LocalUnusable, LocalWriter
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress
-from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
-from holdfast.snapshot.state import State
+from statehold.ports import Reader
+from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.local import LocalFulls, LocalUnusable, LocalWriter
+from statehold.snapshot.place import Place
+from statehold.snapshot.progress import Progress
+from statehold.snapshot.records import EntryDecoder, FullRef, Manifest, Mark
+from statehold.snapshot.state import State
 
 
 class Loading:

@@ -20,12 +20,12 @@ from typing import BinaryIO, Final, Literal
 
 import msgspec
 
-from holdfast.names import Names
-from holdfast.snapshot import frame
-from holdfast.snapshot.blocks import block, blocks
-from holdfast.snapshot.records import FullRef
+from statehold.names import Names
+from statehold.snapshot import frame
+from statehold.snapshot.blocks import block, blocks
+from statehold.snapshot.records import FullRef
 
-_MAGIC: Final = b"holdfast"
+_MAGIC: Final = b"statehold"
 #: where the manifest begins, how long manifest and reference are, and the magic, at the end of the file
 _TAIL: Final = struct.Struct("<QII8s")
 _SUFFIX: Final = ".full"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.errors import (
+from statehold.errors import (
     DamagedIncrement,
     PartitionCountChanged,
     StateMoved,
@@ -14,8 +14,8 @@ from holdfast.errors import (
     UnknownSchema,
     UpgradeUnfinished,
 )
-from holdfast.names import Names
-from holdfast.snapshot.records import Manifest, Mark, Writer
+from statehold.names import Names
+from statehold.snapshot.records import Manifest, Mark, Writer
 
 #: the format from which on table values may have a version (docs/upgrades.md)
 VERSIONED_FORMAT = 2
@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True):
         """
         if mark.moved:
             raise StateMoved(
-                f"the state has moved to the input {mark.moved} (`holdfast state repartition --into`, transaction "
+                f"the state has moved to the input {mark.moved} (`statehold state repartition --into`, transaction "
                 f"{mark.n}): run the service with that input. Nothing was changed",
                 topic=self.input,
                 partition=self.partition,
@@ -65,7 +65,7 @@ class Place(msgspec.Struct, frozen=True):
             raise DamagedIncrement(
                 f"the last mark belongs to service {mark.service!r} partition {mark.partition}, not to "
                 f"{self.names.group!r} partition {self.partition}; check service.namespace and who writes to "
-                f"{self.names.increment}",
+                f"{self.names.changelog}",
                 topic=self.input,
                 partition=self.partition,
                 position=position,
@@ -73,7 +73,7 @@ class Place(msgspec.Struct, frozen=True):
         if mark.partitions != self.partitions:
             raise PartitionCountChanged(
                 f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
-                f"have moved. Stop service and producers, then `holdfast state repartition --to {self.partitions}` "
+                f"have moved. Stop service and producers, then `statehold state repartition --to {self.partitions}` "
                 f"deals the state out (docs/surgery.md); nothing was changed",
                 topic=self.input,
                 partition=self.partition,
@@ -85,7 +85,7 @@ class Place(msgspec.Struct, frozen=True):
                 raise TopicReplaced(
                     f"topic {topic} was deleted and created again (id {known} in the last mark, {now} now), so "
                     f"positions mean other records. Nothing was changed. Bring the old topic back, or stop the "
-                    f"service: `holdfast repair {'accept-gap' if topic == self.input else 'rebase'} MODULE:SERVICE "
+                    f"service: `statehold repair {'accept-gap' if topic == self.input else 'rebase'} MODULE:SERVICE "
                     f"--why ... --dry-run` shows how it can go on",
                     topic=self.input,
                     partition=self.partition,
@@ -112,8 +112,8 @@ class Place(msgspec.Struct, frozen=True):
         if newer and mark.format < VERSIONED_FORMAT:
             raise UpgradeUnfinished(
                 f"this code declares table {', '.join(newer)}, and the partition is still written in format "
-                f"{mark.format}, which older releases of holdfast read and which has no versions. Once no older "
-                f"release is to come back: `holdfast finish-upgrade`, with the code that ran before; see "
+                f"{mark.format}, which older releases of statehold read and which has no versions. Once no older "
+                f"release is to come back: `statehold finish-upgrade`, with the code that ran before; see "
                 f"docs/upgrades.md",
                 topic=self.input,
                 partition=self.partition,

@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.ports import Clock, Reader
-from holdfast.record import Message
-from holdfast.snapshot.budget import Spent
-from holdfast.snapshot.state import State
+from statehold.ports import Clock, Reader
+from statehold.record import Message
+from statehold.snapshot.budget import Spent
+from statehold.snapshot.state import State
 
 #: the steps of a restore, in their order; a full that is unusable makes it start with another one
 StepName = Literal["mark", "full", "local", "increments", "digest", "replay"]

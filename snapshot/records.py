@@ -6,25 +6,25 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.command import Command
-from holdfast.pinned import Pinned
-from holdfast.snapshot import frame
-from holdfast.table import Changes
+from statehold.command import Command
+from statehold.pinned import Pinned
+from statehold.snapshot import frame
+from statehold.table import Changes
 
 S = TypeVar("S")
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):
-    """Who wrote a record: instance name, host, process; versions of holdfast and of the service's tables."""
+    """Who wrote a record: instance name, host, process; versions of statehold and of the service's tables."""
 
     instance: str = ""
     host: str = ""
     pid: int = 0
-    #: of holdfast
+    #: of statehold
     version: str = ""
     #: of the service's tables together: 1, and one more for each step of a table's version
     schema: int = 1
-    #: the newest format that the writer reads, so that `holdfast finish-upgrade` can tell who would be shut out
+    #: the newest format that the writer reads, so that `statehold finish-upgrade` can tell who would be shut out
     reads: int = 1
     #: what the service calls its own code: `service.code_version`
     code: str = ""
@@ -275,7 +275,7 @@ def foreign_writer(data: bytes | None) -> str:
         writer = msgspec.msgpack.decode(body, type=_OnlyWriter).writer
     except (frame.BadFrame, msgspec.DecodeError, UnicodeDecodeError):
         return ""
-    return f"holdfast {writer.version} ({writer.instance} on {writer.host})"
+    return f"statehold {writer.version} ({writer.instance} on {writer.host})"
 
 
 def entry(changes: Changes) -> msgspec.Raw:

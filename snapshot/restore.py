@@ -9,28 +9,28 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from holdfast.errors import (
+from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
     NoMark,
     NoUsableFull,
     UnknownSchema,
 )
-from holdfast.pinned import Pinned, Placed
-from holdfast.ports import Clock, OutOfRange, Reader
-from holdfast.snapshot import frame
-from holdfast.snapshot.budget import Spent, Workload
-from holdfast.snapshot.discover import published
-from holdfast.snapshot.following import Following, damaged
-from holdfast.snapshot.full import FullUnusable
-from holdfast.snapshot.garbage import no_collection
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.loading import Loading
-from holdfast.snapshot.local import LocalFulls
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress, WatchedReader
-from holdfast.snapshot.records import EntryDecoder, FullRef, Manifest, Mark, UnknownTable
-from holdfast.snapshot.state import State
+from statehold.pinned import Pinned, Placed
+from statehold.ports import Clock, OutOfRange, Reader
+from statehold.snapshot import frame
+from statehold.snapshot.budget import Spent, Workload
+from statehold.snapshot.discover import published
+from statehold.snapshot.following import Following, damaged
+from statehold.snapshot.full import FullUnusable
+from statehold.snapshot.garbage import no_collection
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.loading import Loading
+from statehold.snapshot.local import LocalFulls
+from statehold.snapshot.place import Place
+from statehold.snapshot.progress import Progress, WatchedReader
+from statehold.snapshot.records import EntryDecoder, FullRef, Manifest, Mark, UnknownTable
+from statehold.snapshot.state import State
 
 __all__ = ["Note", "Restored", "last_mark", "restore"]
 
@@ -116,8 +116,8 @@ def restore(
             )
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
-        f"`holdfast retry {place.partition}` tries again",
-        topic=place.names.increment,
+        f"`statehold retry {place.partition}` tries again",
+        topic=place.names.changelog,
         partition=place.partition,
     )
 
@@ -162,15 +162,15 @@ class _Restore:
 
     def _last_mark(self) -> Mark:
         self.progress.enter("mark")
-        mark = last_mark(self.reader, self.names.increment, self.partition)
+        mark = last_mark(self.reader, self.names.changelog, self.partition)
         if mark is not None:
             return mark
-        start, end = self.reader.bounds(self.names.increment, self.partition)
+        start, end = self.reader.bounds(self.names.changelog, self.partition)
         if end > 0:
             raise damaged(self.place, f"offsets {start} to {end} hold no mark: it was there and is gone")
         raise NoMark(
-            f"{self.names.increment} holds no mark, so there is neither a state nor a start position. For a first "
-            f"start: `holdfast topics create --start-at beginning|end|TIMESTAMP|group`",
+            f"{self.names.changelog} holds no mark, so there is neither a state nor a start position. For a first "
+            f"start: `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
             topic=self.names.input,
             partition=self.partition,
         )
@@ -290,9 +290,9 @@ class _Restore:
     def _nothing_left(self, mark: Mark) -> NoUsableFull:
         return NoUsableFull(
             f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
-            f"changed. Bring the topics back with `holdfast snapshot restore` from a backup, or repair what is named "
-            f"and `holdfast retry {self.partition}`, or stop the service: `holdfast repair rebase MODULE:SERVICE "
+            f"changed. Bring the topics back with `statehold snapshot restore` from a backup, or repair what is named "
+            f"and `statehold retry {self.partition}`, or stop the service: `statehold repair rebase MODULE:SERVICE "
             f"--records replay --why ... --dry-run`; see docs/runbook/errors.md#nousablefull",
-            topic=self.names.full,
+            topic=self.names.snapshot,
             partition=self.partition,
         )

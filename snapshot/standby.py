@@ -12,19 +12,19 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import DamagedIncrement, HoldfastError, StateRefused
-from holdfast.pinned import Placed
-from holdfast.ports import Clock, OutOfRange, Reader
-from holdfast.record import Message
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.budget import Spent
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.discover import newest_mark
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress, WatchedReader
-from holdfast.snapshot.records import EntryDecoder, Mark
-from holdfast.snapshot.restore import Note, Restored
+from statehold.errors import DamagedIncrement, StateholdError, StateRefused
+from statehold.pinned import Placed
+from statehold.ports import Clock, OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.budget import Spent
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.discover import newest_mark
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.place import Place
+from statehold.snapshot.progress import Progress, WatchedReader
+from statehold.snapshot.records import EntryDecoder, Mark
+from statehold.snapshot.restore import Note, Restored
 
 #: records in one batch: whoever wants the copy waits for one of them
 SLICE: Final = 16
@@ -32,7 +32,7 @@ SLICE: Final = 16
 _COUNTED: Final = 10_000
 
 
-class Unfit(HoldfastError):
+class Unfit(StateholdError):
     """This copy cannot go on; the text says why. A restore from a full can."""
 
 
@@ -53,7 +53,7 @@ class Copy:
         #: commands that stand between the records after the last delta
         self.pinned = list(restored.pinned)
         self._input = place.names.input
-        self._chain = Chain(place.names.increment, place.partition, last=mark.n, lineage=mark.lineage)
+        self._chain = Chain(place.names.changelog, place.partition, last=mark.n, lineage=mark.lineage)
         self._decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
         #: bytes and keys of the increments after the newest full that a mark refers to, by transaction
         self._unsaved = deque([(mark.n, restored.unsaved_bytes, restored.unsaved_keys)])
@@ -210,7 +210,7 @@ def go_on(reader: Reader, place: Place, copy: Copy, note: Note, clock: Clock, pr
     began, watched = clock(), WatchedReader(reader, progress)
     progress.watch(copy.state)
     try:
-        mark = _checked(last_mark(watched, place.names.increment, place.partition), place, copy)
+        mark = _checked(last_mark(watched, place.names.changelog, place.partition), place, copy)
         progress.enter("increments", copy.offset, copy.offset)
         tail = copy.catch_up(watched, mark)
         return copy.restored(tail, began, clock)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.snapshot.digest import MODULUS, seeded_digest, seeds, table_digest
-from holdfast.table import Changes, Table
+from statehold.snapshot.digest import MODULUS, seeded_digest, seeds, table_digest
+from statehold.table import Changes, Table
 
 
 class Frozen(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.snapshot.discover import Found
+from statehold.snapshot.discover import Found
 
 
 class Cut(NamedTuple):

@@ -21,16 +21,18 @@ import pytest
 from confluent_kafka import libversion
 from tests import side_by_side
 
-from holdfast.dev.jars import DEFAULT_VERSION
+from statehold.dev.jars import DEFAULT_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 #: the same in all processes of a run
-SEED = int(os.environ.get("HOLDFAST_SEED") or os.environ.setdefault("PYTEST_SEED", str(random.randrange(1_000_000))))
+SEED = int(os.environ.get("STATEHOLD_SEED") or os.environ.setdefault("PYTEST_SEED", str(random.randrange(1_000_000))))
 _figures: list[dict[str, object]] = []
 
 # A busy machine makes no property false.
-hypothesis.settings.register_profile("holdfast", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("holdfast")
+hypothesis.settings.register_profile(
+    "statehold", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("statehold")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,7 +57,7 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> str:
     """Name what a figure depends on."""
-    return f"holdfast: seed {SEED} (HOLDFAST_SEED repeats it), confluent-kafka {version('confluent-kafka')}"
+    return f"statehold: seed {SEED} (STATEHOLD_SEED repeats it), confluent-kafka {version('confluent-kafka')}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     reasons = {
         "root": "needs root, for network namespaces" if os.geteuid() != 0 else "",
         "long": "" if config.getoption("run_long") else "runs in script/test --long",
-        "spark": "needs pyspark: pip install 'holdfast[spark]'" if no_spark else "",
+        "spark": "needs pyspark: pip install 'statehold[spark]'" if no_spark else "",
     }
     for item in items:
         for marker, reason in reasons.items():
@@ -112,7 +114,7 @@ def pytest_unconfigure() -> None:
 def _write_figures() -> None:
     """Write the figures that tests recorded to build/test/figures.json."""
     if _figures:
-        versions = {name: version(name) for name in ("holdfast", "confluent-kafka", "msgspec")}
+        versions = {name: version(name) for name in ("statehold", "confluent-kafka", "msgspec")}
         versions |= {"python": platform.python_version(), "kafka": DEFAULT_VERSION, "librdkafka": libversion()[0]}
         file = ROOT / "build" / "test" / "figures.json"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str, float, str], None]:
 
 @pytest.fixture
 def seed() -> int:
-    """The run's seed: random unless HOLDFAST_SEED says otherwise, printed in the header."""
+    """The run's seed: random unless STATEHOLD_SEED says otherwise, printed in the header."""
     return SEED
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.failures import policy_of
-from holdfast.ports import Cancelled
-from holdfast.record import Message
-from holdfast.worker.engine import Engine
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.signals import Signals
+from statehold.failures import policy_of
+from statehold.ports import Cancelled
+from statehold.record import Message
+from statehold.worker.engine import Engine
+from statehold.worker.poison import Poisoned
+from statehold.worker.signals import Signals
 
 
 def handle_again(engine: Engine, batch: Sequence[Message], signals: Signals) -> None:

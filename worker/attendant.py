@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast import metrics
-from holdfast.errors import HandlerStuck
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Report, Tools
+from statehold import metrics
+from statehold.errors import HandlerStuck
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Report, Tools
 
 #: a batch that takes longer is cut, so that what it has done can commit and a signal is heard
 _BATCH: Final = 0.1

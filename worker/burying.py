@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.command import COMMAND_HEADER, Command
-from holdfast.letters import (
+from statehold.command import COMMAND_HEADER, Command
+from statehold.letters import (
     DISCARD,
     DISCARDED,
     FAILED_AGAIN,
@@ -27,11 +27,11 @@ from holdfast.letters import (
     letter,
     trace,
 )
-from holdfast.names import Names
-from holdfast.output import Sent
-from holdfast.record import Message
-from holdfast.retried import retried
-from holdfast.table import Table
+from statehold.names import Names
+from statehold.output import Sent
+from statehold.record import Message
+from statehold.retried import retried
+from statehold.table import Table
 
 _request: Final = msgspec.msgpack.Decoder(Request).decode
 

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.command import FINISH_UPGRADE, PAUSE, TAKE, Command
-from holdfast.errors import MessageRefused
-from holdfast.output import ORIGIN, ORIGIN_HEADER, Sent
-from holdfast.pinned import Pinned
-from holdfast.ports import Noted, Transactions
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.full import split
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Effect, FullRef, Header, Mark, Part
-from holdfast.snapshot.state import Frozen
-from holdfast.table import Changes
+from statehold.command import FINISH_UPGRADE, PAUSE, TAKE, Command
+from statehold.errors import MessageRefused
+from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
+from statehold.pinned import Pinned
+from statehold.ports import Noted, Transactions
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.full import split
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Effect, FullRef, Header, Mark, Part
+from statehold.snapshot.state import Frozen
+from statehold.table import Changes
 
 
 class Closing(NamedTuple):
@@ -173,7 +173,7 @@ class Committer:
 
     def _send_increment(self, payload: bytes) -> None:
         self.increment_bytes += len(payload)
-        self.producer.send_increment(self._place.names.increment, self._place.partition, payload)
+        self.producer.send_increment(self._place.names.changelog, self._place.partition, payload)
 
 
 def _format(before: int, closing: Closing) -> int:

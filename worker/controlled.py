@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from holdfast.command import FINISH_UPGRADE, SWITCHES, Command
-from holdfast.letters import REQUESTS
-from holdfast.pinned import Pinned, PinnedMessage
-from holdfast.ports import Asked
-from holdfast.snapshot import frame
-from holdfast.snapshot.records import Mark
-from holdfast.worker.engine import Engine
-from holdfast.worker.failing import Failing
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.ticking import Ticking
-from holdfast.worker.tools import Tools
+from statehold.command import FINISH_UPGRADE, SWITCHES, Command
+from statehold.letters import REQUESTS
+from statehold.pinned import Pinned, PinnedMessage
+from statehold.ports import Asked
+from statehold.snapshot import frame
+from statehold.snapshot.records import Mark
+from statehold.worker.engine import Engine
+from statehold.worker.failing import Failing
+from statehold.worker.poison import Poisoned
+from statehold.worker.ticking import Ticking
+from statehold.worker.tools import Tools
 
 #: users' commands in one transaction: each may take as long as a record does
 _MOST: Final = 100
@@ -115,7 +115,7 @@ class Controlled:
             self._tools.log.warning(
                 "command_refused",
                 offset=pinned.offset,
-                cause=f"{name}: it is not this letter's turn, or it was settled before; `holdfast dlq list`",
+                cause=f"{name}: it is not this letter's turn, or it was settled before; `statehold dlq list`",
             )
         return done
 
@@ -133,7 +133,7 @@ class Controlled:
         self._tools.log.warning(
             "command_refused",
             offset=asked.command.offset,
-            cause=f"{asked.command.name!r} came by {self._topic}, which needs format {frame.PINNING}: `holdfast "
+            cause=f"{asked.command.name!r} came by {self._topic}, which needs format {frame.PINNING}: `statehold "
             f"finish-upgrade` first, then send it again",
         )
         return False

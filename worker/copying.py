@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.ports import FullSink
-from holdfast.snapshot import frame
-from holdfast.snapshot.local import LocalFulls, LocalWriter
-from holdfast.snapshot.records import FullRef
+from statehold.ports import FullSink
+from statehold.snapshot import frame
+from statehold.snapshot.local import LocalFulls, LocalWriter
+from statehold.snapshot.records import FullRef
 
 #: how long the end of a partition waits for the disk; what is not there then is downloaded by the next restore
 _PATIENCE = 5.0

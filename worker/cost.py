@@ -6,12 +6,12 @@ import math
 
 import msgspec
 
-from holdfast.config.processing import SnapshotSettings
-from holdfast.observe import Event, Log
-from holdfast.snapshot.budget import Speeds, Workload, full_wanted
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.state import State
-from holdfast.worker.policy import SnapshotPolicy
+from statehold.config.processing import SnapshotSettings
+from statehold.observe import Event, Log
+from statehold.snapshot.budget import Speeds, Workload, full_wanted
+from statehold.snapshot.records import Mark
+from statehold.snapshot.state import State
+from statehold.worker.policy import SnapshotPolicy
 
 #: bytes of a key and its value in a full, where neither a full nor a delta tells better
 _ENTRY_BYTES = 64
@@ -116,7 +116,7 @@ class RestoreBudget:
             return False
         if not self._fulls:
             self._wanting = True
-            self._tell(now, "compaction_wanted", "snapshot.periodic_full is off: run `holdfast compact`")
+            self._tell(now, "compaction_wanted", "snapshot.periodic_full is off: run `statehold compact`")
         return self._fulls
 
     def looks(self, now: float) -> bool:

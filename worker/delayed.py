@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from holdfast.errors import HoldfastError
-from holdfast.failures import retry_topics
-from holdfast.ports import OutOfRange, Reader
-from holdfast.retried import Retried
-from holdfast.snapshot.records import Mark
-from holdfast.worker.engine import Engine
-from holdfast.worker.failing import Failing
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.tools import Tools
+from statehold.errors import StateholdError
+from statehold.failures import retry_topics
+from statehold.ports import OutOfRange, Reader
+from statehold.retried import Retried
+from statehold.snapshot.records import Mark
+from statehold.worker.engine import Engine
+from statehold.worker.failing import Failing
+from statehold.worker.poison import Poisoned
+from statehold.worker.tools import Tools
 
 #: in one transaction: of each topic, and seconds for all of them
 _MOST: Final = 500
@@ -104,7 +104,7 @@ def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: Mark) -> Non
         try:
             start, end = reader.bounds(topic, place.partition)
             waits = any(reader.read(topic, place.partition, max(start, position), end))
-        except (HoldfastError, OutOfRange) as error:  # a topic that nobody needs keeps no partition down
+        except (StateholdError, OutOfRange) as error:  # a topic that nobody needs keeps no partition down
             tools.log.warning("kafka_retry", doing=f"look whether records wait on {topic}", cause=str(error))
             continue
         if waits:
@@ -114,7 +114,7 @@ def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: Mark) -> Non
                 topic=topic,
                 offset=position,
                 cause=f"records wait there for a delay that {kind.__name__}.on_failure has no more, and nobody reads "
-                f"them. Nothing is lost: put retry_later({delay}) back until `holdfast lag` counts none",
+                f"them. Nothing is lost: put retry_later({delay}) back until `statehold lag` counts none",
             )
 
 

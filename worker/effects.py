@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import tenacity
 
-from holdfast.config.around import EffectsSettings
-from holdfast.errors import UsageError
-from holdfast.handler import EffectKey, Handler
-from holdfast.snapshot.records import Effect
+from statehold.config.around import EffectsSettings
+from statehold.errors import UsageError
+from statehold.handler import EffectKey, Handler
+from statehold.snapshot.records import Effect
 
 #: bytes of an effect in a mark beside its texts and arguments, about
 _FRAME: Final = 40

@@ -9,26 +9,26 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from holdfast import serde
-from holdfast.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, command_of
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.handler import Handler, declared, input_type, overrides, sinks_of
-from holdfast.internal import by_default_name
-from holdfast.letters import REQUESTS
-from holdfast.names import Names
-from holdfast.output import Sent
-from holdfast.record import Message, Record
-from holdfast.reference import SharedRows, Version, references
-from holdfast.sink import Sinks
-from holdfast.snapshot.state import Frozen, State
-from holdfast.table import Table
-from holdfast.worker.burying import Letters, letters_of
-from holdfast.worker.handling import Handling
-from holdfast.worker.moments import moments
-from holdfast.worker.noting import Noting
-from holdfast.worker.poison import Poisoned, poisoned, undecodable
-from holdfast.worker.tracing import Tracing
+from statehold import serde
+from statehold.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, command_of
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.handler import Handler, declared, input_type, overrides, sinks_of
+from statehold.internal import by_default_name
+from statehold.letters import REQUESTS
+from statehold.names import Names
+from statehold.output import Sent
+from statehold.record import Message, Record
+from statehold.reference import SharedRows, Version, references
+from statehold.sink import Sinks
+from statehold.snapshot.state import Frozen, State
+from statehold.table import Table
+from statehold.worker.burying import Letters, letters_of
+from statehold.worker.handling import Handling
+from statehold.worker.moments import moments
+from statehold.worker.noting import Noting
+from statehold.worker.poison import Poisoned, poisoned, undecodable
+from statehold.worker.tracing import Tracing
 
 
 class Engine:

@@ -9,17 +9,17 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from holdfast import metrics
-from holdfast.errors import HoldfastError, RecordError, TooManyFailures
-from holdfast.failures import Policy, policy_of, raised
-from holdfast.handler import Handler
-from holdfast.letters import Failure, failure_of
-from holdfast.retried import Retried
-from holdfast.worker.burying import Verdict
-from holdfast.worker.engine import Engine
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Report, Tools
+from statehold import metrics
+from statehold.errors import RecordError, StateholdError, TooManyFailures
+from statehold.failures import Policy, policy_of, raised
+from statehold.handler import Handler
+from statehold.letters import Failure, failure_of
+from statehold.retried import Retried
+from statehold.worker.burying import Verdict
+from statehold.worker.engine import Engine
+from statehold.worker.poison import Poisoned
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Report, Tools
 
 
 class Failing:
@@ -102,7 +102,7 @@ class Failing:
         """It has a verdict, which cannot be carried out: the letter itself is refused."""
         return self._letters is not None and place in self._letters.verdicts
 
-    def _policy(self, error: HoldfastError) -> Policy | None:
+    def _policy(self, error: StateholdError) -> Policy | None:
         """A command of the control topic is no record of the input, and has no policy."""
         if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic != self._tools.place.input:
             return None
@@ -128,7 +128,7 @@ class Failing:
             return Verdict(failure, delay, level, int((self._tools.wall() + delay) * 1000))
         return Verdict(failure) if policy.end == "dead_letter" else None
 
-    def _end(self, policy: Policy, error: HoldfastError) -> None:
+    def _end(self, policy: Policy, error: StateholdError) -> None:
         self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, policy.end)
         if policy.end == "stop":
             self._tools.report(Report(self._tools.place.partition, "stop", cause=error))
@@ -174,7 +174,7 @@ class Limits:
         place, cause = self._place, raised(poison.error)
         error = TooManyFailures(
             f"{why}, this one by {type(cause).__name__}: {cause}. That is an outage, not bad records: no more dead "
-            f"letters are written and nothing is skipped; mend it, then `holdfast retry {place.partition}`",
+            f"letters are written and nothing is skipped; mend it, then `statehold retry {place.partition}`",
             topic=place.input,
             partition=place.partition,
             position=poison.offset,

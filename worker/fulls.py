@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from holdfast import metrics
-from holdfast.errors import KafkaTrouble
-from holdfast.ports import Bounds, FullSink
-from holdfast.snapshot.full import FullWriter
-from holdfast.snapshot.records import FullRef, Mark
-from holdfast.snapshot.state import State
-from holdfast.worker.copying import Copying
-from holdfast.worker.cost import RestoreBudget, RestoreCost
-from holdfast.worker.notice import Notice
-from holdfast.worker.policy import SnapshotPolicy
-from holdfast.worker.tools import Tools
-from holdfast.worker.truncation import Truncation
+from statehold import metrics
+from statehold.errors import KafkaTrouble
+from statehold.ports import Bounds, FullSink
+from statehold.snapshot.full import FullWriter
+from statehold.snapshot.records import FullRef, Mark
+from statehold.snapshot.state import State
+from statehold.worker.copying import Copying
+from statehold.worker.cost import RestoreBudget, RestoreCost
+from statehold.worker.notice import Notice
+from statehold.worker.policy import SnapshotPolicy
+from statehold.worker.tools import Tools
+from statehold.worker.truncation import Truncation
 
 #: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
 _FORCE_AFTER = 5.0
@@ -282,7 +282,7 @@ class Fulls:
 
     def _ask(self) -> Asked:
         names = self._tools.place.names
-        return self._tools.offsets.ask_bounds(names.increment, names.full, self._tools.place.partition)
+        return self._tools.offsets.ask_bounds(names.changelog, names.snapshot, self._tools.place.partition)
 
     def _give_up(self, why: str) -> None:
         self._drop_writer()

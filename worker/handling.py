@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import Any, Final
 
-from holdfast.record import Record
+from statehold.record import Record
 
 #: lines of a stack that are told: the innermost ones
 _DEPTH: Final = 15

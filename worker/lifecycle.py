@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from holdfast.errors import UsageError
+from statehold.errors import UsageError
 
 
 class Phase(Enum):

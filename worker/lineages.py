@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.errors import DamagedIncrement, KafkaTrouble, MixedLineages
-from holdfast.ports import Noted
-from holdfast.snapshot.records import Mark
-from holdfast.worker.tools import Tools
+from statehold.errors import DamagedIncrement, KafkaTrouble, MixedLineages
+from statehold.ports import Noted
+from statehold.snapshot.records import Mark
+from statehold.worker.tools import Tools
 
 
 def require_one_lineage(tools: Tools, mark: Mark) -> None:
@@ -30,8 +30,8 @@ def require_one_lineage(tools: Tools, mark: Mark) -> None:
     partition, lineage = min(others.items())
     raise MixedLineages(
         f"its lineage is {mark.lineage}, that of partition {partition} is {lineage} ({len(others)} differ): some "
-        f"partitions were restored, migrated or moved, others not. Nothing was changed. `holdfast snapshot list` shows "
-        f"each; bring all of them to one state again",
+        f"partitions were restored, migrated or moved, others not. Nothing was changed. `statehold snapshot list` "
+        f"shows each; bring all of them to one state again",
         topic=place.input,
         partition=place.partition,
         position=mark.positions[place.input],
@@ -50,7 +50,7 @@ def require_last(tools: Tools, mark: Mark, noted: Noted | None) -> None:
         return
     raise DamagedIncrement(
         f"transaction {noted.n} has committed (the group's offset says so), the last mark that is there is {mark.n}: "
-        f"the brokers have lost the end of {place.names.increment}, by an unclean election of a leader perhaps. "
+        f"the brokers have lost the end of {place.names.changelog}, by an unclean election of a leader perhaps. "
         f"Nothing was changed. See docs/runbook/errors.md#damagedincrement",
         topic=place.input,
         partition=place.partition,

@@ -6,22 +6,22 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from holdfast.command import Command
-from holdfast.record import Message
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.restore import Restored
-from holdfast.snapshot.state import State
-from holdfast.worker.committer import Committer
-from holdfast.worker.effects import Pending
-from holdfast.worker.engine import Engine
-from holdfast.worker.lifecycle import Event
-from holdfast.worker.mailbox import Batch, Mailbox
-from holdfast.worker.refusals import missing
-from holdfast.worker.riders import Riders
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Tools
-from holdfast.worker.transacting import Transacting
-from holdfast.worker.work import offset
+from statehold.command import Command
+from statehold.record import Message
+from statehold.snapshot.records import Mark
+from statehold.snapshot.restore import Restored
+from statehold.snapshot.state import State
+from statehold.worker.committer import Committer
+from statehold.worker.effects import Pending
+from statehold.worker.engine import Engine
+from statehold.worker.lifecycle import Event
+from statehold.worker.mailbox import Batch, Mailbox
+from statehold.worker.refusals import missing
+from statehold.worker.riders import Riders
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Tools
+from statehold.worker.transacting import Transacting
+from statehold.worker.work import offset
 
 _IDLE = 0.5
 _BUSY_IDLE = 0.01

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.record import Message
+from statehold.record import Message
 
 
 class Batch(NamedTuple):

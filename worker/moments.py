@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from holdfast.clock_table import ClockTable
-from holdfast.expiring import Dedupe, expiring
-from holdfast.handler import Handler
-from holdfast.internal import CLOCK, EXPIRY, TIMERS
-from holdfast.record import Record
-from holdfast.table import Table
-from holdfast.timers import Timers, TimerTable
-from holdfast.worker.handling import Handling
+from statehold.clock_table import ClockTable
+from statehold.expiring import Dedupe, expiring
+from statehold.handler import Handler
+from statehold.internal import CLOCK, EXPIRY, TIMERS
+from statehold.record import Record
+from statehold.table import Table
+from statehold.timers import Timers, TimerTable
+from statehold.worker.handling import Handling
 
 
 class Moments:

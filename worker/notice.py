@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from holdfast.beside import Beside
-from holdfast.errors import HoldfastError
-from holdfast.ports import Cancelled, OutOfRange
-from holdfast.snapshot import frame
-from holdfast.snapshot.discover import Found, published
-from holdfast.snapshot.records import FullRef, Mark
-from holdfast.worker.tools import Tools
+from statehold.beside import Beside
+from statehold.errors import StateholdError
+from statehold.ports import Cancelled, OutOfRange
+from statehold.snapshot import frame
+from statehold.snapshot.discover import Found, published
+from statehold.snapshot.records import FullRef, Mark
+from statehold.worker.tools import Tools
 
 
 class Notice:
@@ -53,7 +53,7 @@ class Notice:
         try:
             with closing(self._tools.reader(lambda: self._closed)) as reader:
                 self._found = next(published(reader, self._tools.place, known), None)
-        except (HoldfastError, OutOfRange, Cancelled, frame.BadFrame) as error:
+        except (StateholdError, OutOfRange, Cancelled, frame.BadFrame) as error:
             self._tools.log.debug("full_unusable", finding=str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours; nobody waits for this call, so nobody else would tell
             self._tools.log.warning("full_unusable", finding=f"{type(error).__name__}: {error}")

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.handler import Handler
-from holdfast.record import Numbering
-from holdfast.snapshot.records import Effect
-from holdfast.worker.effects import note, weight
-from holdfast.worker.handling import Handling
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.handler import Handler
+from statehold.record import Numbering
+from statehold.snapshot.records import Effect
+from statehold.worker.effects import note, weight
+from statehold.worker.handling import Handling
 
 
 class Noting:

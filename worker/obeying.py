@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.errors import MessageRefused
-from holdfast.pinned import PinnedMessage
-from holdfast.worker.committer import Committer
-from holdfast.worker.controlled import Obeyed
-from holdfast.worker.engine import Engine
-from holdfast.worker.failing import Failing
-from holdfast.worker.outgoing import Outgoing
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.refusals import refused
-from holdfast.worker.riders import Riders
-from holdfast.worker.standing import Note
-from holdfast.worker.tools import Tools
+from statehold.errors import MessageRefused
+from statehold.pinned import PinnedMessage
+from statehold.worker.committer import Committer
+from statehold.worker.controlled import Obeyed
+from statehold.worker.engine import Engine
+from statehold.worker.failing import Failing
+from statehold.worker.outgoing import Outgoing
+from statehold.worker.poison import Poisoned
+from statehold.worker.refusals import refused
+from statehold.worker.riders import Riders
+from statehold.worker.standing import Note
+from statehold.worker.tools import Tools
 
 
 class Obeying:

@@ -9,32 +9,32 @@ from typing import Any, TypeVar
 import msgspec
 import tenacity
 
-from holdfast.errors import (
-    HoldfastError,
+from statehold.errors import (
     KafkaTrouble,
     MemoryShort,
     Misconfigured,
     OffsetDisagrees,
     RestoreTimeout,
+    StateholdError,
 )
-from holdfast.ports import Cancelled, Reader, Transactions
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.restore import Restored, restore
-from holdfast.snapshot.standby import Copy, go_on
-from holdfast.snapshot.state import State
-from holdfast.worker.delayed import tell_unread
-from holdfast.worker.engine import Engine
-from holdfast.worker.frames import clear_frames
-from holdfast.worker.lineages import require_newest, require_one_lineage
-from holdfast.worker.refusals import gap
-from holdfast.worker.room import Room
-from holdfast.worker.second_look import surely
-from holdfast.worker.signals import Signals
-from holdfast.worker.telling import tell_progress
-from holdfast.worker.tools import Tools
+from statehold.ports import Cancelled, Reader, Transactions
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.place import Place
+from statehold.snapshot.progress import Progress
+from statehold.snapshot.records import Mark
+from statehold.snapshot.restore import Restored, restore
+from statehold.snapshot.standby import Copy, go_on
+from statehold.snapshot.state import State
+from statehold.worker.delayed import tell_unread
+from statehold.worker.engine import Engine
+from statehold.worker.frames import clear_frames
+from statehold.worker.lineages import require_newest, require_one_lineage
+from statehold.worker.refusals import gap
+from statehold.worker.room import Room
+from statehold.worker.second_look import surely
+from statehold.worker.signals import Signals
+from statehold.worker.telling import tell_progress
+from statehold.worker.tools import Tools
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Opening:
             return self._tools.place
 
     def restore(self) -> Opened:
-        """The newest committed state; see `holdfast.snapshot.restore` for what it raises."""
+        """The newest committed state; see `statehold.snapshot.restore` for what it raises."""
         self._copy = self._tools.standby.take(self._partition)
         try:
             with self._room:
@@ -148,7 +148,7 @@ class Opening:
     def _last_mark_once(self) -> Mark | None:
         reader = self._tools.reader(self._signals.leaving)
         try:
-            mark = last_mark(reader, self._names.increment, self._partition)
+            mark = last_mark(reader, self._names.changelog, self._partition)
         finally:
             reader.close()
         if mark is not None:
@@ -166,7 +166,7 @@ class Opening:
         try:
             ascertain()
             producer.fence(self._signals.leaving)
-        except (HoldfastError, Cancelled):
+        except (StateholdError, Cancelled):
             producer.drop()
             raise
         return producer
@@ -202,7 +202,7 @@ class Opening:
         raise OffsetDisagrees(
             f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction "
             f"{mark.n}, from {mark.start}): somebody has reset the group's offsets. Nothing was skipped. Stop the "
-            f"service and say which is right: `holdfast repair adopt-offsets MODULE:SERVICE --from mark|group --why "
+            f"service and say which is right: `statehold repair adopt-offsets MODULE:SERVICE --from mark|group --why "
             f"... --dry-run`",
             topic=self._names.input,
             partition=self._partition,
@@ -223,7 +223,7 @@ class Opening:
         except KafkaTrouble as error:
             raise RestoreTimeout(
                 f"the offset of group {self._names.group!r} did not come within restore.deadline ({error}); is its "
-                f"coordinator reachable? `holdfast retry {self._partition}` tries again",
+                f"coordinator reachable? `statehold retry {self._partition}` tries again",
                 topic=self._names.input,
                 partition=self._partition,
             ) from error

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.beside import Beside
-from holdfast.snapshot.store.base import open_store
-from holdfast.snapshot.store.orphans import collect
-from holdfast.worker.tools import Tools
+from statehold.beside import Beside
+from statehold.snapshot.store.base import open_store
+from statehold.snapshot.store.orphans import collect
+from statehold.worker.tools import Tools
 
 #: seconds that the end of a partition waits for a collection that is under way
 _PATIENCE = 2.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.output import Sent
-from holdfast.worker.committer import Committer
-from holdfast.worker.tools import Tools
+from statehold.output import Sent
+from statehold.worker.committer import Committer
+from statehold.worker.tools import Tools
 
 #: the part of commit.transaction_timeout that a batch may take before outputs wait for the commit
 _SLOW = 0.1

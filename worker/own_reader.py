@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.ports import FollowingReader
+from statehold.ports import FollowingReader
 
 
 class OwnReader:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from holdfast.errors import Fenced, KafkaTrouble
-from holdfast.ports import Cancelled, Membership
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Report, Tools
+from statehold.errors import Fenced, KafkaTrouble
+from statehold.ports import Cancelled, Membership
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Report, Tools
 
 _ASK_EVERY: Final = 0.1
 #: for this part of a session nobody else can have become the owner: a member that falls silent stays one for a session
@@ -84,7 +84,7 @@ class Ownership:
                 window=window,
                 transactional_id=names.transactional_id(partition),
                 cause="another program uses this transactional.id: a second service with this name and input, or a "
-                f"stranger. It is tried again when {window:.0f} s have passed, or by `holdfast retry {partition}`",
+                f"stranger. It is tried again when {window:.0f} s have passed, or by `statehold retry {partition}`",
             )
 
     def _asked(self) -> bool | None:

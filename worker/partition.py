@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast import metrics
-from holdfast.errors import (
+from statehold import metrics
+from statehold.errors import (
     AccessLost,
     Fenced,
     MemoryShort,
@@ -21,24 +21,24 @@ from holdfast.errors import (
     SinkUnreachable,
     of_thread,
 )
-from holdfast.ports import Cancelled, Transactions
-from holdfast.record import Message
-from holdfast.snapshot import frame
-from holdfast.snapshot.records import Mark
-from holdfast.worker.attendant import Attendant
-from holdfast.worker.committer import Committer
-from holdfast.worker.frames import clear_frames
-from holdfast.worker.lifecycle import Event, Lifecycle, Phase
-from holdfast.worker.live import Live
-from holdfast.worker.mailbox import Batch, Mailbox
-from holdfast.worker.opening import Opened, Opening
-from holdfast.worker.ownership import Ownership
-from holdfast.worker.refusals import ProducerDropped
-from holdfast.worker.replaying import Replaying
-from holdfast.worker.signals import Signals
-from holdfast.worker.telling import tell_failed, tell_restored
-from holdfast.worker.tools import Report, Tools
-from holdfast.worker.view import Committed, shown
+from statehold.ports import Cancelled, Transactions
+from statehold.record import Message
+from statehold.snapshot import frame
+from statehold.snapshot.records import Mark
+from statehold.worker.attendant import Attendant
+from statehold.worker.committer import Committer
+from statehold.worker.frames import clear_frames
+from statehold.worker.lifecycle import Event, Lifecycle, Phase
+from statehold.worker.live import Live
+from statehold.worker.mailbox import Batch, Mailbox
+from statehold.worker.opening import Opened, Opening
+from statehold.worker.ownership import Ownership
+from statehold.worker.refusals import ProducerDropped
+from statehold.worker.replaying import Replaying
+from statehold.worker.signals import Signals
+from statehold.worker.telling import tell_failed, tell_restored
+from statehold.worker.tools import Report, Tools
+from statehold.worker.view import Committed, shown
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
@@ -119,7 +119,7 @@ class PartitionWorker:
             self.mailbox.signal()
 
     def attend(self, now: float) -> None:
-        """The manager looks after the thread, many times a second; see `holdfast.worker.attendant`."""
+        """The manager looks after the thread, many times a second; see `statehold.worker.attendant`."""
         self._attendant.attend(now)
 
     @property
@@ -306,7 +306,7 @@ class PartitionWorker:
             return error
         place = self._tools.place
         return AccessLost(
-            f"{told}. Nothing is lost; it goes on by itself when that is mended, and `holdfast retry "
+            f"{told}. Nothing is lost; it goes on by itself when that is mended, and `statehold retry "
             f"{self.partition}` tries now",
             topic=place.input,
             partition=self.partition,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import HandlerFailed, HoldfastError, PartitionError, RegistryUnreachable, UndecodableRecord
-from holdfast.record import Message, Record
+from statehold.errors import HandlerFailed, PartitionError, RegistryUnreachable, StateholdError, UndecodableRecord
+from statehold.record import Message, Record
 
 
 class Poisoned(Exception):
     """The handler or the decoder failed at this record; the open writes hold traces of it until the rollback."""
 
     def __init__(
-        self, offset: int, error: HoldfastError, *, batch: bool = False, decided: bool = False, final: bool = False
+        self, offset: int, error: StateholdError, *, batch: bool = False, decided: bool = False, final: bool = False
     ) -> None:
         super().__init__(str(error))
         self.offset = offset
@@ -33,7 +33,7 @@ def poisoned(record: Record[Any], error: Exception, *, batch: bool = False) -> P
         return Poisoned(record.offset, RegistryUnreachable(str(error), **_coordinates(record.message)))
     failed = HandlerFailed(
         f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
-        f"mend what it needs, then `holdfast retry {record.partition}`, or mend the handler and start it anew",
+        f"mend what it needs, then `statehold retry {record.partition}`, or mend the handler and start it anew",
         **_coordinates(record.message),
     )
     failed.__cause__ = error
@@ -46,7 +46,7 @@ def undecodable(message: Message, error: Exception) -> PartitionError:
         return RegistryUnreachable(str(error), **_coordinates(message))
     failed = UndecodableRecord(
         f"{type(error).__name__}: {error}. It was not skipped; let the type accept it, or the policy make it a dead "
-        f"letter (on_failure), and start the service anew; `holdfast retry {message.partition()}` tries it as it is",
+        f"letter (on_failure), and start the service anew; `statehold retry {message.partition()}` tries it as it is",
         **_coordinates(message),
     )
     failed.__cause__ = error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from holdfast.config.processing import CommitSettings, SnapshotSettings
+from statehold.config.processing import CommitSettings, SnapshotSettings
 
 #: so many keys in deltas are restored in a seventh of a second: no reason for a full
 _FEW_ENTRIES: Final = 500_000

@@ -1,4 +1,4 @@
-"""`holdfast.sink.Session` on PostgreSQL; the only importer of psycopg (extra `holdfast[postgres]`).
+"""`statehold.sink.Session` on PostgreSQL; the only importer of psycopg (extra `statehold[postgres]`).
 
 Kafka's rules do not reach here. What this relies on: an UPDATE waits for the row's lock, and under READ COMMITTED it
 looks at its WHERE again when it gets it. So whoever takes an epoch comes before or after each commit of an older owner,
@@ -17,8 +17,8 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import JsonbDumper
 
-from holdfast.config.around import SinkSettings
-from holdfast.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session, Sink
+from statehold.config.around import SinkSettings
+from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session, Sink
 
 #: from so many rows on, COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
@@ -39,7 +39,7 @@ _TAKE: Final = """UPDATE {table} SET epoch = epoch + 1, owner = %(owner)s
 #: Of an owner that stands still in the middle of a COPY the server hears nothing and waits: no timeout of its own ends
 #: that. Whoever is at work has given its transaction up by then.
 _END_FROZEN: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE application_name = current_setting('application_name') AND application_name LIKE 'holdfast %%'
+    WHERE application_name = current_setting('application_name') AND application_name LIKE 'statehold %%'
     AND usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
     AND xact_start < clock_timestamp() - %(patience)s * interval '1 second'"""
 _COMMIT: Final = """UPDATE {table} SET position = %(position)s, note = %(note)s, epoch = %(epoch)s, written = now()
@@ -82,7 +82,7 @@ class _Bounded(psycopg.Connection[tuple[Any, ...]]):
 
 
 class PostgresSession:
-    """One connection; see `holdfast.sink.Session`."""
+    """One connection; see `statehold.sink.Session`."""
 
     def __init__(
         self, settings: SinkSettings, where: Where, partition: int, sinks: Sequence[Sink[Any]], ends: Callable[[], bool]
@@ -102,7 +102,7 @@ class PostgresSession:
                 settings.url,
                 autocommit=True,
                 connect_timeout=max(2, round(settings.timeout)),
-                application_name=f"holdfast {service}[{partition}]",
+                application_name=f"statehold {service}[{partition}]",
                 **more,
             )
             connection.ends = lambda: monotonic() >= self._until or self._ends()
@@ -221,7 +221,7 @@ class PostgresSession:
         """Empty at each commit. A rollback takes it away, and the session is given up then."""
         twin = self._twins.get(rows.table)
         if twin is None:
-            twin = self._twins[rows.table] = sql.Identifier(f"holdfast_sink_{len(self._twins)}")
+            twin = self._twins[rows.table] = sql.Identifier(f"statehold_sink_{len(self._twins)}")
             make = "CREATE TEMPORARY TABLE {twin} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {target} WITH NO DATA"
             self._connection.execute(self._sql(make, rows.table, rows.columns, twin=twin))
         return twin

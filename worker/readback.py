@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.errors import HoldfastError
-from holdfast.ports import Cancelled, Reader
-from holdfast.record import Message
-from holdfast.snapshot.full import FullUnusable, load
-from holdfast.snapshot.records import EntryDecoder, FullRef, Mark
-from holdfast.snapshot.state import State
-from holdfast.table import Changes
-from holdfast.worker.tools import Tools
+from statehold.errors import StateholdError
+from statehold.ports import Cancelled, Reader
+from statehold.record import Message
+from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.records import EntryDecoder, FullRef, Mark
+from statehold.snapshot.state import State
+from statehold.table import Changes
+from statehold.worker.tools import Tools
 
 #: chunks in one slice: less than a megabyte, or the live thread would wait for its copying
 _SLICE = 16
@@ -50,7 +50,7 @@ class ReadBack:
             self._read()
         except Cancelled:
             self.trouble = "the partition is leaving"
-        except HoldfastError as error:
+        except StateholdError as error:
             self.trouble = str(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not pass for a proof, nor be lost
             self.trouble = f"{type(error).__name__}: {error}"

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
-from holdfast.errors import HoldfastError, RestoreTimeout
-from holdfast.observe import Log
-from holdfast.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
-from holdfast.record import Message
-from holdfast.reference import Change, Reference, Rows, SharedRows, Version, put
-from holdfast.worker.own_reader import OwnReader
+from statehold.errors import RestoreTimeout, StateholdError
+from statehold.observe import Log
+from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
+from statehold.record import Message
+from statehold.reference import Change, Reference, Rows, SharedRows, Version, put
+from statehold.worker.own_reader import OwnReader
 
 #: seconds between two looks at the ends of the topics, and after one that failed: the next has a new client
 _ROUND: Final = 0.2
@@ -138,7 +138,7 @@ class References:
             self.turn()
         except Cancelled:
             return False
-        except (HoldfastError, OutOfRange) as error:
+        except (StateholdError, OutOfRange) as error:
             self._complain(str(error))
         except Exception as error:
             self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)

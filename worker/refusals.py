@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Fenced, HoldfastError, Lost, OutputRefused, PartitionError, RetentionGap
-from holdfast.snapshot.place import Place
+from statehold.errors import Fenced, Lost, OutputRefused, PartitionError, RetentionGap, StateholdError
+from statehold.snapshot.place import Place
 
 
 class ProducerDropped(Exception):
@@ -12,14 +12,14 @@ class ProducerDropped(Exception):
 
 def refused(place: Place, why: str, position: int) -> OutputRefused:
     return OutputRefused(
-        f"{why}. Nothing was skipped; mend that, then `holdfast retry {place.partition}`",
+        f"{why}. Nothing was skipped; mend that, then `statehold retry {place.partition}`",
         topic=place.input,
         partition=place.partition,
         position=position,
     )
 
 
-def fenced(place: Place, error: HoldfastError, position: int, *, lost: bool) -> Fenced | Lost:
+def fenced(place: Place, error: StateholdError, position: int, *, lost: bool) -> Fenced | Lost:
     """Which of the two it is called depends on whether the group has told us first."""
     kind = Lost if lost else Fenced
     return kind(
@@ -32,8 +32,8 @@ def fenced(place: Place, error: HoldfastError, position: int, *, lost: bool) -> 
 
 def missing(place: Place, position: int, offered: int) -> PartitionError:
     return PartitionError(
-        f"records from {position} to {offered} never arrived: nothing was skipped; this is a bug in holdfast, "
-        f"`holdfast retry {place.partition}` restores",
+        f"records from {position} to {offered} never arrived: nothing was skipped; this is a bug in statehold, "
+        f"`statehold retry {place.partition}` restores",
         topic=place.input,
         partition=place.partition,
         position=position,
@@ -43,7 +43,7 @@ def missing(place: Place, position: int, offered: int) -> PartitionError:
 def gap(place: Place, position: int, why: str) -> RetentionGap:
     return RetentionGap(
         f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records "
-        f"back, or stop the service: `holdfast repair accept-gap MODULE:SERVICE --why ... --dry-run` shows where "
+        f"back, or stop the service: `statehold repair accept-gap MODULE:SERVICE --why ... --dry-run` shows where "
         f"it can go on",
         topic=place.input,
         partition=place.partition,

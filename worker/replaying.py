@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.errors import NonDeterministicReplay
-from holdfast.pinned import Pinned, PinnedMessage, in_order
-from holdfast.ports import OutOfRange, Reader
-from holdfast.record import Message
-from holdfast.snapshot import digest
-from holdfast.snapshot.progress import Progress, WatchedReader
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.restore import Restored
-from holdfast.worker.again import commit, handle_again
-from holdfast.worker.engine import Engine
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.referring import history
-from holdfast.worker.refusals import gap
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Tools
+from statehold.errors import NonDeterministicReplay
+from statehold.pinned import Pinned, PinnedMessage, in_order
+from statehold.ports import OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot import digest
+from statehold.snapshot.progress import Progress, WatchedReader
+from statehold.snapshot.records import Mark
+from statehold.snapshot.restore import Restored
+from statehold.worker.again import commit, handle_again
+from statehold.worker.engine import Engine
+from statehold.worker.poison import Poisoned
+from statehold.worker.referring import history
+from statehold.worker.refusals import gap
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Tools
 
 #: records handled at once: a slow handler, too, shows how far it is
 _BATCH: Final = 500
@@ -51,7 +51,7 @@ class Replaying:
                 f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
                 f"{digest.show(mark.digest)}: the handler depends on more than its records and tables. It stays down; "
                 f'run the code that wrote the mark{_named(mark)}, or set snapshot.delta_interval = "commit" from then '
-                f"on, and `holdfast retry {self._partition}`",
+                f"on, and `statehold retry {self._partition}`",
                 topic=self._names.input,
                 partition=self._partition,
                 position=start,

@@ -7,21 +7,21 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from holdfast import metrics
-from holdfast.beside import Beside
-from holdfast.snapshot.records import Effect, Mark
-from holdfast.snapshot.restore import Restored
-from holdfast.snapshot.state import Frozen
-from holdfast.worker.committer import Closing
-from holdfast.worker.controlled import Controlled, Obeyed
-from holdfast.worker.delayed import Retries
-from holdfast.worker.effects import Pending, Surroundings, weight
-from holdfast.worker.engine import Engine
-from holdfast.worker.fulls import Fulls
-from holdfast.worker.noting import effect_room
-from holdfast.worker.policy import SnapshotPolicy
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Tools
+from statehold import metrics
+from statehold.beside import Beside
+from statehold.snapshot.records import Effect, Mark
+from statehold.snapshot.restore import Restored
+from statehold.snapshot.state import Frozen
+from statehold.worker.committer import Closing
+from statehold.worker.controlled import Controlled, Obeyed
+from statehold.worker.delayed import Retries
+from statehold.worker.effects import Pending, Surroundings, weight
+from statehold.worker.engine import Engine
+from statehold.worker.fulls import Fulls
+from statehold.worker.noting import effect_room
+from statehold.worker.policy import SnapshotPolicy
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Tools
 
 #: of the newest transaction in what a record is said to take
 _WEIGHT = 0.1

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from holdfast import memory
-from holdfast.errors import MemoryShort
-from holdfast.snapshot.place import Place
+from statehold import memory
+from statehold.errors import MemoryShort
+from statehold.snapshot.place import Place
 
 #: the part of the limit that states may fill; the rest is for batches, commits, decoded values
 _SHARE: Final = 0.9
@@ -82,7 +82,7 @@ class Room:
         raise MemoryShort(
             f"{state}, the process has {_shown(used)}{restoring}, and may have {_shown(_SHARE * allowed)}: nine "
             f"tenths of {_shown(allowed)} ({whose}). Not loaded; the others go on. Give it more memory, or start "
-            f"another instance, which takes partitions over; `holdfast retry {self._place.partition}` tries again, "
+            f"another instance, which takes partitions over; `statehold retry {self._place.partition}` tries again, "
             f"and so does time",
             topic=self._place.input,
             partition=self._place.partition,

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from holdfast.errors import DamagedIncrement, NoMark, OffsetDisagrees, TornTransaction
-from holdfast.worker.signals import Signals
-from holdfast.worker.tools import Tools
+from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, TornTransaction
+from statehold.worker.signals import Signals
+from statehold.worker.tools import Tools
 
 T = TypeVar("T")
 

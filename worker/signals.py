@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.worker.lifecycle import Event
+from statehold.worker.lifecycle import Event
 
 
 class Signals:

@@ -13,8 +13,8 @@ from typing import Final
 
 import tenacity
 
-from holdfast import metrics
-from holdfast.errors import (
+from statehold import metrics
+from statehold.errors import (
     NonDeterministicReplay,
     PartitionError,
     SinkDisagrees,
@@ -22,17 +22,17 @@ from holdfast.errors import (
     SinkRefused,
     SinkUnreachable,
 )
-from holdfast.observe import Log
-from holdfast.ports import Cancelled
-from holdfast.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
-from holdfast.snapshot import digest
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.worker.controlled import Obeyed
-from holdfast.worker.engine import Engine
-from holdfast.worker.signals import Signals
-from holdfast.worker.standing import Disagreement, Note, ahead_of, encode
-from holdfast.worker.tools import Tools
+from statehold.observe import Log
+from statehold.ports import Cancelled
+from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from statehold.snapshot import digest
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.worker.controlled import Obeyed
+from statehold.worker.engine import Engine
+from statehold.worker.signals import Signals
+from statehold.worker.standing import Disagreement, Note, ahead_of, encode
+from statehold.worker.tools import Tools
 
 _LONGEST_WAIT: Final = 5.0
 
@@ -200,8 +200,8 @@ class Sinking:
     def _disagrees(self, why: str, mark: Mark) -> PartitionError:
         return self._failed(
             SinkDisagrees,
-            f"the database of the sinks does not follow from the last mark: {why}. Nothing was written; `holdfast sink "
-            f"show MODULE:SERVICE` compares, `holdfast sink init` makes it go on from the marks",
+            f"the database of the sinks does not follow from the last mark: {why}. Nothing was written; `statehold "
+            f"sink show MODULE:SERVICE` compares, `statehold sink init` makes it go on from the marks",
             mark,
         )
 
@@ -212,7 +212,7 @@ class Sinking:
             f"handling the records up to {held} again gave digest {digest.show(int.from_bytes(now, 'little'))}; their "
             f"rows were written beside {digest.show(int.from_bytes(then, 'little'))}: the handler depends on more than "
             f"its records and tables, or other code runs now. Run the code that wrote them, or see docs/sinks.md, then "
-            f"`holdfast retry {self._tools.place.partition}`",
+            f"`statehold retry {self._tools.place.partition}`",
             mark,
         )
 
@@ -221,7 +221,7 @@ def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
     """The record that put it is at this position or, where it was not looked for, behind it."""
     return SinkRefused(
         f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; mend the "
-        f"table or the handler, then `holdfast retry {place.partition}`",
+        f"table or the handler, then `statehold retry {place.partition}`",
         topic=place.input,
         partition=place.partition,
         position=position,

@@ -16,10 +16,10 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from holdfast.output import Sent
-from holdfast.record import Message
-from holdfast.version import __version__
-from holdfast.worker.handling import Handling
+from statehold.output import Sent
+from statehold.record import Message
+from statehold.version import __version__
+from statehold.worker.handling import Handling
 
 PARENT: Final = "traceparent"
 _HEADERS: Final = (PARENT, "tracestate")
@@ -36,7 +36,7 @@ class Spans:
     """Of one partition; used by its thread."""
 
     def __init__(self, service: str, topic: str, partition: int) -> None:
-        self._tracer = trace.get_tracer("holdfast", __version__)
+        self._tracer = trace.get_tracer("statehold", __version__)
         self._topic = topic
         self._attributes = {
             "messaging.system": "kafka",
@@ -79,8 +79,8 @@ class Spans:
     def commit_began(self, n: int, records: int, position: int) -> None:
         attributes: dict[str, AttributeValue] = {
             **self._attributes,
-            "holdfast.transaction": n,
-            "holdfast.position": position,
+            "statehold.transaction": n,
+            "statehold.position": position,
             "messaging.batch.message_count": records,
         }
         links = [Link(context) for context in self._batches[:_LINKS]]

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from holdfast import metrics
-from holdfast.errors import HoldfastError, KafkaTrouble, RestoreTimeout
-from holdfast.meters import Meters
-from holdfast.observe import Log
-from holdfast.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
-from holdfast.record import Message
-from holdfast.snapshot import frame
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.progress import Progress
-from holdfast.snapshot.restore import restore
-from holdfast.snapshot.standby import SLICE, Copy, Unfit, copied
-from holdfast.snapshot.state import State
-from holdfast.worker.own_reader import OwnReader
-from holdfast.worker.room import Memory, Room
-from holdfast.worker.view import Committed
+from statehold import metrics
+from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError
+from statehold.meters import Meters
+from statehold.observe import Log
+from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot import frame
+from statehold.snapshot.place import Place
+from statehold.snapshot.progress import Progress
+from statehold.snapshot.restore import restore
+from statehold.snapshot.standby import SLICE, Copy, Unfit, copied
+from statehold.snapshot.state import State
+from statehold.worker.own_reader import OwnReader
+from statehold.worker.room import Memory, Room
+from statehold.worker.view import Committed
 
 #: seconds between two looks at the ends of the logs: what a takeover has to read at least, and the age of an answer
 _ROUND: Final = 0.2
@@ -198,7 +198,7 @@ class Standbys:
         for partition, copy in copies.items():
             try:
                 self._follow(reader, partition, copy, ends[partition], asked)
-            except (OutOfRange, frame.BadFrame, HoldfastError) as error:
+            except (OutOfRange, frame.BadFrame, StateholdError) as error:
                 if isinstance(error, (KafkaTrouble, RestoreTimeout)):
                     raise
                 self._give_up(partition, copy, error)
@@ -257,7 +257,7 @@ class Standbys:
                     slowly, place, around.new_state, note, around.clock, progress=progress, store=around.store
                 )
             copy = copied(reader, place, restored)
-        except (OutOfRange, frame.BadFrame, HoldfastError) as error:
+        except (OutOfRange, frame.BadFrame, StateholdError) as error:
             self._give_up(partition, None, error)
             return
         finally:
@@ -290,7 +290,7 @@ class _Slowly:
 
     def __init__(self, reader: Reader, place: Place, ending: threading.Event, between: Callable[[], None]) -> None:
         self._reader, self._ending, self._between = reader, ending, between
-        self._increment = place.names.increment
+        self._increment = place.names.changelog
         self._end = reader.bounds(self._increment, place.partition)[1]
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:

@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.names import Names
-from holdfast.sink import Held
-from holdfast.snapshot.records import Mark
-from holdfast.worker.burying import Verdict
-from holdfast.worker.controlled import Obeyed
+from statehold.names import Names
+from statehold.sink import Held
+from statehold.snapshot.records import Mark
+from statehold.worker.burying import Verdict
+from statehold.worker.controlled import Obeyed
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):

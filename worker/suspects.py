@@ -7,17 +7,17 @@ with it stays alone with until it has committed, as a letter or after another tr
 
 from __future__ import annotations
 
-from holdfast.command import command_of
-from holdfast.letters import REQUESTS
-from holdfast.pinned import Pinned, PinnedMessage
-from holdfast.sink import BadRow
-from holdfast.snapshot.records import Mark
-from holdfast.worker.failing import Failing
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.policy import CommitPolicy
-from holdfast.worker.riders import Flight
-from holdfast.worker.sinking import refused
-from holdfast.worker.tools import Tools
+from statehold.command import command_of
+from statehold.letters import REQUESTS
+from statehold.pinned import Pinned, PinnedMessage
+from statehold.sink import BadRow
+from statehold.snapshot.records import Mark
+from statehold.worker.failing import Failing
+from statehold.worker.poison import Poisoned
+from statehold.worker.policy import CommitPolicy
+from statehold.worker.riders import Flight
+from statehold.worker.sinking import refused
+from statehold.worker.tools import Tools
 
 
 class Suspects:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import metrics
-from holdfast.errors import Lost, OwnershipError, PartitionError
-from holdfast.snapshot import digest
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.restore import Restored
-from holdfast.worker.committer import Committer
-from holdfast.worker.riders import Flight
-from holdfast.worker.tools import Report, Tools
+from statehold import metrics
+from statehold.errors import Lost, OwnershipError, PartitionError
+from statehold.snapshot import digest
+from statehold.snapshot.records import Mark
+from statehold.snapshot.restore import Restored
+from statehold.worker.committer import Committer
+from statehold.worker.riders import Flight
+from statehold.worker.tools import Report, Tools
 
 
 def tell_restored(tools: Tools, restored: Restored) -> None:
@@ -31,7 +31,7 @@ def tell_restored(tools: Tools, restored: Restored) -> None:
 
 
 def tell_progress(tools: Tools, view: dict[str, Any]) -> None:
-    """Every few seconds of a long restore or replay; see `holdfast.snapshot.progress`."""
+    """Every few seconds of a long restore or replay; see `statehold.snapshot.progress`."""
     tools.log.info("restore_progress", **view)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.command import TICK, header
-from holdfast.pinned import Pinned
-from holdfast.snapshot import frame
-from holdfast.snapshot.records import Mark
-from holdfast.worker.engine import Engine
-from holdfast.worker.tools import Tools
+from statehold.command import TICK, header
+from statehold.pinned import Pinned
+from statehold.snapshot import frame
+from statehold.snapshot.records import Mark
+from statehold.worker.engine import Engine
+from statehold.worker.tools import Tools
 
 _HEADERS: Final = (header(TICK),)
 
@@ -55,6 +55,6 @@ class Ticking:
             self._tools.log.warning(
                 "timers_wait",
                 cause=f"a timer is due and no record comes; the clock may move it from format {frame.PINNING} on: "
-                f"`holdfast finish-upgrade`",
+                f"`statehold finish-upgrade`",
             )
         return False

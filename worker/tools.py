@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from holdfast.beside import Background, BesideOf
-from holdfast.config.settings import Settings
-from holdfast.handler import Handler
-from holdfast.meters import PartitionMetrics
-from holdfast.observe import Event, Log
-from holdfast.ports import (
+from statehold.beside import Background, BesideOf
+from statehold.config.settings import Settings
+from statehold.handler import Handler
+from statehold.meters import PartitionMetrics
+from statehold.observe import Event, Log
+from statehold.ports import (
     Access,
     Clock,
     Control,
@@ -24,18 +24,18 @@ from holdfast.ports import (
     Reader,
     Transactions,
 )
-from holdfast.sink import Connect
-from holdfast.snapshot.budget import Speeds
-from holdfast.snapshot.local import LocalFulls
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.standby import Copy
-from holdfast.snapshot.store.base import KAFKA, folder_of, open_store
-from holdfast.snapshot.store.sink import StoreSink
-from holdfast.worker.effects import EffectRunner, Effects, Surroundings
-from holdfast.worker.handling import Handling
-from holdfast.worker.referring import NoReferences, Referring
-from holdfast.worker.room import Memory
-from holdfast.worker.tracing import NoTracing, Tracing
+from statehold.sink import Connect
+from statehold.snapshot.budget import Speeds
+from statehold.snapshot.local import LocalFulls
+from statehold.snapshot.place import Place
+from statehold.snapshot.standby import Copy
+from statehold.snapshot.store.base import KAFKA, folder_of, open_store
+from statehold.snapshot.store.sink import StoreSink
+from statehold.worker.effects import EffectRunner, Effects, Surroundings
+from statehold.worker.handling import Handling
+from statehold.worker.referring import NoReferences, Referring
+from statehold.worker.room import Memory
+from statehold.worker.tracing import NoTracing, Tracing
 
 #: what runs the effects of a handler
 EffectsOf = Callable[[Handler[Any], Surroundings], Effects]
@@ -115,7 +115,7 @@ class Tools:
     speeds: Speeds = field(default_factory=Speeds)
     #: whether this process has room for a state
     memory: Memory = field(default_factory=Memory)
-    #: what the handler is doing; see `holdfast.worker.attendant`
+    #: what the handler is doing; see `statehold.worker.attendant`
     handling: Handling = field(default_factory=Handling)
     tracing: Tracing = field(default_factory=NoTracing)
     standby: Standby = field(default_factory=NoStandby)

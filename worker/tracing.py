@@ -1,4 +1,4 @@
-"""What a partition's work tells a tracing system; `holdfast.worker.spans` does it with OpenTelemetry, this one nothing.
+"""What a partition's work tells a tracing system; `statehold.worker.spans` does it with OpenTelemetry.
 
 Only the partition's thread calls it: once for a batch, a commit or a restore, never for a record.
 """
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from holdfast.output import Sent
-from holdfast.record import Message
-from holdfast.worker.handling import Handling
+from statehold.output import Sent
+from statehold.record import Message
+from statehold.worker.handling import Handling
 
 
 class Tracing(Protocol):

@@ -11,37 +11,37 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from holdfast import metrics
-from holdfast.errors import (
-    HoldfastError,
+from statehold import metrics
+from statehold.errors import (
     KafkaTrouble,
     MessageRefused,
     OutcomeUnknown,
     ProducerFenced,
+    StateholdError,
     TransactionAborted,
 )
-from holdfast.ports import Membership
-from holdfast.record import Message
-from holdfast.sink import BadRow, DatabaseTrouble
-from holdfast.snapshot import digest
-from holdfast.snapshot.records import Mark
-from holdfast.worker.committer import Committer
-from holdfast.worker.controlled import Obeyed
-from holdfast.worker.engine import Engine
-from holdfast.worker.failing import Failing
-from holdfast.worker.obeying import Obeying
-from holdfast.worker.outgoing import Outgoing
-from holdfast.worker.ownership import await_newer_membership
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.policy import CommitPolicy
-from holdfast.worker.refusals import ProducerDropped, fenced, refused
-from holdfast.worker.riders import Flight, Riders
-from holdfast.worker.signals import Signals
-from holdfast.worker.sinking import sinking_of
-from holdfast.worker.suspects import Suspects
-from holdfast.worker.telling import tell_committed
-from holdfast.worker.tools import Tools
-from holdfast.worker.work import Work, offset
+from statehold.ports import Membership
+from statehold.record import Message
+from statehold.sink import BadRow, DatabaseTrouble
+from statehold.snapshot import digest
+from statehold.snapshot.records import Mark
+from statehold.worker.committer import Committer
+from statehold.worker.controlled import Obeyed
+from statehold.worker.engine import Engine
+from statehold.worker.failing import Failing
+from statehold.worker.obeying import Obeying
+from statehold.worker.outgoing import Outgoing
+from statehold.worker.ownership import await_newer_membership
+from statehold.worker.poison import Poisoned
+from statehold.worker.policy import CommitPolicy
+from statehold.worker.refusals import ProducerDropped, fenced, refused
+from statehold.worker.riders import Flight, Riders
+from statehold.worker.signals import Signals
+from statehold.worker.sinking import sinking_of
+from statehold.worker.suspects import Suspects
+from statehold.worker.telling import tell_committed
+from statehold.worker.tools import Tools
+from statehold.worker.work import Work, offset
 
 #: aborts in a row, without a commit between, after which the partition fails
 _ABORTS = 10
@@ -411,7 +411,7 @@ class Transacting:
         if taint:
             raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
 
-    def _superseded(self, error: HoldfastError) -> Exception:
+    def _superseded(self, error: StateholdError) -> Exception:
         """The broker ends a transaction that is open for too long in the way in which another owner does."""
         outlived = not self._signals.lost() and self._outgoing.outlived(self.committer)
         self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown" if outlived else "fenced")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.snapshot.records import FullRef, Mark
-from holdfast.worker.orphans import Orphans
-from holdfast.worker.readback import ReadBack
-from holdfast.worker.tools import Tools
+from statehold.snapshot.records import FullRef, Mark
+from statehold.worker.orphans import Orphans
+from statehold.worker.readback import ReadBack
+from statehold.worker.tools import Tools
 
 
 class Truncation:
@@ -55,6 +55,6 @@ class Truncation:
         """No kept full loses a chunk, wherever on the topic it begins (as `snapshot.truncate.cut`)."""
         names, partition = self._tools.place.names, self._tools.place.partition
         full, increment = min(ref.low for ref in refs), min(ref.increment for ref in refs)
-        self._tools.offsets.delete_records(names.full, partition, full)
-        self._tools.offsets.delete_records(names.increment, partition, increment)
+        self._tools.offsets.delete_records(names.snapshot, partition, full)
+        self._tools.offsets.delete_records(names.changelog, partition, increment)
         self._tools.log.info("truncated", full_before=full, increment_before=increment, kept=len(refs))

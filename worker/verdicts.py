@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast.failures import delays
-from holdfast.handler import Handler
-from holdfast.letters import FAILED_AGAIN, Failure, Letter, Trace, read
-from holdfast.names import Names
-from holdfast.ports import Reader
-from holdfast.record import Message
-from holdfast.retried import Retried
-from holdfast.worker.burying import Verdict
-from holdfast.worker.engine import Engine
+from statehold.failures import delays
+from statehold.handler import Handler
+from statehold.letters import FAILED_AGAIN, Failure, Letter, Trace, read
+from statehold.names import Names
+from statehold.ports import Reader
+from statehold.record import Message
+from statehold.retried import Retried
+from statehold.worker.burying import Verdict
+from statehold.worker.engine import Engine
 
 #: topic and offset
 At = tuple[str, int]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from holdfast.ports import Clock
-from holdfast.snapshot import digest
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.standby import Copy
-from holdfast.snapshot.state import State
-from holdfast.table import Table
-from holdfast.worker.live import Live
+from statehold.ports import Clock
+from statehold.snapshot import digest
+from statehold.snapshot.records import Mark
+from statehold.snapshot.standby import Copy
+from statehold.snapshot.state import State
+from statehold.table import Table
+from statehold.worker.live import Live
 
 T = TypeVar("T")
 Tables = Mapping[str, Table[Any, Any]]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from holdfast.record import Message
-from holdfast.worker.poison import Poisoned
+from statehold.record import Message
+from statehold.worker.poison import Poisoned
 
 Messages = Sequence[Message]
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.dev.errors import BrokerFailed
-from holdfast.dev.holder import require_unheld
-from holdfast.dev.java import find_java
-from holdfast.dev.ports import HOST, require_free
-from holdfast.dev.process import Identity
-from holdfast.dev.properties import Address, compose, render, shipped
-from holdfast.kafka.probe import listed_brokers
+from statehold.dev.errors import BrokerFailed
+from statehold.dev.holder import require_unheld
+from statehold.dev.java import find_java
+from statehold.dev.ports import HOST, require_free
+from statehold.dev.process import Identity
+from statehold.dev.properties import Address, compose, render, shipped
+from statehold.kafka.probe import listed_brokers
 
 # Starts in seconds with about 370 MB; a server would take neither the small heap nor the quick compiler.
 # Performance data would be one more file in the system's temporary directory.
@@ -159,5 +159,5 @@ def start_guard(pid: int, leftovers: Path | None) -> subprocess.Popen[bytes]:
     """
     sh = shutil.which("sh") or "/bin/sh"
     script = 'trap "" INT TERM HUP; read -r _; kill -9 "$1"; [ -z "$2" ] || { sleep 1; rm -rf "$2"; }'
-    command = [sh, "-c", script, "holdfast-guard", str(pid), str(leftovers or "")]
+    command = [sh, "-c", script, "statehold-guard", str(pid), str(leftovers or "")]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)

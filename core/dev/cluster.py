@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.dev.broker import Broker
-from holdfast.dev.errors import DevError
-from holdfast.dev.jars import DEFAULT_VERSION, class_path
-from holdfast.dev.properties import Address, Host
-from holdfast.dev.state import BrokerState, ClusterState, assign_ports, load, save
+from statehold.dev.broker import Broker
+from statehold.dev.errors import DevError
+from statehold.dev.jars import DEFAULT_VERSION, class_path
+from statehold.dev.properties import Address, Host
+from statehold.dev.state import BrokerState, ClusterState, assign_ports, load, save
 
 READY_SECONDS = 90.0
 
@@ -56,7 +56,7 @@ class Cluster:
         if brokers not in (1, 3):
             raise DevError(f"a cluster has 1 or 3 brokers, not {brokers}")
         self._temporary = directory is None
-        self.directory = Path(directory or tempfile.mkdtemp(prefix="holdfast-kafka-")).absolute()
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="statehold-kafka-")).absolute()
         known = _recall(self.directory, brokers, version)
         self.version = known.version if known else version or DEFAULT_VERSION
         self._cluster_id = known.cluster_id if known else _new_cluster_id()
@@ -168,7 +168,7 @@ def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState 
             if held[what] != value:
                 raise DevError(
                     f"{directory} holds a cluster with {what}={held[what]}, not {value}: "
-                    "ask for that, choose another directory, or remove it with `holdfast dev down --delete`"
+                    "ask for that, choose another directory, or remove it with `statehold dev down --delete`"
                 )
     return known
 

@@ -1,4 +1,4 @@
-"""Brokers that outlive the command that started them: `holdfast dev up`, `status` and `down`."""
+"""Brokers that outlive the command that started them: `statehold dev up`, `status` and `down`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.dev.broker import Broker
-from holdfast.dev.cluster import Cluster
-from holdfast.dev.errors import NoCluster
-from holdfast.dev.ports import HOST
-from holdfast.dev.state import BrokerState, ClusterState, load, save
-from holdfast.kafka.probe import listed_brokers
+from statehold.dev.broker import Broker
+from statehold.dev.cluster import Cluster
+from statehold.dev.errors import NoCluster
+from statehold.dev.ports import HOST
+from statehold.dev.state import BrokerState, ClusterState, load, save
+from statehold.kafka.probe import listed_brokers
 
 State = Literal["ready", "silent", "down"]
 
@@ -50,9 +50,9 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
 
 def default_directory() -> Path:
-    """Return `$XDG_STATE_HOME/holdfast/dev` or `~/.local/state/holdfast/dev`."""
+    """Return `$XDG_STATE_HOME/statehold/dev` or `~/.local/state/statehold/dev`."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(Path.home(), ".local", "state")
-    return Path(base) / "holdfast" / "dev"
+    return Path(base) / "statehold" / "dev"
 
 
 def remembered_port(directory: Path) -> int | None:
@@ -104,7 +104,7 @@ def down(directory: Path, *, delete: bool) -> list[int]:
 def _known(directory: Path) -> ClusterState:
     known = load(directory)
     if known is None:
-        raise NoCluster(f"there is no cluster in {directory}: start one with `holdfast dev up`")
+        raise NoCluster(f"there is no cluster in {directory}: start one with `statehold dev up`")
     return known
 
 

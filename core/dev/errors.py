@@ -1,9 +1,9 @@
 """What can go wrong with a development broker; each message is one line that names the next command."""
 
-from holdfast.errors import HoldfastError
+from statehold.errors import StateholdError
 
 
-class DevError(HoldfastError):
+class DevError(StateholdError):
     """Base of the development broker's errors."""
 
 

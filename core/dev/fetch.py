@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from holdfast.dev.errors import JarsUnavailable
-from holdfast.dev.java import find_java
+from statehold.dev.errors import JarsUnavailable
+from statehold.dev.java import find_java
 
 PYSPARK = "4.0.5"
 PYSPARK_SHA256 = "a0d44b0e7faf0458ad83b7aa664e7ed8b96beed8a55d66ce3b0dfac2309dfca6"
 WANTED = ("ivy-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "slf4j-api-")
 
 IVY = """<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">
-  <info organisation="holdfast" module="wanted"/>
+  <info organisation="statehold" module="wanted"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
 {dependencies}
@@ -150,7 +150,7 @@ def _collect_from_pyspark(target: Path, work: Path, report: Callable[[str], obje
 def _download_pyspark(work: Path, report: Callable[[str], object]) -> Path:
     """The archive is fetched, not installed: five of its jars are needed, and building it costs a minute."""
     if importlib.util.find_spec("pip") is None:
-        raise JarsUnavailable("the broker's jars are fetched with PySpark's Ivy: pip install 'holdfast[dev]'")
+        raise JarsUnavailable("the broker's jars are fetched with PySpark's Ivy: pip install 'statehold[dev]'")
     report(f"fetching PySpark {PYSPARK} for the Ivy inside it (434 MB, once)")
     pinned = work / "pyspark.txt"
     pinned.write_text(f"pyspark=={PYSPARK} --hash=sha256:{PYSPARK_SHA256}\n", encoding="ascii")

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.dev.errors import InUse
-from holdfast.dev.process import command_of
+from statehold.dev.errors import InUse
+from statehold.dev.process import command_of
 
 _PROC = Path("/proc")
 
@@ -33,7 +33,7 @@ def require_unheld(data: Path) -> None:
     if pid is not None:
         raise InUse(
             f"directory {data.parent.parent} is held by pid {pid} ({command_of(pid)}): "
-            "`holdfast dev down` stops a broker of `holdfast dev up`, or choose another directory"
+            "`statehold dev down` stops a broker of `statehold dev up`, or choose another directory"
         )
 
 

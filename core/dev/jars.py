@@ -1,10 +1,10 @@
 """Jars from Maven: resolved once by the Ivy inside PySpark, cached outside the tree, checked by checksum.
 
-Layout of the cache (`$XDG_CACHE_HOME/holdfast` or `~/.cache/holdfast`); each folder is complete or absent:
+Layout of the cache (`$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`); each folder is complete or absent:
 
     kafka-4.4.0/logging/*.jar      PySpark's log4j, ahead on the class path (Kafka's own packages bring no binding)
     kafka-4.4.0/libs/*.jar         the broker and what it needs
-    kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `holdfast txn`
+    kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `statehold txn`
     spark-kafka-4.0.0/*.jar        what Spark needs to read and write Kafka
     .../SHA256SUMS                 every jar of that folder
 """
@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
-from holdfast.dev.errors import DevError, JarsDamaged
-from holdfast.dev.fetch import resolve, resolve_connector, resolve_tools
+from statehold.dev.errors import DevError, JarsDamaged
+from statehold.dev.fetch import resolve, resolve_connector, resolve_tools
 
 DEFAULT_VERSION = "4.4.0"
-TOOLS_VERSION = "4.1.0"  # the newest whose tools are published; it talks to all brokers that holdfast does
+TOOLS_VERSION = "4.1.0"  # the newest whose tools are published; it talks to all brokers that statehold does
 CONNECTOR_VERSION = "4.0.0"  # works with every PySpark 4.0.x
 Report = Callable[[str], object]
 Resolve = Callable[[str, Path, Path, Report], None]
@@ -35,7 +35,7 @@ Resolve = Callable[[str, Path, Path, Report], None]
 def cache_root() -> Path:
     """Return the folder that outlives environments and clones."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
-    return Path(base) / "holdfast"
+    return Path(base) / "statehold"
 
 
 def class_path(version: str = DEFAULT_VERSION, *, report: Report = lambda _: None) -> str:
@@ -92,9 +92,9 @@ def _install(home: Path, expected: dict[str, str], fetch: Callable[[Path, Path],
 
 
 def shipped_sums(version: str, kind: str = "kafka") -> dict[str, str]:
-    """Return jar name -> sha256 as shipped with holdfast; empty for a version that nobody has pinned yet."""
+    """Return jar name -> sha256 as shipped with statehold; empty for a version that nobody has pinned yet."""
     name = f"jars-{version}.sha256" if kind == "kafka" else f"jars-{kind}-{version}.sha256"
-    listing = resources.files("holdfast") / "deploy" / "kafka" / name
+    listing = resources.files("statehold") / "deploy" / "kafka" / name
     return _parse_sums(listing.read_text(encoding="ascii")) if listing.is_file() else {}
 
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from functools import cache
 
-from holdfast.dev.errors import JavaMissing
+from statehold.dev.errors import JavaMissing
 
 MINIMUM = 17  # Kafka 4 brokers are compiled for 17
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import socket
 
-from holdfast.dev.errors import InUse
-from holdfast.dev.holder import holder_of_port
-from holdfast.dev.process import command_of
+from statehold.dev.errors import InUse
+from statehold.dev.holder import holder_of_port
+from statehold.dev.process import command_of
 
 HOST = "127.0.0.1"
 # Below the range from which systems take the ports of outgoing connections: a broker that was killed finds

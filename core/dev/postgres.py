@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from holdfast.dev.broker import start_guard
-from holdfast.dev.errors import DevError
-from holdfast.dev.ports import HOST, free_ports
+from statehold.dev.broker import start_guard
+from statehold.dev.errors import DevError
+from statehold.dev.ports import HOST, free_ports
 
 _SECONDS: Final = 120.0
 #: a database that tests make and forget: durable across a kill of its processes, not across one of the machine
@@ -47,11 +47,11 @@ class Postgres:
         self._settings = (*_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="statehold-postgres-"))
         self._user = _user() if os.getuid() == 0 else None
         if self._user is not None:
             os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
-        made = self._run("initdb", "--auth=trust", "--no-sync", "-U", "holdfast", "-D", str(self._data))
+        made = self._run("initdb", "--auth=trust", "--no-sync", "-U", "statehold", "-D", str(self._data))
         if made.returncode:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise DevError(f"initdb: {made.stdout.decode(errors='replace')[-500:]}")
@@ -63,7 +63,7 @@ class Postgres:
 
     def url_at(self, port: int) -> str:
         """By way of something that listens on another port, such as a proxy."""
-        return f"postgresql://holdfast@{HOST}:{port}/postgres"
+        return f"postgresql://statehold@{HOST}:{port}/postgres"
 
     def start(self) -> None:
         """Blocks until it answers."""
@@ -148,7 +148,7 @@ class Postgres:
         deadline = time.monotonic() + _SECONDS
         assert self._process is not None
         while self._process.poll() is None and time.monotonic() < deadline:
-            asked = self._run("psql", "-h", HOST, "-p", str(self.port), "-U", "holdfast", "-c", "select 1", "postgres")
+            asked = self._run("psql", "-h", HOST, "-p", str(self.port), "-U", "statehold", "-c", "select 1", "postgres")
             if asked.returncode == 0:
                 return True
             time.sleep(0.05)

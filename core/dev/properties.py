@@ -8,7 +8,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from holdfast.dev.ports import HOST
+from statehold.dev.ports import HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Host:
 
 def shipped() -> Traversable:
     """Return the folder of the shipped broker settings."""
-    return resources.files("holdfast") / "deploy" / "kafka"
+    return resources.files("statehold") / "deploy" / "kafka"
 
 
 def parse(text: str) -> dict[str, str]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.dev.errors import DevError
-from holdfast.dev.ports import free_ports
-from holdfast.dev.process import Identity
-from holdfast.dev.properties import Address
+from statehold.dev.errors import DevError
+from statehold.dev.ports import free_ports
+from statehold.dev.process import Identity
+from statehold.dev.properties import Address
 
 FILE = "cluster.json"
 

@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.config.settings import Settings
-from holdfast.dev.errors import DevError
-from holdfast.dev.jars import tools_class_path
-from holdfast.dev.java import find_java
+from statehold.config.settings import Settings
+from statehold.dev.errors import DevError
+from statehold.dev.jars import tools_class_path
+from statehold.dev.java import find_java
 
 _TOOL: Final = "org.apache.kafka.tools.TransactionsCommand"
 _JVM: Final = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
@@ -90,7 +90,7 @@ class TransactionTool:
         return [dict(zip(head, row, strict=False)) for row in rows]
 
     def _run(self, *arguments: str) -> str:
-        with tempfile.TemporaryDirectory(prefix="holdfast-txn-") as directory:
+        with tempfile.TemporaryDirectory(prefix="statehold-txn-") as directory:
             file = Path(directory) / "client.properties"
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as properties:
@@ -110,7 +110,7 @@ class TransactionTool:
 def _properties(settings: Settings) -> str:
     """librdkafka's security settings in Java's words."""
     security = settings.kafka.security
-    lines = {"security.protocol": security.protocol.upper(), "client.id": "holdfast-txn"}
+    lines = {"security.protocol": security.protocol.upper(), "client.id": "statehold-txn"}
     if security.sasl_mechanism:
         module = "scram.ScramLoginModule" if security.sasl_mechanism.startswith("SCRAM") else "plain.PlainLoginModule"
         lines["sasl.mechanism"] = security.sasl_mechanism

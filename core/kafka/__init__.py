@@ -1,1 +1,1 @@
-"""The only package that knows confluent_kafka: ports of `holdfast.ports` on librdkafka, errors turned into ours."""
+"""The only package that knows confluent_kafka: ports of `statehold.ports` on librdkafka, errors turned into ours."""

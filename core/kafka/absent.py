@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from holdfast.errors import KafkaTrouble, TopicMissing
+from statehold.errors import KafkaTrouble, TopicMissing
 
 #: seconds that one broker may take
 _ASK: Final = 3.0
@@ -42,8 +42,8 @@ def require_there(nodes: Nodes, config: Mapping[str, Any], topic: str, partition
             what = f"topic {topic} does not exist" if partition < 0 else f"{topic}[{partition}] does not exist"
             raise TopicMissing(
                 f"{what}: {' and '.join(sure)} of {len(addresses)} say so. Was it deleted? Nothing was changed. Bring "
-                f"it back from a backup (`holdfast snapshot restore`); made anew and empty it is refused, and "
-                f"`holdfast repair --help` tells what can be done then"
+                f"it back from a backup (`statehold snapshot restore`); made anew and empty it is refused, and "
+                f"`statehold repair --help` tells what can be done then"
             )
 
 

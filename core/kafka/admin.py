@@ -18,21 +18,21 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.contact import NoContact
-from holdfast.errors import KafkaTrouble, Misconfigured, RestoreTimeout
-from holdfast.kafka.absent import require_there, tells_of_absence
-from holdfast.kafka.answers import login_refused
-from holdfast.kafka.asking import AskingClient
-from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import about, kafka_error, translate
-from holdfast.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
-from holdfast.kafka.patience import OncePerMinute, patiently
-from holdfast.kafka.positions import PEEK, RENEW_EVERY, GroupOffsets
-from holdfast.kafka.taint import quiet_logger
-from holdfast.observe import Log
-from holdfast.ports import Bounds, Cancelled
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.contact import NoContact
+from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
+from statehold.kafka.absent import require_there, tells_of_absence
+from statehold.kafka.answers import login_refused
+from statehold.kafka.asking import AskingClient
+from statehold.kafka.bounded import STUCK_AFTER
+from statehold.kafka.errors import about, kafka_error, translate
+from statehold.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
+from statehold.kafka.patience import OncePerMinute, patiently
+from statehold.kafka.positions import PEEK, RENEW_EVERY, GroupOffsets
+from statehold.kafka.taint import quiet_logger
+from statehold.observe import Log
+from statehold.ports import Bounds, Cancelled
 
 #: a group is asked for so long; longer and longer while nobody answers, because a link may be slow
 _GROUP_ATTEMPT, _GROUP_LONGEST = 3.0, 12.0
@@ -132,7 +132,7 @@ class Admin(GroupOffsets):
                 raise Cancelled from error
             raise RestoreTimeout(
                 f"the ends of the log did not come within {deadline:.0f} s ({error}); it is tried again by itself, "
-                f"and `holdfast retry {partition}` tries now",
+                f"and `statehold retry {partition}` tries now",
                 topic=topic,
                 partition=partition,
             ) from error

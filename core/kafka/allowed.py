@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, TopicCollection
 
-from holdfast.config.settings import Settings
-from holdfast.errors import AccessRefused, KafkaTrouble
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.answers import LOGIN
-from holdfast.kafka.errors import kafka_error
-from holdfast.kafka.futures import NO_TIMEOUT, result
-from holdfast.observe import Log
-from holdfast.ports import Access
-from holdfast.rights import GROUP, IDS, TOPIC, Right, principal_of
+from statehold.config.settings import Settings
+from statehold.errors import AccessRefused, KafkaTrouble
+from statehold.kafka.admin import Admin
+from statehold.kafka.answers import LOGIN
+from statehold.kafka.errors import kafka_error
+from statehold.kafka.futures import NO_TIMEOUT, result
+from statehold.observe import Log
+from statehold.ports import Access
+from statehold.rights import GROUP, IDS, TOPIC, Right, principal_of
 
 #: seconds; what is not told by then is left to the call that needs it, whose error names it too
 _PATIENCE: Final = 5.0
@@ -91,7 +91,7 @@ class RoleAccess(Access):
         lacking = certain or missing(self._admin, [right for right in self._rights if right.kind == kind])
         if not lacking:
             said = f"a right on a {kind} is missing ({error})"
-            return f"{said}: `holdfast topics acl --role {self._role}` prints them all"
+            return f"{said}: `statehold topics acl --role {self._role}` prints them all"
         return refusal(self._settings, lacking, self._role)
 
     def granted(self) -> bool:
@@ -120,7 +120,7 @@ def refusal(settings: Settings, rights: Iterable[Right], role: str = "service") 
     found = list(rights)
     lines = "; ".join(_grant(right, settings) for right in found[:_LINES])
     if len(found) > _LINES:
-        lines += f"; and {len(found) - _LINES} more, which `holdfast topics acl --role {role}` prints"
+        lines += f"; and {len(found) - _LINES} more, which `statehold topics acl --role {role}` prints"
     return f"{who} may not: {', '.join(map(str, found))}. Whoever administers the cluster grants it: {lines}"
 
 

@@ -45,7 +45,7 @@ ADVICE: Final[dict[int, str]] = {
     ),
     _E.INVALID_RECORD: (
         "the topic takes no record without a key, or with this timestamp: see its cleanup.policy (ours: delete) and "
-        "message.timestamp.type; `holdfast topics check` compares them"
+        "message.timestamp.type; `statehold topics check` compares them"
     ),
     _E.INVALID_TIMESTAMP: (
         "the clock of this machine is further ahead than the topic allows (message.timestamp.after.max.ms): set it "
@@ -66,7 +66,7 @@ ADVICE: Final[dict[int, str]] = {
     ),
     **dict.fromkeys(
         (_E.TOPIC_AUTHORIZATION_FAILED, _E.GROUP_AUTHORIZATION_FAILED, _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-        "a right is missing; `holdfast topics acl` prints what each role needs",
+        "a right is missing; `statehold topics acl` prints what each role needs",
     ),
     _E._AUTHENTICATION: "the brokers refuse the login: see kafka.security, the password, the certificate's dates",
     _E._SSL: "TLS fails: see kafka.security, the CA, and both sides' certificates and their dates",

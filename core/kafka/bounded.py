@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.beside import Background
+from statehold.beside import Background
 
 #: seconds beyond its own timeout that a call is waited for: its own error says more than ours
 GRACE = 1.0

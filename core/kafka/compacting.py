@@ -1,4 +1,4 @@
-"""What `holdfast compact` asks of Kafka: the lock, and deletions that are waited for."""
+"""What `statehold compact` asks of Kafka: the lock, and deletions that are waited for."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.errors import CompactionBusy, KafkaTrouble
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.futures import NO_TIMEOUT, result
-from holdfast.kafka.sink import KafkaFullSink
-from holdfast.kafka.taint import quiet_logger
-from holdfast.names import Names
-from holdfast.ports import FullSink
-from holdfast.snapshot.store.base import elsewhere_of, folder, open_store
-from holdfast.snapshot.store.sink import StoreSink
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import CompactionBusy, KafkaTrouble
+from statehold.kafka.admin import Admin
+from statehold.kafka.futures import NO_TIMEOUT, result
+from statehold.kafka.sink import KafkaFullSink
+from statehold.kafka.taint import quiet_logger
+from statehold.names import Names
+from statehold.ports import FullSink
+from statehold.snapshot.store.base import elsewhere_of, folder, open_store
+from statehold.snapshot.store.sink import StoreSink
 
 #: seconds after which a run that was killed has lost the lock
 SESSION: Final = 10.0
@@ -36,7 +36,7 @@ class RunLock:
     """
 
     def __init__(self, settings: Settings, names: Names, admin: Admin) -> None:
-        self._group, self._topic, self._admin = f"{names.group}.compaction", names.full, admin
+        self._group, self._topic, self._admin = f"{names.group}.compaction", names.snapshot, admin
         config: dict[str, Any] = dict(client.lock(settings, self._group, SESSION))
         # Told apart by client id: asking for the member id holds the interpreter while librdkafka's own thread may want
         # it for a log line, and then neither goes on.
@@ -125,7 +125,7 @@ class SinkOf:
 
     def manifests(self, partition: int) -> KafkaFullSink:
         """What takes the manifest: always the topic."""
-        return KafkaFullSink(self._settings, self._names.full, partition)
+        return KafkaFullSink(self._settings, self._names.snapshot, partition)
 
 
 class _NoManifests:

@@ -10,21 +10,21 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.contact import GROUP, NoContact
-from holdfast.errors import KafkaTrouble, Misconfigured
-from holdfast.kafka.answers import REFUSES_MEMBER, login_refused
-from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import describe, translate
-from holdfast.kafka.forgotten import Memory, known
-from holdfast.kafka.patience import OncePerMinute
-from holdfast.kafka.probe import told_anew
-from holdfast.kafka.static_member import NameTaken, give_back, means, unsubscribe
-from holdfast.kafka.taint import client_logger
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.ports import Listener, Trouble
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.contact import GROUP, NoContact
+from statehold.errors import KafkaTrouble, Misconfigured
+from statehold.kafka.answers import REFUSES_MEMBER, login_refused
+from statehold.kafka.bounded import STUCK_AFTER
+from statehold.kafka.errors import describe, translate
+from statehold.kafka.forgotten import Memory, known
+from statehold.kafka.patience import OncePerMinute
+from statehold.kafka.probe import told_anew
+from statehold.kafka.static_member import NameTaken, give_back, means, unsubscribe
+from statehold.kafka.taint import client_logger
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.ports import Listener, Trouble
 
 #: what librdkafka calls the states of a member that has no connection to its coordinator
 _SEARCHING = ("query-coord", "wait-coord", "wait-broker", "wait-broker-transport")
@@ -66,7 +66,7 @@ class KafkaGroupConsumer:
     def _new_consumer(self) -> Consumer:
         """With the passwords and certificates of now."""
         config: dict[str, Any] = dict(client.consumer(self._settings, self._names.group))
-        config["logger"] = client_logger("holdfast.consumer", self._logged)
+        config["logger"] = client_logger("statehold.consumer", self._logged)
         config["error_cb"] = self._error
         config["stats_cb"] = self._statistics
         if self._client_id:

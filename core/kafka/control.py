@@ -6,14 +6,14 @@ from collections import deque
 
 from confluent_kafka import Message
 
-from holdfast.command import BadCommand
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.feed import Feed, Lane
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.ports import Asked
+from statehold.command import BadCommand
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.admin import Admin
+from statehold.kafka.feed import Feed, Lane
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.ports import Asked
 
 
 def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
@@ -80,7 +80,7 @@ def _asked(message: Message, largest: int) -> tuple[Asked | None, str]:
     except BadCommand as error:
         return None, str(error)
     if asked is None:
-        return None, "it is no command: the header holdfast-command is missing"
+        return None, "it is no command: the header statehold-command is missing"
     if asked.pinned is not None and asked.pinned.size > largest:
         return None, f"{asked.command.name!r} takes {asked.pinned.size} bytes, more than {largest}"
     return asked, ""

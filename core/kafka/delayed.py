@@ -7,11 +7,11 @@ from typing import Final
 
 from confluent_kafka import Message
 
-from holdfast.config.settings import Settings
-from holdfast.kafka.feed import Feed, Lane
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.retried import Retried
+from statehold.config.settings import Settings
+from statehold.kafka.feed import Feed, Lane
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.retried import Retried
 
 #: records of one partition that are held here, and at how many left it reads on
 _HIGH: Final = 2000

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import IsolationLevel, TopicPartition
 
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.futures import LATEST, told
+from statehold.kafka.admin import Admin
+from statehold.kafka.futures import LATEST, told
 
 #: seconds between two questions, while somebody looks
 _EVERY: Final = 2.0

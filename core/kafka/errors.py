@@ -7,7 +7,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.errors import (
+from statehold.errors import (
     KafkaTrouble,
     MessageRefused,
     Misconfigured,
@@ -15,7 +15,7 @@ from holdfast.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from holdfast.kafka.answers import advice
+from statehold.kafka.answers import advice
 
 
 class Action(Enum):

@@ -11,12 +11,12 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.kafka.forgotten import Memory, known
-from holdfast.kafka.probe import told_anew
-from holdfast.kafka.taint import quiet_logger
-from holdfast.observe import Log
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.kafka.forgotten import Memory, known
+from statehold.kafka.probe import told_anew
+from statehold.kafka.taint import quiet_logger
+from statehold.observe import Log
 
 _POLL = 0.1
 _BATCH = 100

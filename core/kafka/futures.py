@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka.admin import OffsetSpec
 
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.errors import translate
-from holdfast.ports import Cancelled
+from statehold.errors import KafkaTrouble
+from statehold.kafka.errors import translate
+from statehold.ports import Cancelled
 
 #: seconds that a single question may take
 ATTEMPT = 10.0

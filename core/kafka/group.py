@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.futures import NO_TIMEOUT, result
-from holdfast.ports import GroupView, MemberView
+from statehold.kafka.admin import Admin
+from statehold.kafka.futures import NO_TIMEOUT, result
+from statehold.ports import GroupView, MemberView
 
 _ATTEMPT = 3.0
 

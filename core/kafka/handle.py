@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
-from holdfast.errors import OutcomeUnknown
-from holdfast.kafka.taint import client_logger
+from statehold.errors import OutcomeUnknown
+from statehold.kafka.taint import client_logger
 
 #: seconds for one question about the brokers
 KNOW: Final = 0.5
@@ -26,7 +26,7 @@ class Handle:
         """`topic`: one that is only read. Of those that it writes to a client that knows them early would not see that
         they have grown. `logged`: takes level and text of each line of the client's log.
         """
-        self._config = {**config, "logger": client_logger("holdfast.producer", self._heard)}
+        self._config = {**config, "logger": client_logger("statehold.producer", self._heard)}
         self._topic, self._logged = topic, logged
         #: clients so far
         self.made, self._refused = 1, False

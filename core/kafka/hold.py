@@ -9,15 +9,15 @@ from typing import Any, Self
 
 from confluent_kafka import KafkaError
 
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, KafkaTrouble, ToolRefused
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.kafka.errors import COORDINATOR_MOVES, code_of
-from holdfast.kafka.futures import NO_TIMEOUT, result
-from holdfast.kafka.patience import patiently
-from holdfast.names import Names
-from holdfast.observe import Log
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, StateholdError, ToolRefused
+from statehold.kafka.admin import Admin
+from statehold.kafka.consumer import KafkaGroupConsumer
+from statehold.kafka.errors import COORDINATOR_MOVES, code_of
+from statehold.kafka.futures import NO_TIMEOUT, result
+from statehold.kafka.patience import patiently
+from statehold.names import Names
+from statehold.observe import Log
 
 _POLL = 0.05
 #: a group that has just lost its members may take some sessions to settle
@@ -56,7 +56,7 @@ class GroupHold:
         self._owned: set[int] = set()
         self._ready, self._ending = threading.Event(), threading.Event()
         self._metadata: Any = None
-        self._trouble: HoldfastError | None = None
+        self._trouble: StateholdError | None = None
         self._thread = threading.Thread(target=self._run, name="group-hold", daemon=True)
 
     def __enter__(self) -> Self:
@@ -108,7 +108,7 @@ class GroupHold:
                 if self._wanted <= self._owned and not self._ready.is_set():
                     self._metadata = consumer.membership()[0]
                     self._ready.set()
-        except HoldfastError as error:
+        except StateholdError as error:
             self._trouble = error
             self._ready.set()
         finally:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from holdfast.kafka.futures import NO_TIMEOUT
+from statehold.kafka.futures import NO_TIMEOUT
 
 _KEPT: Final = 5.0
 _TIMEOUT: Final = 3.0

@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.kafka.errors import translate
-from holdfast.kafka.survey import ClusterSurvey
-from holdfast.kafka.taint import quiet_logger
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.kafka.errors import translate
+from statehold.kafka.survey import ClusterSurvey
+from statehold.kafka.taint import quiet_logger
 
 _PATIENCE: Final = 5.0
 
@@ -42,7 +42,7 @@ def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition:
     _, stable, end = cluster.ends(topic, partition)
     if stable >= end:
         return None
-    config: dict[str, Any] = dict(client.reader(settings, "holdfast-txn", isolation="read_uncommitted"))
+    config: dict[str, Any] = dict(client.reader(settings, "statehold-txn", isolation="read_uncommitted"))
     config["logger"] = quiet_logger("opened")
     consumer = Consumer(config)
     try:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import tenacity
 
-from holdfast.errors import KafkaTrouble, Misconfigured
+from statehold.errors import KafkaTrouble, Misconfigured
 
 T = TypeVar("T")
 

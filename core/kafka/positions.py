@@ -13,15 +13,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.contact import NoContact
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import COORDINATOR_MOVES, describe, translate
-from holdfast.kafka.futures import ATTEMPT
-from holdfast.kafka.taint import quiet_logger
-from holdfast.ports import Noted
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.contact import NoContact
+from statehold.errors import KafkaTrouble
+from statehold.kafka.bounded import STUCK_AFTER
+from statehold.kafka.errors import COORDINATOR_MOVES, describe, translate
+from statehold.kafka.futures import ATTEMPT
+from statehold.kafka.taint import quiet_logger
+from statehold.ports import Noted
 
 _PAUSE = 0.2
 #: seconds that a question may take that need not be answered

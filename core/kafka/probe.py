@@ -7,9 +7,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.kafka.taint import quiet_logger
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.kafka.taint import quiet_logger
 
 _ASK: Final = 10.0
 

@@ -14,21 +14,21 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.contact import NoContact
-from holdfast.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
-from holdfast.kafka.bounded import GRACE, STUCK_AFTER, bounded
-from holdfast.kafka.errors import Action, action, describe, kafka_error, translate
-from holdfast.kafka.handle import KNOW, Handle
-from holdfast.kafka.positions import LINEAGE
-from holdfast.kafka.remains import Remains
-from holdfast.kafka.taint import Taint
-from holdfast.kafka.unwritable import ANY, Place, waiting, why_not
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.output import Sent
-from holdfast.ports import Cancelled, Clock
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.contact import NoContact
+from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
+from statehold.kafka.bounded import GRACE, STUCK_AFTER, bounded
+from statehold.kafka.errors import Action, action, describe, kafka_error, translate
+from statehold.kafka.handle import KNOW, Handle
+from statehold.kafka.positions import LINEAGE
+from statehold.kafka.remains import Remains
+from statehold.kafka.taint import Taint
+from statehold.kafka.unwritable import ANY, Place, waiting, why_not
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.output import Sent
+from statehold.ports import Cancelled, Clock
 
 _FULL_QUEUE_WAIT = 0.01
 #: seconds of one try to fence
@@ -53,7 +53,7 @@ class KafkaTransactions:
         `remains`: looks after a fence for what the brokers have left open of transactions that have ended.
         """
         self._remains = remains
-        self._reached: list[Place] = [(names.increment, partition), *((topic, ANY) for topic in outputs)]
+        self._reached: list[Place] = [(names.changelog, partition), *((topic, ANY) for topic in outputs)]
         self._contact = contact or NoContact()
         self.attempt = uuid.uuid4().hex[:16]
         self.lineage = ""

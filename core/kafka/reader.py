@@ -7,16 +7,16 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.contact import NoContact
-from holdfast.errors import HangingTransaction, RestoreTimeout
-from holdfast.kafka.absent import tells_of_absence
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.bounded import STUCK_AFTER
-from holdfast.kafka.errors import about, describe, translate
-from holdfast.kafka.taint import quiet_logger
-from holdfast.ports import Cancelled, Clock, OutOfRange
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.contact import NoContact
+from statehold.errors import HangingTransaction, RestoreTimeout
+from statehold.kafka.absent import tells_of_absence
+from statehold.kafka.admin import Admin
+from statehold.kafka.bounded import STUCK_AFTER
+from statehold.kafka.errors import about, describe, translate
+from statehold.kafka.taint import quiet_logger
+from statehold.ports import Cancelled, Clock, OutOfRange
 
 _WAIT = 0.02
 #: seconds without a record after which a leader counts as away
@@ -124,9 +124,9 @@ class KafkaReader:
             raise HangingTransaction(
                 f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction "
                 f"of another "
-                f"producer hides the rest. `holdfast txn list --topic {topic} ...` names it, `holdfast txn abort` "
+                f"producer hides the rest. `statehold txn list --topic {topic} ...` names it, `statehold txn abort` "
                 f"ends it; "
-                f"then `holdfast retry {partition}`",
+                f"then `statehold retry {partition}`",
                 topic=topic,
                 partition=partition,
                 position=blocked_at,
@@ -134,7 +134,7 @@ class KafkaReader:
         if waited > settings.restore.deadline:
             raise RestoreTimeout(
                 f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? It is tried again by "
-                f"itself, and `holdfast retry {partition}` tries now",
+                f"itself, and `statehold retry {partition}` tries now",
                 topic=topic,
                 partition=partition,
             )

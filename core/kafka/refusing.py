@@ -11,13 +11,13 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, KafkaTrouble
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.allowed import RoleAccess, missing, refusal
-from holdfast.kafka.answers import LOGIN
-from holdfast.kafka.errors import kafka_error
-from holdfast.rights import GROUP, TOPIC, Right
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, StateholdError
+from statehold.kafka.admin import Admin
+from statehold.kafka.allowed import RoleAccess, missing, refusal
+from statehold.kafka.answers import LOGIN
+from statehold.kafka.errors import kafka_error
+from statehold.rights import GROUP, TOPIC, Right
 
 _SILENCE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._WAIT_COORD})
 
@@ -40,7 +40,7 @@ def why_refused(settings: Settings, group: str, rights: Sequence[Right], role: s
         admin.require_reachable(topic)
         lacking = missing(admin, [right for right in rights if right.kind == GROUP])
         return refusal(settings, lacking, role) if lacking else ""
-    except HoldfastError:
+    except StateholdError:
         return ""
 
 

@@ -15,19 +15,19 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.errors import describe
-from holdfast.kafka.futures import ATTEMPT, LATEST, result, told
-from holdfast.kafka.taint import quiet_logger
-from holdfast.kafka.unwritable import Place
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.output import ORIGIN, ORIGIN_HEADER
-from holdfast.ports import Cancelled
-from holdfast.snapshot import records
-from holdfast.snapshot.frame import BadFrame
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.kafka.admin import Admin
+from statehold.kafka.errors import describe
+from statehold.kafka.futures import ATTEMPT, LATEST, result, told
+from statehold.kafka.taint import quiet_logger
+from statehold.kafka.unwritable import Place
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.output import ORIGIN, ORIGIN_HEADER
+from statehold.ports import Cancelled
+from statehold.snapshot import records
+from statehold.snapshot.frame import BadFrame
 
 #: open transactions of other owners mostly end within so many seconds; what is open still is looked into
 _PATIENCE: Final = 0.2
@@ -44,7 +44,7 @@ class Remains:
     ) -> None:
         """`outputs`: topic -> its partitions."""
         self._settings, self._admin, self._names, self._partition, self._log = settings, admin, names, partition, log
-        own: Place = (names.increment, partition)
+        own: Place = (names.changelog, partition)
         self._places = [own, *((topic, p) for topic, count in outputs.items() for p in range(count))]
 
     def aborted(self, cancelled: Callable[[], bool]) -> list[Place]:
@@ -72,7 +72,7 @@ class Remains:
             return []  # written by an older release, which noted no number there: nobody can tell
         found = {place: self._numbers(place, *bounds, cancelled) for place, bounds in hidden.items()}
         ended = {n for numbers in found.values() for n in numbers if n <= noted.n}
-        if ended and (self._names.increment, self._partition) in found:
+        if ended and (self._names.changelog, self._partition) in found:
             self._log.error("commit_hidden", n=max(ended), cause="a committed transaction has no marker in the log")
         return [place for place, numbers in found.items() if numbers and min(numbers) > noted.n]
 
@@ -102,7 +102,7 @@ class Remains:
 
     def _number(self, place: Place, message: Message) -> int:
         """Of the transaction that it belongs to; -1: it is not ours, or does not say."""
-        if place[0] != self._names.increment:
+        if place[0] != self._names.changelog:
             headers: Any = message.headers()
             origins = [value for name, value in headers or () if name == ORIGIN_HEADER and isinstance(value, bytes)]
             partition, n, _ = ORIGIN.unpack(origins[0]) if origins else (-1, -1, -1)

@@ -16,12 +16,12 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from holdfast.config import client
-from holdfast.config.secret import FileSecret
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.taint import quiet_logger
-from holdfast.observe import Log
+from statehold.config import client
+from statehold.config.secret import FileSecret
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.taint import quiet_logger
+from statehold.observe import Log
 
 #: seconds between two looks at the files
 _LOOK_EVERY: Final = 2.0

@@ -8,14 +8,14 @@ from typing import Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
 
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, Misconfigured
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.errors import about
-from holdfast.kafka.futures import EARLIEST, LATEST, result, told
-from holdfast.kafka.patience import patiently
-from holdfast.kafka.reader import KafkaReader
-from holdfast.kafka.topic_admin import TopicAdmin
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, Misconfigured
+from statehold.kafka.admin import Admin
+from statehold.kafka.errors import about
+from statehold.kafka.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.patience import patiently
+from statehold.kafka.reader import KafkaReader
+from statehold.kafka.topic_admin import TopicAdmin
 
 _DEADLINE = 20.0
 

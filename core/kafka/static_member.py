@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.errors import InstanceTaken
-from holdfast.kafka.errors import describe
-from holdfast.kafka.taint import quiet_logger
-from holdfast.names import Names
-from holdfast.observe import Log
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import InstanceTaken
+from statehold.kafka.errors import describe
+from statehold.kafka.taint import quiet_logger
+from statehold.names import Names
+from statehold.observe import Log
 
 #: how often a name is asked for that is still held
 _AGAIN: Final = 1.0

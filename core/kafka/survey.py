@@ -30,15 +30,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.errors import COORDINATOR_MOVES, code_of, translate
-from holdfast.kafka.futures import EARLIEST, LATEST, result, told
-from holdfast.kafka.patience import patiently
-from holdfast.kafka.surveyed import Acl, Broker, Clock, Group, Member, Replicas, Topic
-from holdfast.kafka.taint import quiet_logger
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.admin import Admin
+from statehold.kafka.errors import COORDINATOR_MOVES, code_of, translate
+from statehold.kafka.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.patience import patiently
+from statehold.kafka.surveyed import Acl, Broker, Clock, Group, Member, Replicas, Topic
+from statehold.kafka.taint import quiet_logger
 
 _DEADLINE: Final = 10.0
 _PROBES: Final = 5

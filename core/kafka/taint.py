@@ -7,8 +7,8 @@ import logging
 import re
 from collections.abc import Callable
 
-from holdfast.kafka.forgotten import known
-from holdfast.observe import Log
+from statehold.kafka.forgotten import known
+from statehold.observe import Log
 
 #: a connection that was up is gone, or a request timed out; any broker's counts while a transaction is under way,
 #: because offsets go to the group's coordinator

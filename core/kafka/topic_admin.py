@@ -1,4 +1,4 @@
-"""Creating topics and looking at their settings: what `holdfast topics` needs of the AdminClient."""
+"""Creating topics and looking at their settings: what `statehold topics` needs of the AdminClient."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from holdfast.errors import KafkaTrouble, Misconfigured
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.errors import about, kafka_error
-from holdfast.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
+from statehold.errors import KafkaTrouble, Misconfigured
+from statehold.kafka.admin import Admin
+from statehold.kafka.errors import about, kafka_error
+from statehold.kafka.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
 
 
 class TopicAdmin:

@@ -12,13 +12,13 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.answers import advice
-from holdfast.kafka.asking import AskingClient
-from holdfast.kafka.futures import NO_TIMEOUT, result
-from holdfast.kafka.taint import quiet_logger
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.answers import advice
+from statehold.kafka.asking import AskingClient
+from statehold.kafka.futures import NO_TIMEOUT, result
+from statehold.kafka.taint import quiet_logger
 
 #: seconds for each of the two questions
 _ASK: Final = 3.0

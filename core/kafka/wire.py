@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from holdfast.config.settings import Settings
+from statehold.config.settings import Settings
 
 _API_VERSIONS: Final = 18
 _VERSION: Final = 3
@@ -90,7 +90,7 @@ def release_of(supported: dict[str, int]) -> str:
 
 
 def _request() -> bytes:
-    name = b"holdfast"
+    name = b"statehold"
     body = bytes([len(name) + 1]) + name + bytes([2]) + b"1" + b"\x00"
     head = struct.pack(">hhih", _API_VERSIONS, _VERSION, 1, len(name)) + name + b"\x00"
     return struct.pack(">i", len(head) + len(body)) + head + body

@@ -7,12 +7,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from holdfast.config import client
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.errors import translate
-from holdfast.kafka.taint import quiet_logger
-from holdfast.record import Message
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.errors import translate
+from statehold.kafka.taint import quiet_logger
+from statehold.record import Message
 
 _DEADLINE = 120.0
 

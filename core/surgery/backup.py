@@ -1,4 +1,4 @@
-"""`holdfast snapshot backup`: the kept state of a service, and its input if wanted, into files. It may be running."""
+"""`statehold snapshot backup`: the kept state of a service, and its input if wanted, into files. It may be running."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.config.settings import Settings
-from holdfast.errors import DamagedIncrement, NoMark, ToolRefused
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.ports import OutOfRange
-from holdfast.snapshot import digest
-from holdfast.snapshot.backup import archive
-from holdfast.snapshot.backup.archive import File, Manifest, Role, Saved, Writing
-from holdfast.snapshot.backup.reading import ArchiveReader, place_of
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.look import fulls, past
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.store.base import elsewhere_of, split_location
-from holdfast.snapshot.store.fetch import SegmentGone, segments_of
-from holdfast.topics import require
-from holdfast.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import DamagedIncrement, NoMark, ToolRefused
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.ports import OutOfRange
+from statehold.snapshot import digest
+from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import File, Manifest, Role, Saved, Writing
+from statehold.snapshot.backup.reading import ArchiveReader, place_of
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.look import fulls, past
+from statehold.snapshot.place import Place
+from statehold.snapshot.store.base import elsewhere_of, split_location
+from statehold.snapshot.store.fetch import SegmentGone, segments_of
+from statehold.topics import require
+from statehold.version import __version__
 
 
 def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False) -> Manifest:
@@ -41,7 +41,7 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
     facts = require(admin, names, ())
     archive.prepare(to)
     found = admin.describe(list(outputs)) if outputs else {}
-    ids = {topic: facts[topic].id for topic in (names.input, names.increment, names.full)}
+    ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
     count = facts[names.input].partitions
     manifest = Manifest(
         backup=uuid.uuid4().hex[:16],
@@ -52,7 +52,7 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
         topic_ids=ids,
         outputs={topic: fact.partitions for topic, fact in found.items() if fact is not None},
         files=[],
-        holdfast=__version__,
+        statehold=__version__,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     with closing(StableReader(settings, names.group, admin)) as reader:
@@ -72,13 +72,13 @@ def _partition(
     reader: StableReader, manifest: Manifest, to: Path, place: Place, store: str, *, with_input: bool
 ) -> None:
     names, partition = place.names, place.partition
-    manifest.files.append(_copy(reader, to, "increment", names.increment, partition))
-    manifest.files.append(_copy(reader, to, "full", names.full, partition))
+    manifest.files.append(_copy(reader, to, "increment", names.changelog, partition))
+    manifest.files.append(_copy(reader, to, "full", names.snapshot, partition))
     kept = ArchiveReader(to, manifest)
     manifest.files.extend(_segments(kept, to, place, store))
-    mark = last_mark(kept, names.increment, partition)
+    mark = last_mark(kept, names.changelog, partition)
     if mark is None:
-        raise NoMark("there is no mark, so nothing to back up", topic=names.increment, partition=partition)
+        raise NoMark("there is no mark, so nothing to back up", topic=names.changelog, partition=partition)
     proven = past.at(kept, place, past.LATEST)  # from the files alone, digest compared
     position, oldest = mark.positions[names.input], _oldest(kept, place)
     manifest.partitions[partition] = Saved(
@@ -112,7 +112,7 @@ def _segments(kept: ArchiveReader, to: Path, place: Place, store: str) -> list[F
 
     :raises StoreTrouble: the store does not answer.
     """
-    topic, partition = place.names.full, place.partition
+    topic, partition = place.names.snapshot, place.partition
     files: list[File] = []
     for _, full in fulls.manifests(kept, place, *kept.bounds(topic, partition)):
         if isinstance(full, str) or not full.store:
@@ -128,7 +128,7 @@ def _segments(kept: ArchiveReader, to: Path, place: Place, store: str) -> list[F
 
 def _oldest(reader: ArchiveReader, place: Place) -> int:
     """The oldest position whose state is kept: that of the oldest usable full, or where the deltas begin."""
-    mark = last_mark(reader, place.names.increment, place.partition)
+    mark = last_mark(reader, place.names.changelog, place.partition)
     known: Iterable[fulls.Full] = fulls.find(reader, place, mark)
     positions = [
         each.manifest.positions[place.input] for each in known if each.manifest is not None and not each.finding

@@ -8,27 +8,27 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, ToolRefused, TopicMissing, TransactionAborted
-from holdfast.handler import Handler, schemas
-from holdfast.kafka.admin import Admin, TopicFacts
-from holdfast.kafka.compacting import SinkOf
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.reader import KafkaReader
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.ports import OutOfRange
-from holdfast.record import Message
-from holdfast.snapshot import adopt, digest, frame
-from holdfast.snapshot.adopt import Adoption, Leaving, Reason
-from holdfast.snapshot.full import FullUnusable, FullWriter, load
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import EntryDecoder, FullRef, Mark, Writer
-from holdfast.snapshot.restore import last_mark, restore
-from holdfast.snapshot.state import State
-from holdfast.snapshot.store.base import elsewhere_of
-from holdfast.version import __version__
-from holdfast.worker.engine import Engine
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, ToolRefused, TopicMissing, TransactionAborted
+from statehold.handler import Handler, schemas
+from statehold.kafka.admin import Admin, TopicFacts
+from statehold.kafka.compacting import SinkOf
+from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.reader import KafkaReader
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.ports import OutOfRange
+from statehold.record import Message
+from statehold.snapshot import adopt, digest, frame
+from statehold.snapshot.adopt import Adoption, Leaving, Reason
+from statehold.snapshot.full import FullUnusable, FullWriter, load
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import EntryDecoder, FullRef, Mark, Writer
+from statehold.snapshot.restore import last_mark, restore
+from statehold.snapshot.state import State
+from statehold.snapshot.store.base import elsewhere_of
+from statehold.version import __version__
+from statehold.worker.engine import Engine
 
 _ACKNOWLEDGE = 120.0
 _DEADLINE = 60.0
@@ -57,7 +57,7 @@ class Bench:
     def facts(self) -> dict[str, TopicFacts]:
         """:raises TopicMissing: naming the topics."""
         names = self.names
-        found = self.admin.describe([names.input, names.increment, names.full])
+        found = self.admin.describe([names.input, names.changelog, names.snapshot])
         missing = [topic for topic, fact in found.items() if fact is None]
         if missing:
             raise TopicMissing(f"missing: {', '.join(missing)}; is the service called {names.service!r}?")
@@ -126,7 +126,7 @@ class Bench:
         """The last mark, whatever it says."""
         reader = self.reader()
         try:
-            return last_mark(reader, self.names.increment, partition)
+            return last_mark(reader, self.names.changelog, partition)
         finally:
             reader.close()
 
@@ -164,12 +164,12 @@ class Bench:
         sink = SinkOf(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:
-            end = reader.bounds(self.names.increment, place.partition)[1]
+            end = reader.bounds(self.names.changelog, place.partition)[1]
             chunk_bytes = self.settings.snapshot.chunk_bytes
             writer = FullWriter(place, state, shown, end, -1, sink, chunk_bytes)
             ref = writer.advance(n, -1.0, time.monotonic, _ACKNOWLEDGE)
             if ref is None:
-                raise KafkaTrouble(f"{self.names.full}[{place.partition}]: not written within {_ACKNOWLEDGE:.0f} s")
+                raise KafkaTrouble(f"{self.names.snapshot}[{place.partition}]: not written within {_ACKNOWLEDGE:.0f} s")
             self._prove(reader, place, ref, shown)
         finally:
             sink.close()
@@ -179,7 +179,7 @@ class Bench:
     def adopt(
         self, adoptions: Sequence[Adoption], membership: Any, reason: Reason, leaving: Sequence[Leaving] = ()
     ) -> Mapping[int, Mark]:
-        """All of them in one transaction, by the producer of the first; see `holdfast.snapshot.adopt.commit`.
+        """All of them in one transaction, by the producer of the first; see `statehold.snapshot.adopt.commit`.
 
         :raises KafkaTrouble: refused or unknown; the text says how to find out.
         """
@@ -209,12 +209,12 @@ class Bench:
         try:
             load(reader, place, ref, shown, state, decoder)
         except FullUnusable as finding:
-            where = f"{self.names.full}[{place.partition}]@{ref.offset}"
+            where = f"{self.names.snapshot}[{place.partition}]@{ref.offset}"
             raise ToolRefused(f"{where} cannot be read back: {finding}. Nothing was adopted") from finding
         state.loaded()
         if digest.to_bytes(state.digest) != shown.digest:
             raise ToolRefused(
-                f"{self.names.full}[{place.partition}]@{ref.offset}: digest {digest.show(state.digest)} is read back, "
+                f"{self.names.snapshot}[{place.partition}]@{ref.offset}: digest {digest.show(state.digest)} is read back, "
                 f"{digest.show(shown.digest)} was written. Nothing was adopted"
             )
 

@@ -1,7 +1,7 @@
-"""`holdfast state migrate --spark-master`: the same edit, on the executors of a Spark cluster.
+"""`statehold state migrate --spark-master`: the same edit, on the executors of a Spark cluster.
 
 No partition's state is ever in one Python process: Spark folds it, functions are applied batch by batch where the rows
-are, chunks are written from there. Needs pyspark, by way of `holdfast.snapshot.spark`; imported by the command only.
+are, chunks are written from there. Needs pyspark, by way of `statehold.snapshot.spark`; imported by the command only.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from holdfast.config.settings import Settings
-from holdfast.errors import ToolRefused
-from holdfast.kafka.admin import TopicFacts
-from holdfast.kafka.compacting import SinkOf
-from holdfast.kafka.hold import GroupHold
-from holdfast.kafka.stable import StableReader
-from holdfast.names import Names
-from holdfast.snapshot import adopt, digest, frame, records
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.digest import MODULUS
-from holdfast.snapshot.discover import Found
-from holdfast.snapshot.edits import Counts, Edit, Edits, Patch
-from holdfast.snapshot.records import FullRef, Manifest, Mark
-from holdfast.snapshot.spark import plan as planning
-from holdfast.snapshot.spark import write as writing
-from holdfast.snapshot.spark.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
-from holdfast.snapshot.spark.plan import Plan
-from holdfast.snapshot.spark.readback import read_back
-from holdfast.snapshot.spark.report import decode_report
-from holdfast.snapshot.spark.source import Fold, Session, collect, pieces, state_at
-from holdfast.snapshot.spark.write import Target, Written
-from holdfast.surgery.bench import Bench, HandlerOf
-from holdfast.surgery.migrate import TOOL, Migrated, Migration
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused
+from statehold.kafka.admin import TopicFacts
+from statehold.kafka.compacting import SinkOf
+from statehold.kafka.hold import GroupHold
+from statehold.kafka.stable import StableReader
+from statehold.names import Names
+from statehold.snapshot import adopt, digest, frame, records
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot.digest import MODULUS
+from statehold.snapshot.discover import Found
+from statehold.snapshot.edits import Counts, Edit, Edits, Patch
+from statehold.snapshot.records import FullRef, Manifest, Mark
+from statehold.snapshot.spark import plan as planning
+from statehold.snapshot.spark import write as writing
+from statehold.snapshot.spark.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
+from statehold.snapshot.spark.plan import Plan
+from statehold.snapshot.spark.readback import read_back
+from statehold.snapshot.spark.report import decode_report
+from statehold.snapshot.spark.source import Fold, Session, collect, pieces, state_at
+from statehold.snapshot.spark.write import Target, Written
+from statehold.surgery.bench import Bench, HandlerOf
+from statehold.surgery.migrate import TOOL, Migrated, Migration
 
 
 def migrate(
@@ -47,7 +47,7 @@ def migrate(
     *,
     dry_run: bool = False,
 ) -> Migration:
-    """As `holdfast.surgery.migrate.migrate`, by Spark.
+    """As `statehold.surgery.migrate.migrate`, by Spark.
 
     :raises ToolRefused, StateRefused, UsageError: as there. :raises JobFailed: Spark, or a function.
     """
@@ -185,7 +185,7 @@ class _Work:
             positions=last.positions,
             topic_ids=place.topic_ids,
             digest=digest.to_bytes(self._digest(written)),
-            increment=self._bench.bounds(self._names.increment, place.partition)[1],
+            increment=self._bench.bounds(self._names.changelog, place.partition)[1],
             low=written.low,
             store=written.store if written.checksums else "",
             segments=written.segments,

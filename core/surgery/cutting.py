@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.errors import UsageError
-from holdfast.names import Names
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.backup.archive import Manifest
-from holdfast.snapshot.backup.reading import ArchiveReader, place_of
-from holdfast.snapshot.look import past
-from holdfast.snapshot.look.past import LATEST, At, Point
-from holdfast.snapshot.records import Mark
-from holdfast.surgery.where import shown
+from statehold.errors import UsageError
+from statehold.names import Names
+from statehold.snapshot import frame, records
+from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.reading import ArchiveReader, place_of
+from statehold.snapshot.look import past
+from statehold.snapshot.look.past import LATEST, At, Point
+from statehold.snapshot.records import Mark
+from statehold.surgery.where import shown
 
 
 class Cuts:
@@ -44,7 +44,7 @@ class Cuts:
             self._cut(Point("n", self._newest_by(partition, moment)))
 
     def _newest_by(self, partition: int, moment: int) -> int:
-        found, first, topic = -1, -1, place_of(self.source, self.manifest, partition).names.increment
+        found, first, topic = -1, -1, place_of(self.source, self.manifest, partition).names.changelog
         low, end = self.reader.bounds(topic, partition)
         for batch in self.reader.read(topic, partition, low, end):
             for message in batch:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.errors import ToolRefused
-from holdfast.kafka.admin import TopicFacts
-from holdfast.snapshot import digest
-from holdfast.snapshot.adopt import Adoption
-from holdfast.snapshot.digest import MODULUS
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.state import State
-from holdfast.surgery.bench import Bench
-from holdfast.surgery.layout import Layout, leave_own
-from holdfast.surgery.spool import Spool
-from holdfast.surgery.unsettled import unsettled
+from statehold.errors import ToolRefused
+from statehold.kafka.admin import TopicFacts
+from statehold.snapshot import digest
+from statehold.snapshot.adopt import Adoption
+from statehold.snapshot.digest import MODULUS
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.snapshot.state import State
+from statehold.surgery.bench import Bench
+from statehold.surgery.layout import Layout, leave_own
+from statehold.surgery.spool import Spool
+from statehold.surgery.unsettled import unsettled
 
 
 class Share(msgspec.Struct, kw_only=True):

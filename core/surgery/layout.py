@@ -6,14 +6,14 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.errors import ToolRefused, UsageError
-from holdfast.internal import CLOCK, TIMERS, default_name, owner
-from holdfast.letters import SETTLED
-from holdfast.partitioner import murmur2
-from holdfast.snapshot.digest import MODULUS, table_digest
-from holdfast.snapshot.state import State
-from holdfast.table import Changes, Table
-from holdfast.timers import Timer
+from statehold.errors import ToolRefused, UsageError
+from statehold.internal import CLOCK, TIMERS, default_name, owner
+from statehold.letters import SETTLED
+from statehold.partitioner import murmur2
+from statehold.snapshot.digest import MODULUS, table_digest
+from statehold.snapshot.state import State
+from statehold.table import Changes, Table
+from statehold.timers import Timer
 
 #: (key of the input record, number of partitions) -> partition
 Partitioner = Callable[[bytes, int], int]

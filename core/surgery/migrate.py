@@ -1,4 +1,4 @@
-"""`holdfast state migrate`: another state for a stopped service, partition by partition, adopted all at once (S6)."""
+"""`statehold state migrate`: another state for a stopped service, partition by partition, adopted all at once (S6)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import closing
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.kafka.admin import TopicFacts
-from holdfast.kafka.hold import GroupHold
-from holdfast.names import Names
-from holdfast.snapshot import adopt, digest
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.edits import Counts, Edit, Edits, Patch
-from holdfast.surgery.bench import Bench, HandlerOf
+from statehold.config.settings import Settings
+from statehold.kafka.admin import TopicFacts
+from statehold.kafka.hold import GroupHold
+from statehold.names import Names
+from statehold.snapshot import adopt, digest
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot.edits import Counts, Edit, Edits, Patch
+from statehold.surgery.bench import Bench, HandlerOf
 
 TOOL = "state migrate"
 

@@ -1,4 +1,4 @@
-"""`holdfast state repartition --into TOPIC --barrier ...`: a stopped service's state goes on in another input topic.
+"""`statehold state repartition --into TOPIC --barrier ...`: a stopped service's state goes on in another input topic.
 
 The barrier says where the old input ends, partition by partition. The state must be exactly that of the barrier, and
 nothing may lie beyond it: what is there would be handled by nobody. The new input is handled from its first record.
@@ -13,19 +13,19 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.errors import StateMoved, ToolRefused, TopicMissing, UsageError
-from holdfast.genesis import control_position
-from holdfast.kafka.admin import TopicFacts
-from holdfast.kafka.hold import GroupHold
-from holdfast.names import Names
-from holdfast.snapshot import adopt
-from holdfast.snapshot.adopt import Adoption, Leaving, Reason
-from holdfast.surgery.bench import Bench, HandlerOf
-from holdfast.surgery.dealing import Dealing, Repartitioned, Watch
-from holdfast.surgery.layout import KeyOf, Layout, Partitioner
-from holdfast.surgery.repartition import TOOL
-from holdfast.topics import Topics
+from statehold.config.settings import Settings
+from statehold.errors import StateMoved, ToolRefused, TopicMissing, UsageError
+from statehold.genesis import control_position
+from statehold.kafka.admin import TopicFacts
+from statehold.kafka.hold import GroupHold
+from statehold.names import Names
+from statehold.snapshot import adopt
+from statehold.snapshot.adopt import Adoption, Leaving, Reason
+from statehold.surgery.bench import Bench, HandlerOf
+from statehold.surgery.dealing import Dealing, Repartitioned, Watch
+from statehold.surgery.layout import KeyOf, Layout, Partitioner
+from statehold.surgery.repartition import TOOL
+from statehold.topics import Topics
 
 #: so many records are counted beyond a barrier, to name them
 _COUNTED = 1000
@@ -110,7 +110,7 @@ class _Move:
     def _count_before(self) -> int:
         names, first = self.old.names, self.old.mark(0)
         if first is None:
-            raise ToolRefused(f"{names.increment}[0] holds no mark: there is no state to deal out")
+            raise ToolRefused(f"{names.changelog}[0] holds no mark: there is no state to deal out")
         if first.moved:
             raise StateMoved(
                 f"the state has moved to {first.moved} already", topic=names.input, partition=0, position=-1
@@ -191,8 +191,8 @@ class _Move:
         held = [p for p in range(self.to) if self.new.mark(p) is not None]
         if held:
             raise ToolRefused(
-                f"{names.increment}[{held[0]}] holds a mark: that topic has begun a life of its own (`topics create` "
-                f"is not for it). Delete {names.increment} and {names.full}, then try again. Nothing was adopted"
+                f"{names.changelog}[{held[0]}] holds a mark: that topic has begun a life of its own (`topics create` "
+                f"is not for it). Delete {names.changelog} and {names.snapshot}, then try again. Nothing was adopted"
             )
         return facts
 

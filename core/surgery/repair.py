@@ -1,4 +1,4 @@
-"""`holdfast repair`: a stopped service goes on where it was refused, by an operator's word, which stays in the log.
+"""`statehold repair`: a stopped service goes on where it was refused, by an operator's word, which stays in the log.
 
 Every repair ends one lineage and begins another in one transaction over all partitions (rule S6): what was mended and
 what was left as it is go on together, and each adopt record says who, why, from where and to where.
@@ -12,17 +12,17 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.errors import ToolRefused
-from holdfast.kafka.admin import TopicFacts
-from holdfast.kafka.hold import GroupHold
-from holdfast.names import Names
-from holdfast.snapshot import adopt, digest
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.state import State
-from holdfast.surgery.bench import Bench, HandlerOf
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused
+from statehold.kafka.admin import TopicFacts
+from statehold.kafka.hold import GroupHold
+from statehold.names import Names
+from statehold.snapshot import adopt, digest
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.snapshot.state import State
+from statehold.surgery.bench import Bench, HandlerOf
 
 
 class Mended(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,11 +178,11 @@ def _require_work(steps: list[Step], repair: Repair) -> None:
 
 def _partitions(facts: Mapping[str, TopicFacts], names: Names) -> int:
     """:raises ToolRefused: the topics do not have the same number of partitions."""
-    counts = {topic: facts[topic].partitions for topic in (names.input, names.increment, names.full)}
+    counts = {topic: facts[topic].partitions for topic in (names.input, names.changelog, names.snapshot)}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ToolRefused(
-            f"the topics differ in their partitions: {told}. `holdfast state repartition` comes first; nothing was "
+            f"the topics differ in their partitions: {told}. `statehold state repartition` comes first; nothing was "
             f"changed"
         )
     return counts[names.input]

@@ -7,12 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.errors import NoMark, ToolRefused
-from holdfast.snapshot import digest
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.surgery.bench import Bench, Found
-from holdfast.surgery.repair import Mended
+from statehold.errors import NoMark, ToolRefused
+from statehold.snapshot import digest
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.surgery.bench import Bench, Found
+from statehold.surgery.repair import Mended
 
 #: an offset, or a place in the input as it is now
 Target = int | Literal["beginning", "end"]
@@ -112,8 +112,8 @@ def required_mark(bench: Bench, place: Place) -> Mark:
     mark = bench.mark(place.partition)
     if mark is None:
         raise NoMark(
-            f"{place.names.increment} holds no mark: `holdfast repair rebase` looks for a full, or begin anew with "
-            f"`holdfast topics create --start-at ...`. Nothing was changed",
+            f"{place.names.changelog} holds no mark: `statehold repair rebase` looks for a full, or begin anew with "
+            f"`statehold topics create --start-at ...`. Nothing was changed",
             topic=place.input,
             partition=place.partition,
         )
@@ -146,7 +146,7 @@ def _whole(bench: Bench, place: Place, low: int) -> Found:
     if newest != position or digest.to_bytes(found.state.digest) != found.mark.digest:
         raise ToolRefused(
             f"{place.input}[{place.partition}]: the state at the last mark ({position}) follows from the records from "
-            f"{newest} on, and the input begins at {low}: it is lost. `holdfast repair rebase` goes on from an older "
+            f"{newest} on, and the input begins at {low}: it is lost. `statehold repair rebase` goes on from an older "
             f"state. Nothing was changed"
         )
     return found

@@ -1,4 +1,4 @@
-"""`holdfast repair rebase`: go on from an older state, where the one of the last mark cannot be brought back."""
+"""`statehold repair rebase`: go on from an older state, where the one of the last mark cannot be brought back."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from holdfast.command import TICK, command_of
-from holdfast.errors import (
+from statehold.command import TICK, command_of
+from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
     NoMark,
@@ -16,27 +16,27 @@ from holdfast.errors import (
     TornTransaction,
     UsageError,
 )
-from holdfast.genesis import control_position
-from holdfast.handler import Handler
-from holdfast.kafka.reader import KafkaReader
-from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
-from holdfast.ports import OutOfRange
-from holdfast.reference import references
-from holdfast.snapshot import digest
-from holdfast.snapshot.look import salvage
-from holdfast.snapshot.look.salvage import Salvaged
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.state import State
-from holdfast.surgery.bench import Bench
-from holdfast.surgery.repair import Mended
-from holdfast.surgery.repair_positions import as_marked
-from holdfast.table import Changes
-from holdfast.worker.again import commit, handle_again
-from holdfast.worker.delayed import handle
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.signals import Signals
-from holdfast.worker.verdicts import Late, Tried, recall
+from statehold.genesis import control_position
+from statehold.handler import Handler
+from statehold.kafka.reader import KafkaReader
+from statehold.pinned import Pinned, PinnedMessage, Placed, in_order
+from statehold.ports import OutOfRange
+from statehold.reference import references
+from statehold.snapshot import digest
+from statehold.snapshot.look import salvage
+from statehold.snapshot.look.salvage import Salvaged
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.snapshot.state import State
+from statehold.surgery.bench import Bench
+from statehold.surgery.repair import Mended
+from statehold.surgery.repair_positions import as_marked
+from statehold.table import Changes
+from statehold.worker.again import commit, handle_again
+from statehold.worker.delayed import handle
+from statehold.worker.poison import Poisoned
+from statehold.worker.signals import Signals
+from statehold.worker.verdicts import Late, Tried, recall
 
 Records = Literal["replay", "again"]
 
@@ -97,11 +97,11 @@ class Rebase:
             reader.close()
         where = f"{place.input}[{place.partition}]"
         if last is not None and last.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input]):
-            raise ToolRefused(f"{where}: the input was made anew: that is for `holdfast repair accept-gap`")
+            raise ToolRefused(f"{where}: the input was made anew: that is for `statehold repair accept-gap`")
         if salvaged is None:
             raise ToolRefused(
                 f"{where}: {finding}. No full is whole, and the deltas do not begin at the beginning: nothing to go on "
-                f"from. `holdfast snapshot restore` from a backup, or begin anew. Nothing was changed"
+                f"from. `statehold snapshot restore` from a backup, or begin anew. Nothing was changed"
             )
         at = salvaged.position(place)
         end = self._last_position(bench, place, last, at)
@@ -167,7 +167,7 @@ class Rebase:
         except OutOfRange as error:
             raise ToolRefused(
                 f"{where}: the records from {start} to {end} are to be replayed and not all there ({error}): --records "
-                f"again goes on at {start}, and `holdfast repair accept-gap` behind what is gone. Nothing was changed"
+                f"again goes on at {start}, and `statehold repair accept-gap` behind what is gone. Nothing was changed"
             ) from error
         except Poisoned as poison:
             raise ToolRefused(f"{where}@{poison.offset}: the replay failed: {poison.error}") from poison
@@ -198,7 +198,7 @@ class Rebase:
                 f"may count twice or not at all. --records replay keeps what was decided; --accept-difference goes on "
                 f"all the same. Nothing was changed"
             )
-        return f"; {said}: they may count twice or not at all (`holdfast dlq list`)"
+        return f"; {said}: they may count twice or not at all (`statehold dlq list`)"
 
     def _compare(self, where: str, state: State, last: Mark | None) -> str:
         if last is None:

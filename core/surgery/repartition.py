@@ -1,4 +1,4 @@
-"""`holdfast state repartition`: a stopped service's state dealt out to more partitions of its input (rule M2)."""
+"""`statehold state repartition`: a stopped service's state dealt out to more partitions of its input (rule M2)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from holdfast.config.settings import Settings
-from holdfast.errors import StartError, ToolRefused
-from holdfast.failures import letter_topics
-from holdfast.kafka.admin import TopicFacts
-from holdfast.kafka.hold import GroupHold
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.names import Names
-from holdfast.record import Message
-from holdfast.snapshot import adopt
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.surgery.bench import Bench, HandlerOf
-from holdfast.surgery.dealing import Dealing, Repartitioned, Share, Watch
-from holdfast.surgery.layout import KeyOf, Layout, Partitioner
+from statehold.config.settings import Settings
+from statehold.errors import StartError, ToolRefused
+from statehold.failures import letter_topics
+from statehold.kafka.admin import TopicFacts
+from statehold.kafka.hold import GroupHold
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.names import Names
+from statehold.record import Message
+from statehold.snapshot import adopt
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.surgery.bench import Bench, HandlerOf
+from statehold.surgery.dealing import Dealing, Repartitioned, Share, Watch
+from statehold.surgery.layout import KeyOf, Layout, Partitioner
 
 __all__ = ["TOOL", "Repartitioned", "Share", "repartition"]
 
@@ -83,7 +83,7 @@ class _Repartition:
         self.bench.fence(range(self.to))
         self._deal()
         # Ours first and the input last, when all is written: while it grows, a producer may begin to place keys anew.
-        facts = self._grow(self.names.increment, self.names.full)
+        facts = self._grow(self.names.changelog, self.names.snapshot)
         self._grow_beside()
         lineage = adopt.new_lineage()
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
@@ -99,7 +99,7 @@ class _Repartition:
         """:raises ToolRefused: there is nothing to do, or no way to do it."""
         topic, first = self.names.input, self.bench.mark(0)
         if first is None:
-            raise ToolRefused(f"{self.names.increment}[0] holds no mark: there is no state to deal out")
+            raise ToolRefused(f"{self.names.changelog}[0] holds no mark: there is no state to deal out")
         before, now = first.partitions, self.facts[topic].partitions
         if before == self.to:
             raise ToolRefused(f"the state of {self.names.group!r} is one of {before} partitions already")
@@ -166,7 +166,7 @@ class _Repartition:
         place = self.bench.place(partition, self.to, facts)
         old = self.dealing.marks[partition] if partition < self.before else None
         if old is None and self.bench.mark(partition) is not None:
-            raise ToolRefused(f"{self.names.increment}[{partition}] holds a mark already. Nothing was adopted")
+            raise ToolRefused(f"{self.names.changelog}[{partition}] holds a mark already. Nothing was adopted")
         return self.dealing.adoption(self.bench, place, lineage, old, self._position(partition))
 
     def _position(self, partition: int) -> int:

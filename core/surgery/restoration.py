@@ -1,4 +1,4 @@
-"""`holdfast snapshot restore`: a service's state, and its input, from a backup onto a cluster that has neither (M3)."""
+"""`statehold snapshot restore`: a service's state and input, from a backup onto a cluster that has neither (M3)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Final
 
 import msgspec
 
-from holdfast.config.settings import Settings
-from holdfast.errors import ToolRefused, UsageError
-from holdfast.genesis import control_position
-from holdfast.kafka.admin import TopicFacts
-from holdfast.kafka.hold import GroupHold
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.kafka.writer import RecordWriter
-from holdfast.names import Names
-from holdfast.snapshot import adopt, digest
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.backup import archive
-from holdfast.snapshot.backup.archive import Manifest
-from holdfast.snapshot.backup.offsets import OffsetMap
-from holdfast.snapshot.backup.reading import check_all, file_of
-from holdfast.snapshot.look.past import At
-from holdfast.snapshot.state import State
-from holdfast.surgery.bench import Bench, HandlerOf
-from holdfast.surgery.cutting import Cuts
-from holdfast.surgery.where import milliseconds, per_partition
-from holdfast.table import Changes
-from holdfast.topics import Topics
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused, UsageError
+from statehold.genesis import control_position
+from statehold.kafka.admin import TopicFacts
+from statehold.kafka.hold import GroupHold
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.kafka.writer import RecordWriter
+from statehold.names import Names
+from statehold.snapshot import adopt, digest
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.offsets import OffsetMap
+from statehold.snapshot.backup.reading import check_all, file_of
+from statehold.snapshot.look.past import At
+from statehold.snapshot.state import State
+from statehold.surgery.bench import Bench, HandlerOf
+from statehold.surgery.cutting import Cuts
+from statehold.surgery.where import milliseconds, per_partition
+from statehold.table import Changes
+from statehold.topics import Topics
 
 TOOL: Final = "snapshot restore"
 
@@ -130,7 +130,7 @@ class _Work:
 
     def require_empty(self, *, with_input: bool) -> None:
         """Asked after the fence: no older owner can write to them any more."""
-        topics = [self.names.increment, self.names.full, *([self.names.input] if with_input else [])]
+        topics = [self.names.changelog, self.names.snapshot, *([self.names.input] if with_input else [])]
         held = [
             f"{topic}[{partition}] ends at {end}"
             for topic in topics

@@ -11,10 +11,10 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from holdfast.snapshot import records
-from holdfast.snapshot.records import EntryDecoder
-from holdfast.snapshot.state import State
-from holdfast.table import Changes
+from statehold.snapshot import records
+from statehold.snapshot.records import EntryDecoder
+from statehold.snapshot.state import State
+from statehold.table import Changes
 
 _LENGTH: Final = struct.Struct("<I")
 
@@ -25,7 +25,7 @@ class Spool:
     def __init__(self, partitions: int, directory: Path | None = None) -> None:
         """:raises OSError: the directory cannot be written to."""
         self._open = ExitStack()
-        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-", dir=directory)))
+        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="statehold-", dir=directory)))
         self._files: list[BinaryIO] = [
             self._open.enter_context((folder / str(partition)).open("w+b")) for partition in range(partitions)
         ]

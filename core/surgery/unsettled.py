@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.genesis import control_position
-from holdfast.internal import by_default_name
-from holdfast.letters import PARKED, SETTLED
-from holdfast.surgery.bench import Bench, Found
+from statehold.genesis import control_position
+from statehold.internal import by_default_name
+from statehold.letters import PARKED, SETTLED
+from statehold.surgery.bench import Bench, Found
 
 
 def unsettled(bench: Bench, found: Found, partition: int) -> str:
@@ -15,10 +15,10 @@ def unsettled(bench: Bench, found: Found, partition: int) -> str:
     """
     names, mark, tables = bench.names, found.mark, by_default_name(found.state.tables)
     if PARKED in tables and (keys := len(tables[PARKED].stored)):
-        return f"partition {partition}: {keys} key(s) wait for dead letters (`holdfast dlq list`)"
+        return f"partition {partition}: {keys} key(s) wait for dead letters (`statehold dlq list`)"
     for topic, position in mark.positions.items():
         if names.is_for_retries(topic) and (count := _records(bench, topic, partition, position)):
-            return f"partition {partition}: {count} record(s) on {topic} are tried later (`holdfast lag`)"
+            return f"partition {partition}: {count} record(s) on {topic} are tried later (`statehold lag`)"
     if SETTLED in tables and tables[SETTLED].stored:
         asked = control_position(bench.admin, names, partition).get(names.control, 0)
         waiting = asked - mark.positions.get(names.control, 0)

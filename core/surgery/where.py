@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from holdfast.errors import UsageError
+from statehold.errors import UsageError
 
 
 def per_partition(text: str, partitions: int) -> dict[int, str]:

@@ -1,7 +1,7 @@
-"""Test a handler without Kafka: `from holdfast.testing import Driver`."""
+"""Test a handler without Kafka: `from statehold.testing import Driver`."""
 
-from holdfast.testing.driver import Driver, OutputRecord
-from holdfast.testing.replay import BatchesMatter
-from holdfast.testing.stepped import EffectCall
+from statehold.testing.driver import Driver, OutputRecord
+from statehold.testing.replay import BatchesMatter
+from statehold.testing.stepped import EffectCall
 
 __all__ = ["BatchesMatter", "Driver", "EffectCall", "OutputRecord"]

@@ -1,18 +1,18 @@
-"""The ports of holdfast on a `MemoryBroker`."""
+"""The ports of statehold on a `MemoryBroker`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import OutcomeUnknown
-from holdfast.names import Names
-from holdfast.output import Headers, Sent
-from holdfast.ports import Asked, Bounds, Cancelled, Noted
-from holdfast.record import Message
-from holdfast.retried import Retried
-from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.log import MemoryLog, Outcome
+from statehold.errors import OutcomeUnknown
+from statehold.names import Names
+from statehold.output import Headers, Sent
+from statehold.ports import Asked, Bounds, Cancelled, Noted
+from statehold.record import Message
+from statehold.retried import Retried
+from statehold.testing.broker import MemoryBroker
+from statehold.testing.log import MemoryLog, Outcome
 
 
 class MemoryTransactions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from holdfast.sink import BadRow, Connect, Held, Outdated, Rows
+from statehold.sink import BadRow, Connect, Held, Outdated, Rows
 
 #: the calls that a fault can be planned for
 Call = Literal["connect", "take", "commit"]
@@ -53,7 +53,7 @@ class MemoryDatabase:
 
 
 class MemorySession:
-    """`holdfast.sink.Session`."""
+    """`statehold.sink.Session`."""
 
     def __init__(self, database: MemoryDatabase, partition: int, owner: object) -> None:
         self._database, self._partition, self._owner = database, partition, owner

@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from holdfast import command, serde
-from holdfast.combinations import check_combinations
-from holdfast.config.processing import CommitSettings, SnapshotSettings
-from holdfast.config.settings import ServiceSettings, Settings
-from holdfast.errors import RecordError, UsageError
-from holdfast.handler import Handler, declared, input_type, sinks_of
-from holdfast.letters import DISCARD, REPLAY, Letter, waiting
-from holdfast.names import Names
-from holdfast.output import ORIGIN_HEADER, Headers
-from holdfast.reference import references
-from holdfast.snapshot.records import FullRef, Mark
-from holdfast.testing.lane import Lane
-from holdfast.testing.recorded import Recorded
-from holdfast.testing.replay import Replay
-from holdfast.testing.stepped import EffectCall
-from holdfast.testing.wiring import Wiring
-from holdfast.worker.engine import Engine
+from statehold import command, serde
+from statehold.combinations import check_combinations
+from statehold.config.processing import CommitSettings, SnapshotSettings
+from statehold.config.settings import ServiceSettings, Settings
+from statehold.errors import RecordError, UsageError
+from statehold.handler import Handler, declared, input_type, sinks_of
+from statehold.letters import DISCARD, REPLAY, Letter, waiting
+from statehold.names import Names
+from statehold.output import ORIGIN_HEADER, Headers
+from statehold.reference import references
+from statehold.snapshot.records import FullRef, Mark
+from statehold.testing.lane import Lane
+from statehold.testing.recorded import Recorded
+from statehold.testing.replay import Replay
+from statehold.testing.stepped import EffectCall
+from statehold.testing.wiring import Wiring
+from statehold.worker.engine import Engine
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class Driver(Wiring):
         *,
         via_control_topic: bool = False,
     ) -> int:
-        """Feed a command, as `holdfast command` does: a record that goes to `on_command`; its offset.
+        """Feed a command, as `statehold command` does: a record that goes to `on_command`; its offset.
 
         With `via_control_topic` it comes beside the input: the next commit handles it after its last record, or the
         next second in which nothing else is to do. The command `take` takes a full, over the next seconds of the
@@ -160,7 +160,7 @@ class Driver(Wiring):
     def release(
         self, key: str | bytes | None = None, partition: int = 0, *, discard: bool = False, why: str = ""
     ) -> int:
-        """As `holdfast dlq replay|discard`: ask for every letter that waits, or those of a key; how many.
+        """As `statehold dlq replay|discard`: ask for every letter that waits, or those of a key; how many.
 
         The next commit, or the next second in which nothing else is to do, obeys.
         """

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from itertools import islice
 
-from holdfast.balancer.assignment import Track
-from holdfast.errors import UsageError
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.log import MemoryLog
-from holdfast.testing.stepped import SteppedWorker, ToolsOf
-from holdfast.worker.engine import Engine
-from holdfast.worker.lifecycle import Phase
-from holdfast.worker.live import Live
-from holdfast.worker.tools import Report
+from statehold.balancer.assignment import Track
+from statehold.errors import UsageError
+from statehold.testing.clock import ManualClock
+from statehold.testing.log import MemoryLog
+from statehold.testing.stepped import SteppedWorker, ToolsOf
+from statehold.worker.engine import Engine
+from statehold.worker.lifecycle import Phase
+from statehold.worker.live import Live
+from statehold.worker.tools import Report
 
 #: more steps than any legal run of a partition takes without new records
 _STEPS = 10_000

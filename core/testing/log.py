@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 
-from holdfast.errors import HangingTransaction
-from holdfast.output import Headers
-from holdfast.ports import OutOfRange
+from statehold.errors import HangingTransaction
+from statehold.output import Headers
+from statehold.ports import OutOfRange
 
 
 class MemoryMessage:
-    """A record as `holdfast.record.Message` wants it."""
+    """A record as `statehold.record.Message` wants it."""
 
     __slots__ = ("_headers", "_key", "_offset", "_partition", "_timestamp", "_topic", "_value")
 
@@ -70,7 +70,7 @@ class Transaction:
 
 
 class MemoryLog:
-    """One partition. Reading is read_committed, as holdfast reads."""
+    """One partition. Reading is read_committed, as statehold reads."""
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic, self.partition = topic, partition

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.errors import UsageError
-from holdfast.handler import Handler
-from holdfast.letters import Letter, Trace, read
-from holdfast.names import Names
-from holdfast.pinned import Pinned, Placed
-from holdfast.reference import Version, references
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Mark
-from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.clients import StableMemoryReader
-from holdfast.testing.replay import Seen
-from holdfast.worker.burying import Verdict
-from holdfast.worker.engine import Engine
-from holdfast.worker.referring import history
-from holdfast.worker.verdicts import At, Late, Tried
+from statehold.errors import UsageError
+from statehold.handler import Handler
+from statehold.letters import Letter, Trace, read
+from statehold.names import Names
+from statehold.pinned import Pinned, Placed
+from statehold.reference import Version, references
+from statehold.snapshot import records
+from statehold.snapshot.records import Mark
+from statehold.testing.broker import MemoryBroker
+from statehold.testing.clients import StableMemoryReader
+from statehold.testing.replay import Seen
+from statehold.worker.burying import Verdict
+from statehold.worker.engine import Engine
+from statehold.worker.referring import history
+from statehold.worker.verdicts import At, Late, Tried
 
 
 class Recorded:
@@ -38,7 +38,7 @@ class Recorded:
         :raises UsageError: the marks that tell it have been truncated.
         """
         names, partition = self._names, self._partition
-        increments, control = self._broker.log(names.increment, partition), self._broker.log(names.control, partition)
+        increments, control = self._broker.log(names.changelog, partition), self._broker.log(names.control, partition)
         if increments.start > 0 and (control.end > 0 or references(self._kind)):
             raise UsageError("marks that pin commands or reference data are truncated: replay before the fulls")
         written = (records.unpack(message.value()) for message in increments.committed())

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, zip_longest
 from typing import NamedTuple
 
-from holdfast.errors import UsageError
-from holdfast.output import ORIGIN, ORIGIN_HEADER
-from holdfast.pinned import Pinned, PinnedMessage, Placed, in_order
-from holdfast.record import Message
-from holdfast.reference import Version
-from holdfast.snapshot import digest
-from holdfast.testing.database import Tables, apply
-from holdfast.testing.log import MemoryLog, MemoryMessage
-from holdfast.testing.stepped import EffectCall
-from holdfast.worker.burying import Verdict
-from holdfast.worker.delayed import handle
-from holdfast.worker.engine import Engine
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.verdicts import At, Late
+from statehold.errors import UsageError
+from statehold.output import ORIGIN, ORIGIN_HEADER
+from statehold.pinned import Pinned, PinnedMessage, Placed, in_order
+from statehold.record import Message
+from statehold.reference import Version
+from statehold.snapshot import digest
+from statehold.testing.database import Tables, apply
+from statehold.testing.log import MemoryLog, MemoryMessage
+from statehold.testing.stepped import EffectCall
+from statehold.worker.burying import Verdict
+from statehold.worker.delayed import handle
+from statehold.worker.engine import Engine
+from statehold.worker.poison import Poisoned
+from statehold.worker.verdicts import At, Late
 
 #: value, key, headers, partition
 _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]

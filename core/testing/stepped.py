@@ -6,24 +6,24 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.handler import EffectKey, Handler
-from holdfast.snapshot.records import Effect
-from holdfast.testing.clock import ManualClock
-from holdfast.worker import effects
-from holdfast.worker.engine import Engine
-from holdfast.worker.lifecycle import Event, Phase
-from holdfast.worker.live import Live
-from holdfast.worker.mailbox import Batch, Mailbox
-from holdfast.worker.opening import Opening
-from holdfast.worker.ownership import Ownership
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.signals import Signals
-from holdfast.worker.telling import tell_failed
-from holdfast.worker.tools import Tools
+from statehold.handler import EffectKey, Handler
+from statehold.snapshot.records import Effect
+from statehold.testing.clock import ManualClock
+from statehold.worker import effects
+from statehold.worker.engine import Engine
+from statehold.worker.lifecycle import Event, Phase
+from statehold.worker.live import Live
+from statehold.worker.mailbox import Batch, Mailbox
+from statehold.worker.opening import Opening
+from statehold.worker.ownership import Ownership
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.signals import Signals
+from statehold.worker.telling import tell_failed
+from statehold.worker.tools import Tools
 
 
 class EventLog:
-    """Keeps the log events of the worker instead of writing them; what `holdfast.observe.Log` wants of a logger."""
+    """Keeps the log events of the worker instead of writing them; what `statehold.observe.Log` wants of a logger."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []

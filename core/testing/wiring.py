@@ -6,20 +6,20 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from holdfast.config.settings import Settings
-from holdfast.handler import Handler, declared, schemas, sinks_of
-from holdfast.meters import ServiceMetrics
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.ports import Membership
-from holdfast.reference import references
-from holdfast.sink import Held
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.budget import Speeds
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Header, Mark, Writer
-from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.clients import (
+from statehold.config.settings import Settings
+from statehold.handler import Handler, declared, schemas, sinks_of
+from statehold.meters import ServiceMetrics
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.ports import Membership
+from statehold.reference import references
+from statehold.sink import Held
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.budget import Speeds
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Header, Mark, Writer
+from statehold.testing.broker import MemoryBroker
+from statehold.testing.clients import (
     MemoryControl,
     MemoryDelayed,
     MemoryFullSink,
@@ -28,16 +28,16 @@ from holdfast.testing.clients import (
     MemoryTransactions,
     StableMemoryReader,
 )
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.database import MemoryDatabase
-from holdfast.testing.lane import Lane
-from holdfast.testing.stepped import EffectCall, EventLog, InlineEffects, Later
-from holdfast.worker.engine import bound_state
-from holdfast.worker.referring import References, Sources
-from holdfast.worker.room import Memory
-from holdfast.worker.standby import Standbys, Surroundings
-from holdfast.worker.standing import note_of
-from holdfast.worker.tools import Report, Tools
+from statehold.testing.clock import ManualClock
+from statehold.testing.database import MemoryDatabase
+from statehold.testing.lane import Lane
+from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
+from statehold.worker.engine import bound_state
+from statehold.worker.referring import References, Sources
+from statehold.worker.room import Memory
+from statehold.worker.standby import Standbys, Surroundings
+from statehold.worker.standing import note_of
+from statehold.worker.tools import Report, Tools
 
 
 class Wiring:
@@ -93,7 +93,7 @@ class Wiring:
         producer.fence(lambda: False)
         producer.begin()
         for record in (Header(0, producer.attempt, mark.lineage, 0, mark.writer), mark):
-            producer.send_increment(self.names.increment, partition, records.pack(record, mark.format))
+            producer.send_increment(self.names.changelog, partition, records.pack(record, mark.format))
         producer.commit()
         self.broker.offsets[self.names.input, partition] = 0
         if self._has_sinks:
@@ -105,7 +105,7 @@ class Wiring:
 
     def _place(self, partition: int) -> Place:
         names = self.names
-        ids = {topic: f"id-of-{topic}" for topic in (names.input, names.increment, names.full)}
+        ids = {topic: f"id-of-{topic}" for topic in (names.input, names.changelog, names.snapshot)}
         writer = Writer(instance="driver", reads=frame.NEWEST)
         return Place(names, partition, self._partitions, ids, writer, schemas(self._kind))
 
@@ -133,7 +133,7 @@ class Wiring:
             assigned=tuple,
             memory_limit="off",
             memory=Memory(),
-            increment=self.names.increment,
+            increment=self.names.changelog,
             store="",
             metrics=self.metrics.service,
             log=Log(self._log),
@@ -148,7 +148,7 @@ class Wiring:
             handler=self._factory,
             producer=lambda: MemoryTransactions(self.broker, self.names, partition),
             reader=lambda cancelled: MemoryReader(self.broker, cancelled),
-            full_sink=lambda: MemoryFullSink(self.broker, self.names.full, partition),
+            full_sink=lambda: MemoryFullSink(self.broker, self.names.snapshot, partition),
             offsets=self.offsets,
             control=lambda: MemoryControl(self.broker, self.names, partition),
             delayed=lambda topic: MemoryDelayed(self.broker, topic, self.names.input, partition),

@@ -1,4 +1,4 @@
-"""At the end of each day every account gets a statement of what moved: `holdfast run examples.around.endofday:service`.
+"""Each day every account gets a statement of what moved: `statehold run examples.around.endofday:service`.
 
 Late in the evening no record comes that would tell how late it is: then the worker's clock does, and the mark keeps
 what it said, so that a replay closes the day at the same place.
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Service, Table, Timer
+from statehold import Handler, Output, Record, Service, Table, Timer
 
 #: seconds; a day for whoever does not want to wait for one
 DAY = timedelta(seconds=float(os.environ.get("ENDOFDAY_DAY", "86400")))

@@ -15,8 +15,8 @@ import msgspec
 from confluent_kafka import Producer
 from fastapi import FastAPI, Header, HTTPException
 
-from holdfast import Dedupe, Handler, Output, Record, Service, Table
-from holdfast.config.load import load
+from statehold import Dedupe, Handler, Output, Record, Service, Table
+from statehold.config.load import load
 
 
 class Booking(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ service = Service("bookings", input="bookings", handler=Bookings, settings=load(
 
 @asynccontextmanager
 async def lifespan(running: FastAPI) -> AsyncIterator[None]:
-    """The front only writes; the service runs as `holdfast run examples.around.front:service`."""
+    """The front only writes; the service runs as `statehold run examples.around.front:service`."""
     brokers = service.settings.kafka.bootstrap_servers
     running.state.producer = Producer(
         {"bootstrap.servers": brokers, "partitioner": "murmur2_random", "enable.idempotence": True}

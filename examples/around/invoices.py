@@ -1,6 +1,6 @@
 """Every order that is booked is posted to a web service, at least once and always under one key.
 
-`holdfast run examples.around.invoices:service`, with INVOICES_URL where somebody takes them (`examples.around.taker`).
+`statehold run examples.around.invoices:service`, with INVOICES_URL where somebody takes them (`examples.around.taker`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import urllib.request
 
 import msgspec
 
-from holdfast import Handler, Record, Service, Table
+from statehold import Handler, Record, Service, Table
 
 URL = os.environ.get("INVOICES_URL", "http://127.0.0.1:8080/invoices")
 

@@ -1,7 +1,7 @@
-"""The service: `holdfast run examples.clearing.app:service --config examples/clearing/clearing.toml`."""
+"""The service: `statehold run examples.clearing.app:service --config examples/clearing/clearing.toml`."""
 
 from examples.clearing.domain import Account, Fill, MarginCall, Position, Trade
-from holdfast import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Service, Table
 
 
 class Clearing(Handler[Trade]):

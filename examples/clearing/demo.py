@@ -24,10 +24,10 @@ from examples.clearing.report import Report, takeover
 from examples.clearing.verify import Verdict, verify
 from examples.feeding import Feed
 from examples.held import held_by
-from examples.running import ServiceProcess, holdfast, wait_until
+from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress
-from holdfast.dev import Cluster
-from holdfast.names import Names
+from statehold.dev import Cluster
+from statehold.names import Names
 
 TARGET = "examples.clearing.app:service"
 CONFIG = "examples/clearing/clearing.toml"
@@ -70,7 +70,7 @@ class Demo:
     def create_topics(self) -> None:
         """Input, outputs, snapshots, and a genesis mark per partition: a first start is an act."""
         create = f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}"
-        holdfast(self.servers, create)
+        statehold(self.servers, create)
         self.report.step("topics", f"trades, fills, margin-calls and the snapshots, {PARTITIONS} partitions each")
 
     def start_workers(self) -> None:
@@ -131,12 +131,12 @@ class Demo:
         None where Spark is not installed: a service does not need it.
         """
         if importlib.util.find_spec("pyspark") is None:
-            self.report.step("no compaction", "it needs an extra: pip install 'holdfast[spark]'")
+            self.report.step("no compaction", "it needs an extra: pip install 'statehold[spark]'")
             return {}
         survivor, _ = self.workers
         self.report.step("compact", f"by Spark, while {NIGHT_PACE:,} trades a second come in")
         before = self.progress.position()
-        told = json.loads(holdfast(self.servers, f"compact {TARGET} --config {CONFIG} --json"))
+        told = json.loads(statehold(self.servers, f"compact {TARGET} --config {CONFIG} --json"))
         meanwhile = self.progress.position() - before
         self.report.step("compacted", f"{len(told)} partitions; {survivor.name} cleared {meanwhile:,} trades meanwhile")
         self.report.compaction(told)
@@ -207,9 +207,9 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report()
-    report.title("holdfast: a clearing service is killed and loses nothing")
+    report.title("statehold: a clearing service is killed and loses nothing")
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-demo-")))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="statehold-demo-")))
         kafka = stack.enter_context(Cluster())
         report.step("kafka", f"one broker at {kafka.bootstrap_servers}")
         demo = Demo(kafka.bootstrap_servers, directory, report, options.records, options.seed)

@@ -1,6 +1,6 @@
 """What the outputs and the state must be, computed a second time from the input alone.
 
-This module shares nothing with the service: no import of holdfast, of the handler or of its domain, but plain
+This module shares nothing with the service: no import of statehold, of the handler or of its domain, but plain
 dicts and json. It states the rules of the house on its own, so that a mistake in the service shows as a
 difference.
 """

@@ -91,7 +91,7 @@ class Report:
         self.console.print(table)
 
     def compaction(self, outcomes: Sequence[Mapping[str, Any]]) -> None:
-        """What `holdfast compact --json` told of each partition."""
+        """What `statehold compact --json` told of each partition."""
         title = "compacted: what a restore reads, before and after"
         table = Table(title=title, title_justify="left", box=None)
         for column in ("partition", "result", "full", "keys", "bytes before", "bytes after", "digest"):

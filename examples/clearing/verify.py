@@ -1,6 +1,6 @@
 """Verify a clearing service against its input: `python -m examples.clearing.verify BOOTSTRAP_SERVERS`.
 
-Nothing here comes from holdfast or from the handler: a plain read_committed consumer reads input and outputs,
+Nothing here comes from statehold or from the handler: a plain read_committed consumer reads input and outputs,
 `oracle` computes the outputs a second time, `proof` compares them. An account's records lie in one partition.
 """
 

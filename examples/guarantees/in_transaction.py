@@ -1,4 +1,4 @@
-"""Outputs and offset are one Kafka transaction: a death undoes both or neither. This is what holdfast builds on."""
+"""Outputs and offset are one Kafka transaction: a death undoes both or neither. This is what statehold builds on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ledger: every transaction moves one balance. Run it: `holdfast run examples.ledger.app:service`.
+"""A ledger: every transaction moves one balance. Run it: `statehold run examples.ledger.app:service`.
 
 Units: amounts and balances are integer hellers (a hundredth of a crown), dates are YYMMDD.
 """
@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Service, Table
 
 
 class Transaction(msgspec.Struct, frozen=True):

@@ -1,12 +1,12 @@
 """Payments with policies for those that fail, and the desk that looks after the dead letters.
 
-holdfast dev up
-holdfast topics create examples.letters.app:service --start-at beginning --partitions 2
-holdfast topics create examples.letters.app:desk --start-at beginning
-holdfast run examples.letters.app:service
-holdfast run examples.letters.app:desk
+statehold dev up
+statehold topics create examples.letters.app:service --start-at beginning --partitions 2
+statehold topics create examples.letters.app:desk --start-at beginning
+statehold run examples.letters.app:service
+statehold run examples.letters.app:desk
 
-Then send payments, some of them to a closed account, and look: `holdfast dlq list examples.letters.app:service`.
+Then send payments, some of them to a closed account, and look: `statehold dlq list examples.letters.app:service`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.config.load import load
-from holdfast.errors import UndecodableRecord
-from holdfast.failures import dead_letter, retry
+from statehold import Handler, Output, Record, Service, Table
+from statehold.config.load import load
+from statehold.errors import UndecodableRecord
+from statehold.failures import dead_letter, retry
 
 
 class Payment(msgspec.Struct, frozen=True):
@@ -68,9 +68,9 @@ class Desk(Handler[bytes]):
     def on_record(self, record: Record[bytes]) -> None:
         """A letter: the payment as it was received, with headers that say why it is here."""
         told = dict(record.headers)
-        account, offset = (record.key or b"").decode(), int(told["holdfast-dead-offset"])
+        account, offset = (record.key or b"").decode(), int(told["statehold-dead-offset"])
         case = self.cases.get(account, Case())
-        reason = case.reason or told["holdfast-dead-text"].decode()
+        reason = case.reason or told["statehold-dead-text"].decode()
         self.cases[account] = Case((*case.offsets, offset), reason)
 
     def on_command(self, command: str, record: Record[bytes]) -> None:
@@ -78,7 +78,7 @@ class Desk(Handler[bytes]):
         if command not in ("dlq-replayed", "dlq-discarded"):
             return
         account = (record.key or b"").decode()
-        settled = int(dict(record.headers)["holdfast-dead-offset"])
+        settled = int(dict(record.headers)["statehold-dead-offset"])
         case = self.cases.get(account, Case())
         left = tuple(offset for offset in case.offsets if offset != settled)
         if left:

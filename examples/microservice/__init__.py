@@ -1,1 +1,1 @@
-"""A web application that counts visits to pages: FastAPI in front, a holdfast service inside."""
+"""A web application that counts visits to pages: FastAPI in front, a statehold service inside."""

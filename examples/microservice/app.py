@@ -16,10 +16,10 @@ from confluent_kafka import Producer
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import RedirectResponse
 
-from holdfast import Handler, Record, Service, Table
-from holdfast.config.load import load
-from holdfast.ops.http.asgi import OpsApplication
-from holdfast.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
+from statehold import Handler, Record, Service, Table
+from statehold.config.load import load
+from statehold.ops.http.asgi import OpsApplication
+from statehold.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
 
 
 class Visit(msgspec.Struct, frozen=True):

@@ -1,10 +1,10 @@
 """Balances in PostgreSQL: each payment moves an account, and the table shows what the service's state says.
 
-holdfast dev up
-holdfast topics create examples.sinks.app:service --start-at beginning --partitions 2
-psql "$HOLDFAST_SINK__URL" -f examples/sinks/tables.sql
-holdfast sink init examples.sinks.app:service
-holdfast run examples.sinks.app:service
+statehold dev up
+statehold topics create examples.sinks.app:service --start-at beginning --partitions 2
+psql "$STATEHOLD_SINK__URL" -f examples/sinks/tables.sql
+statehold sink init examples.sinks.app:service
+statehold run examples.sinks.app:service
 
 `python -m examples.sinks.demo` does all of it with a broker and a database of its own, kills the service, and compares.
 """
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast import Handler, Record, Service, Sink, Table
-from holdfast.config.load import load
+from statehold import Handler, Record, Service, Sink, Table
+from statehold.config.load import load
 
 
 class Payment(msgspec.Struct, frozen=True):

@@ -19,9 +19,9 @@ from time import monotonic
 import psycopg
 
 from examples.feeding import Feed
-from examples.running import ServiceProcess, holdfast, wait_until
-from holdfast.dev import Cluster
-from holdfast.dev.postgres import Postgres
+from examples.running import ServiceProcess, statehold, wait_until
+from statehold.dev import Cluster
+from statehold.dev.postgres import Postgres
 
 TARGET = "examples.sinks.app:service"
 TABLES = Path(__file__).with_name("tables.sql")
@@ -81,8 +81,8 @@ class Demo:
         """All acts in their order; what is wrong in the end."""
         with psycopg.connect(self.database.url) as database:
             database.execute(TABLES.read_bytes())
-        holdfast(self.servers, f"topics create {TARGET} --start-at beginning --partitions 2")
-        print(holdfast(self.servers, f"sink init {TARGET} --set sink.url={self.database.url}"), end="")
+        statehold(self.servers, f"topics create {TARGET} --start-at beginning --partitions 2")
+        print(statehold(self.servers, f"sink init {TARGET} --set sink.url={self.database.url}"), end="")
         feeding = Thread(target=self._feed, daemon=True)
         for worker in self.workers:
             worker.start()
@@ -119,7 +119,7 @@ class Demo:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--payments", type=int, default=40_000)
-    parser.add_argument("--seed", type=int, default=int(os.environ.get("HOLDFAST_SEED", "1")))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("STATEHOLD_SEED", "1")))
     given = parser.parse_args(arguments)
     began = monotonic()
     with tempfile.TemporaryDirectory() as directory, Cluster() as kafka, Postgres() as database:

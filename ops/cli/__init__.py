@@ -1,1 +1,1 @@
-"""The command line: `holdfast ...`. Needs the extra [cli]; nothing else in holdfast imports it."""
+"""The command line: `statehold ...`. Needs the extra [cli]; nothing else in statehold imports it."""

@@ -1,4 +1,4 @@
-"""`holdfast topics acl`: what each role needs to be allowed, as lines for Kafka's own tool."""
+"""`statehold topics acl`: what each role needs to be allowed, as lines for Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from holdfast.config.settings import Settings
-from holdfast.names import Names
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Outputs
-from holdfast.reference import references
-from holdfast.rights import ROLES, TOPIC, Right, principal_of, rights_of
+from statehold.config.settings import Settings
+from statehold.names import Names
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Outputs
+from statehold.reference import references
+from statehold.rights import ROLES, TOPIC, Right, principal_of, rights_of
 
 
 @with_subject
@@ -31,7 +31,7 @@ def acl(
 ) -> None:
     """Print the `kafka-acls` lines of each role: what it needs, and no more. Asks and changes nothing.
 
-    holdfast topics acl examples.clearing.app:service --role service
+    statehold topics acl examples.clearing.app:service --role service
 
     The lines take a file admin.properties with the login of whoever administers the cluster.
     """

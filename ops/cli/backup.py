@@ -1,4 +1,4 @@
-"""`holdfast snapshot backup | restore`: a service's state, and its input, to files and back (docs/backup.md)."""
+"""`statehold snapshot backup | restore`: a service's state, and its input, to files and back (docs/backup.md)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.command import issuer
-from holdfast.config.settings import Settings
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_settings, with_subject
-from holdfast.ops.cli.target import Who, Why, outputs_of, service_of
-from holdfast.snapshot.adopt import Reason
-from holdfast.surgery import backup as saving
-from holdfast.surgery import restoration, where
-from holdfast.version import __version__
+from statehold.command import issuer
+from statehold.config.settings import Settings
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_settings, with_subject
+from statehold.ops.cli.target import Who, Why, outputs_of, service_of
+from statehold.snapshot.adopt import Reason
+from statehold.surgery import backup as saving
+from statehold.surgery import restoration, where
+from statehold.version import __version__
 
 
 @with_subject
@@ -34,7 +34,7 @@ def backup(
 ) -> None:
     """Copy all that is kept of a service's state into files, and prove it from them. The service may be running.
 
-    holdfast snapshot backup examples.clearing.app:service \\
+    statehold snapshot backup examples.clearing.app:service \\
         --with-input --to backups/today
 
     Exit code 0: written, read back and proven; 1: not, and there is no manifest.json.
@@ -92,7 +92,7 @@ def restore(
 ) -> None:
     """Restore a stopped service onto a cluster where its topics are missing or never held a record.
 
-    holdfast snapshot restore examples.clearing.app:service \\
+    statehold snapshot restore examples.clearing.app:service \\
         --from backups/today --why "cluster lost"
 
     Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.

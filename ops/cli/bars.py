@@ -1,4 +1,4 @@
-"""A bar per partition that restores or replays, below the log lines of `holdfast run` on a terminal."""
+"""A bar per partition that restores or replays, below the log lines of `statehold run` on a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from holdfast.config.units import shown_size
+from statehold.config.units import shown_size
 
 _REFRESH: Final = 0.2
 

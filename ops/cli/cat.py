@@ -1,4 +1,4 @@
-"""`holdfast cat TOPIC`: records as JSON lines, ours and the service's own."""
+"""`statehold cat TOPIC`: records as JSON lines, ours and the service's own."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Annotated
 
 import typer
 
-from holdfast import serde
-from holdfast.config.settings import Settings
-from holdfast.errors import StartError, TopicMissing, UsageError
-from holdfast.handler import declared, input_type
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.ops.cli import show
-from holdfast.ops.cli.subject import handler_of, with_settings
-from holdfast.ops.cli.target import partitions_of, service_of
-from holdfast.ops.refused import remember_topic
-from holdfast.ports import OutOfRange
-from holdfast.record import Message
-from holdfast.service import Service
-from holdfast.snapshot.look.lines import Lines
-from holdfast.snapshot.look.typed import Typed
-from holdfast.topics import reaching
+from statehold import serde
+from statehold.config.settings import Settings
+from statehold.errors import StartError, TopicMissing, UsageError
+from statehold.handler import declared, input_type
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.ops.cli import show
+from statehold.ops.cli.subject import handler_of, with_settings
+from statehold.ops.cli.target import partitions_of, service_of
+from statehold.ops.refused import remember_topic
+from statehold.ports import OutOfRange
+from statehold.record import Message
+from statehold.service import Service
+from statehold.snapshot.look.lines import Lines
+from statehold.snapshot.look.typed import Typed
+from statehold.topics import reaching
 
 _PAUSE = 0.1
 
@@ -58,21 +58,21 @@ def cat(
 ) -> None:
     """Print committed records as JSON lines: marks, deltas, fulls, inputs, outputs.
 
-    holdfast cat fills --service examples.clearing.app:service -n 3
+    statehold cat fills --service examples.clearing.app:service -n 3
 
     A record of an increment or full topic that cannot be read has kind "damaged".
     """
     found = service_of(settings, service) if service is not None else None
     remember_topic(settings, topic)
-    admin = Admin(settings, "holdfast-cat")
+    admin = Admin(settings, "statehold-cat")
     with reaching(settings):
         fact = admin.describe([topic])[topic]
     if fact is None:
-        raise TopicMissing(f"there is no topic {topic!r}; `holdfast topics check MODULE:SERVICE` names a service's")
+        raise TopicMissing(f"there is no topic {topic!r}; `statehold topics check MODULE:SERVICE` names a service's")
     wanted = partitions_of(partition) or list(range(fact.partitions))
     if max(wanted) >= fact.partitions:
         raise UsageError(f"{topic} has partitions 0 to {fact.partitions - 1}, not {max(wanted)}")
-    reader = StableReader(settings, "holdfast-cat", admin)
+    reader = StableReader(settings, "statehold-cat", admin)
     try:
         _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most)
     except BrokenPipeError:  # whoever read has enough, such as head
@@ -84,12 +84,12 @@ def cat(
 def _lines(topic: str, service: Service | None) -> Lines:
     """Without the service the names tell which topics are ours."""
     if service is None:
-        return Lines(topic.endswith((".increment", ".full")), Typed(), {})
+        return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
     kind = handler_of(service)
     tables, outputs = declared(kind)
     codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
     codecs[service.input] = serde.for_messages(input_type(kind))
-    return Lines(topic in (service.names.increment, service.names.full), Typed(tables), codecs)
+    return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
 
 
 def _print(messages: Iterator[Message], lines: Lines, most: int) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast command NAME` and `holdfast snapshot take`: records of the input that are addressed to the service."""
+"""`statehold command NAME` and `statehold snapshot take`: records of the input that are addressed to the service."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
-from holdfast.commanding import Answer, Commander, Sent
-from holdfast.errors import UsageError
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, ViaControlTopic, partitions_of
+from statehold.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
+from statehold.commanding import Answer, Commander, Sent
+from statehold.errors import UsageError
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, ViaControlTopic, partitions_of
 
 #: what a partition does once it has obeyed
 _STATES = {PAUSE: "stands still from", GO_ON: "goes on from"}
@@ -38,15 +38,15 @@ def command(
 ) -> None:
     """Send a command through the input: on_command gets it in its place in the order, on every partition.
 
-    holdfast command close-day examples.clearing.app:service --no-wait
+    statehold command close-day examples.clearing.app:service --no-wait
 
     With --via-control-topic its place is between two transactions, and the mark of the first of them keeps it.
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
     if name in OWN or name == TICK:
-        instead = "holdfast snapshot take" if name == TAKE else f"holdfast {name}"
-        raise UsageError(f"{name!r} is holdfast's own command: `{instead}`")
+        instead = "statehold snapshot take" if name == TAKE else f"statehold {name}"
+        raise UsageError(f"{name!r} is statehold's own command: `{instead}`")
     commander = Commander(about.settings, about.names)
     sent = commander.send(
         name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
@@ -65,9 +65,9 @@ def take(
 ) -> None:
     """Have the running service take a full of each partition, from this place in its input on.
 
-    holdfast snapshot take examples.clearing.app:service
+    statehold snapshot take examples.clearing.app:service
 
-    Needs the right WRITE on the input: the command is a record with the header holdfast-command and a null value.
+    Needs the right WRITE on the input: the command is a record with the header statehold-command and a null value.
 
     Exit code 0: every full is there, or sent with --no-wait; 1: not in time (whoever owns the partition still owes it).
     """
@@ -116,7 +116,7 @@ def _late(name: str, late: Sequence[Answer], timeout: float) -> str:
     where = ", ".join(f"{answer.partition}@{answer.offset}" for answer in late)
     said = (
         f"{name}: partitions {where} have not answered within {timeout:.0f} s. The records (header {COMMAND_HEADER}) "
-        f"stay in the input and are obeyed in their turn; `holdfast status` tells whether the service is live"
+        f"stay in the input and are obeyed in their turn; `statehold status` tells whether the service is live"
     )
     if name not in _STATES:
         return said

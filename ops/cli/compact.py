@@ -1,4 +1,4 @@
-"""`holdfast compact`: new fulls from the old ones and the increments, by Spark, beside the running service."""
+"""`statehold compact`: new fulls from the old ones and the increments, by Spark, beside the running service."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.errors import CompactionBusy, StartError
-from holdfast.exits import Answer
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.steps import Steps
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.job_metrics import JobMetrics, PartitionFigures
+from statehold.errors import CompactionBusy, StartError
+from statehold.exits import Answer
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.steps import Steps
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.job_metrics import JobMetrics, PartitionFigures
 
 if TYPE_CHECKING:
-    from holdfast.compacted import Outcome
+    from statehold.compacted import Outcome
 
 
 @with_subject
@@ -55,7 +55,7 @@ def compact(
 ) -> None:
     """Write a new full of each partition, prove it, and delete what no kept full needs.
 
-    holdfast compact examples.clearing.app:service \\
+    statehold compact examples.clearing.app:service \\
         -c examples/clearing/clearing.toml
 
     Workers keep running. The digest of what Spark folds must be the one that the live worker wrote at that transaction,
@@ -66,10 +66,10 @@ def compact(
     names = about.names
     chosen = partitions_of(partitions)
     if importlib.util.find_spec("pyspark") is None:
-        raise StartError("compaction needs an extra: pip install 'holdfast[spark]', and Java 17")
-    from holdfast.compaction import Compaction
-    from holdfast.dev.jars import spark_connector
-    from holdfast.snapshot.spark.session import SparkOptions, Tasks, spark_session
+        raise StartError("compaction needs an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.compaction import Compaction
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.session import SparkOptions, Tasks, spark_session
 
     steps = Steps(Console(stderr=True, highlight=False))
     run = Compaction(about.settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
@@ -79,7 +79,7 @@ def compact(
     try:
         options = SparkOptions(master, jars, spark_memory)
         steps.tell("starting Spark")
-        with steps, spark_session(f"holdfast compact {names.group}", options) as spark:
+        with steps, spark_session(f"statehold compact {names.group}", options) as spark:
             steps.watch(Tasks(spark))
             try:
                 outcomes = run.run(spark, chosen)

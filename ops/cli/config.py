@@ -1,4 +1,4 @@
-"""`holdfast config show | check`: the settings in force, and where each of them was written."""
+"""`statehold config show | check`: the settings in force, and where each of them was written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.config.effective import effective
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, pairs_of
+from statehold.config.effective import effective
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.target import Config, Overrides, Profile, SecretsDir, pairs_of
 
 app = typer.Typer(help="The settings in force, and where each was written.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def show_(
 ) -> None:
     """Show every setting, its value and where it came from; passwords and keys never.
 
-    holdfast config show -c examples/clearing/clearing.toml --changed
+    statehold config show -c examples/clearing/clearing.toml --changed
 
     Exit code 0: shown; 1: a setting is wrong, each named with its origin.
     """
@@ -53,9 +53,9 @@ def check(
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the settings as `holdfast run` would, and say whether they are good; asks no broker.
+    """Read the settings as `statehold run` would, and say whether they are good; asks no broker.
 
-    holdfast config check -c examples/clearing/clearing.toml
+    statehold config check -c examples/clearing/clearing.toml
 
     Exit code 0: they are; 1: each wrong one is named with its origin and what is allowed.
     """
@@ -64,4 +64,4 @@ def check(
     if as_json:
         show.print_json({"good": True, "settings": len(told), "written": written})
     else:
-        show.tell(f"good: {written} written, {len(told) - written} by default; `holdfast doctor` asks the brokers")
+        show.tell(f"good: {written} written, {len(told) - written} by default; `statehold doctor` asks the brokers")

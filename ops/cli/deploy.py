@@ -1,4 +1,4 @@
-"""`holdfast deploy systemd`: the units of one service on this machine."""
+"""`statehold deploy systemd`: the units of one service on this machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from holdfast.errors import UsageError
-from holdfast.ops import units
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import find_service, load_settings
+from statehold.errors import UsageError
+from statehold.ops import units
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.target import find_service, load_settings
 
 app = typer.Typer(help="Files with which machines run a service.", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ def systemd(
     secrets_dir: Annotated[
         Path | None, typer.Option("--secrets-dir", metavar="DIR", help="Directory with one file per secret setting.")
     ] = None,
-    user: Annotated[str, typer.Option("--user", help="Whom they run as; a locked user.")] = "holdfast",
+    user: Annotated[str, typer.Option("--user", help="Whom they run as; a locked user.")] = "statehold",
     memory: Annotated[
         str, typer.Option("--memory", metavar="SIZE", help="MemoryMax of one instance. [default: 75 % in equal parts]")
     ] = "",
@@ -50,7 +50,7 @@ def systemd(
 ) -> None:
     """Write the systemd units of a service: a template, its instances, a target, a nightly compaction.
 
-    holdfast deploy systemd examples.clearing.app:service \\
+    statehold deploy systemd examples.clearing.app:service \\
         --config examples/clearing/clearing.toml \\
         --instances 2 --dry-run
 
@@ -67,7 +67,7 @@ def systemd(
             instances=instances,
             stop_timeout=settings.service.stop_timeout,
             directory=(directory or Path.cwd()).absolute(),
-            program=Path(sys.executable).with_name("holdfast"),
+            program=Path(sys.executable).with_name("statehold"),
             secrets=secrets_dir.absolute() if secrets_dir else None,
             user=user,
             memory=memory,

@@ -1,4 +1,4 @@
-"""`holdfast dev up | status | down`: a real Kafka on this machine."""
+"""`statehold dev up | status | down`: a real Kafka on this machine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from holdfast.dev import daemon
-from holdfast.dev.errors import NoCluster
-from holdfast.dev.jars import DEFAULT_VERSION
-from holdfast.exits import Answer
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
+from statehold.dev import daemon
+from statehold.dev.errors import NoCluster
+from statehold.dev.jars import DEFAULT_VERSION
+from statehold.exits import Answer
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
 
 app = typer.Typer(help="A real Kafka on this machine, for development.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def up(
 ) -> None:
     """Start brokers, wait until an admin client can list topics, and leave them running.
 
-    holdfast dev up --brokers 3
+    statehold dev up --brokers 3
     """
     place = directory or daemon.default_directory()
     port = port or daemon.remembered_port(place) or 9092
@@ -56,7 +56,7 @@ def up(
 def status(directory: Directory = None, as_json: AsJson = False) -> None:
     """Show the brokers.
 
-    holdfast dev status
+    statehold dev status
 
     Exit code 0: all answer; 1: some do not; 3: none runs.
     """
@@ -77,7 +77,7 @@ def down(
 ) -> None:
     """Stop the brokers that `dev up` started; their data stays for the next `dev up`.
 
-    holdfast dev down --delete
+    statehold dev down --delete
     """
     place = directory or daemon.default_directory()
     pids = daemon.down(place, delete=delete)

@@ -1,4 +1,4 @@
-"""`holdfast dlq list | show | replay | discard`: records that could not be handled, and the keys that wait for them."""
+"""`statehold dlq list | show | replay | discard`: records that failed, and the keys that wait for them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.dead import DeadLetters, Outcome, by_key
-from holdfast.errors import UsageError
-from holdfast.letters import DISCARD, REPLAY, Letter, Trace
-from holdfast.ops.cli import show as shown
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
+from statehold.dead import DeadLetters, Outcome, by_key
+from statehold.errors import UsageError
+from statehold.letters import DISCARD, REPLAY, Letter, Trace
+from statehold.ops.cli import show as shown
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
 
 app = typer.Typer(help="Dead letters: records that could not be handled.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ def list_(
 ) -> None:
     """Which letters wait, by key: the one that failed first, and how many follow it.
 
-    holdfast dlq list examples.letters.app:service
+    statehold dlq list examples.letters.app:service
 
     Exit code 0: whether there are any or not.
     """
@@ -69,7 +69,7 @@ def show_(
 ) -> None:
     """One letter as it was received, why it is here, and what became of it.
 
-    holdfast dlq show 3@1207 examples.letters.app:service
+    statehold dlq show 3@1207 examples.letters.app:service
 
     Exit code 0: here it is; 1: there is no letter of that record.
     """
@@ -77,7 +77,7 @@ def show_(
     dead = DeadLetters(about.settings, about.names)
     found = [each for _, records in dead.records([partition]) for each in records if each.offset == offset]
     if not found:
-        shown.complain(f"no letter of record {place}; `holdfast dlq list` names those that wait")
+        shown.complain(f"no letter of record {place}; `statehold dlq list` names those that wait")
         raise typer.Exit(1)
     if as_json:
         shown.print_json([_plain(each) for each in found])
@@ -103,7 +103,7 @@ def replay(
 ) -> None:
     """Have the running service handle letters again: each once, a key's in their order, before its later records.
 
-    holdfast dlq replay examples.letters.app:service --key ann
+    statehold dlq replay examples.letters.app:service --key ann
 
     Goes through the control topic. A letter that fails again stays where it is, and so do those behind it.
 
@@ -128,7 +128,7 @@ def discard(
 ) -> None:
     """Give letters up: they are never handled, and their keys go on once none is left. They stay on their topic.
 
-    holdfast dlq discard examples.letters.app:service \\
+    statehold dlq discard examples.letters.app:service \\
         --letter 3@1207 --why "a test order"
 
     Exit code 0: all were discarded; 1: some were not, or there is none.
@@ -176,19 +176,19 @@ def _undone(outcome: Outcome) -> str:
         first = f"{outcome.partition}@{outcome.failed[0]}"
         return (
             f"partition {outcome.partition}: {len(outcome.failed)} failed again, and those behind them wait; "
-            f"`holdfast dlq show {first}` says why"
+            f"`statehold dlq show {first}` says why"
         )
     if outcome.late:
         return (
             f"partition {outcome.partition}: not acknowledged in time. The commands stay on the control topic and are "
-            f"obeyed once the partition is live (`holdfast status`); asked twice, a letter is settled once"
+            f"obeyed once the partition is live (`statehold status`); asked twice, a letter is settled once"
         )
-    return f"partition {outcome.partition}: some were settled before, or it was not their turn; `holdfast dlq list`"
+    return f"partition {outcome.partition}: some were settled before, or it was not their turn; `statehold dlq list`"
 
 
 def _require_some(found: Sequence[object]) -> None:
     if not found:
-        shown.complain("no such letter waits; `holdfast dlq list` names those that do")
+        shown.complain("no such letter waits; `statehold dlq list` names those that do")
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what is wrong before it is felt."""
+"""`statehold doctor`: what is wrong before it is felt."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject_of, with_settings
-from holdfast.ops.cli.target import InputName, Outputs, ServiceName, Target
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import CHECKS, examine
-from holdfast.ops.doctor.report import Finding, Level, answer
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import subject_of, with_settings
+from statehold.ops.cli.target import InputName, Outputs, ServiceName, Target
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import CHECKS, examine
+from statehold.ops.doctor.report import Finding, Level, answer
 
 _COLOURS: Final = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red", Level.UNKNOWN: "magenta"}
 
@@ -41,7 +41,7 @@ def doctor(
 ) -> None:
     """Look at the cluster, the service's topics and this machine; say what is wrong and what mends it.
 
-    holdfast doctor examples.clearing.app:service \\
+    statehold doctor examples.clearing.app:service \\
         -c examples/clearing/clearing.toml
 
     Without a service only the cluster and this machine are looked at.

@@ -1,4 +1,4 @@
-"""`holdfast drain`: a process of this machine hands its partitions over and ends."""
+"""`statehold drain`: a process of this machine hands its partitions over and ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.ops import draining
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
+from statehold.ops import draining
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
 
 
 def drain(
@@ -19,7 +19,7 @@ def drain(
 ) -> None:
     """Have a process on this machine commit, leave the group for good, and end: nobody waits for its session.
 
-    holdfast drain clearing-2 --service clearing
+    statehold drain clearing-2 --service clearing
 
     A static member that is only stopped keeps its partitions until its session ends; this one gives them away.
 

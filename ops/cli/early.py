@@ -1,4 +1,4 @@
-"""Signals to `holdfast run` before its service runs, and after: a stop is no error at any moment.
+"""Signals to `statehold run` before its service runs, and after: a stop is no error at any moment.
 
 Imports nothing of weight: this comes before everything else.
 """

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.ops.cli import early
+from statehold.ops.cli import early
 
 if sys.argv[1:2] == ["run"]:
     early.listen()
 
 
 def main() -> None:
-    """Run `holdfast`. An error of ours is one line and exit code 1; wrong usage is typer's 2."""
+    """Run `statehold`. An error of ours is one line and exit code 1; wrong usage is typer's 2."""
     import importlib.util
 
     if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
-        sys.exit("holdfast: the command line needs an extra: pip install 'holdfast[cli]'")
-    from holdfast.errors import HoldfastError
-    from holdfast.exits import Answer
-    from holdfast.ops.cli.main import app
+        sys.exit("statehold: the command line needs an extra: pip install 'statehold[cli]'")
+    from statehold.errors import StateholdError
+    from statehold.exits import Answer
+    from statehold.ops.cli.main import app
 
     try:
         app()
@@ -26,14 +26,14 @@ def main() -> None:
         if sys.argv[1:2] == ["run"]:
             _see_it_end(end.code)
         raise
-    except HoldfastError as error:
-        from holdfast.ops.refused import explained
+    except StateholdError as error:
+        from statehold.ops.refused import explained
 
-        sys.exit(f"holdfast: {error}{explained(error)}{_name_of(error)}")
+        sys.exit(f"statehold: {error}{explained(error)}{_name_of(error)}")
     except OSError as error:
         if error.filename is None:  # no file that somebody named, so perhaps a bug
             raise
-        sys.exit(f"holdfast: {error.filename}: {error.strerror}")
+        sys.exit(f"statehold: {error.filename}: {error.strerror}")
     except KeyboardInterrupt:
         sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
     except SystemError as error:  # a call of confluent-kafka that Ctrl-C met returns as if it had not
@@ -44,7 +44,7 @@ def main() -> None:
 
 def _name_of(error: BaseException) -> str:
     """The error's section in docs/runbook/errors.md; wrong usage needs none."""
-    from holdfast import errors
+    from statehold import errors
 
     kind = type(error)
     known = kind.__module__ == errors.__name__ and not isinstance(error, (errors.UsageError, errors.ToolRefused))
@@ -52,8 +52,8 @@ def _name_of(error: BaseException) -> str:
 
 
 def _see_it_end(code: object) -> None:
-    from holdfast.exits import Exit
-    from holdfast.ops.last_resort import end_now, limit_the_end
+    from statehold.exits import Exit
+    from statehold.ops.last_resort import end_now, limit_the_end
 
     if code == Exit.STUCK:
         end_now(Exit.STUCK)

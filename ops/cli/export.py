@@ -1,4 +1,4 @@
-"""`holdfast snapshot export`: the state at a position as Parquet or JSON lines, by Spark."""
+"""`statehold snapshot export`: the state at a position as Parquet or JSON lines, by Spark."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rich.console import Console
 from rich.table import Column
 from rich.table import Table as Grid
 
-from holdfast.errors import StartError, UsageError
-from holdfast.handler import declared
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, handler_of, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.looking import Looking, looking
-from holdfast.surgery.where import positions_of
-from holdfast.table import Table
+from statehold.errors import StartError, UsageError
+from statehold.handler import declared
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, handler_of, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.looking import Looking, looking
+from statehold.surgery.where import positions_of
+from statehold.table import Table
 
 if TYPE_CHECKING:
-    from holdfast.snapshot.spark.moment import Moment
+    from statehold.snapshot.spark.moment import Moment
 
 
 @with_subject
@@ -50,7 +50,7 @@ def export(
 ) -> None:
     """Write the state at a position as typed columns, one directory for each table. The service may be running.
 
-    holdfast snapshot export examples.clearing.app:service \\
+    statehold snapshot export examples.clearing.app:service \\
         --latest --to exports/today
 
     State exists at marks with a delta: the position is rounded DOWN to one, and told. The digest is compared with the
@@ -63,11 +63,11 @@ def export(
     if form not in ("parquet", "jsonl"):
         raise UsageError(f"--format {form}: parquet or jsonl")
     if importlib.util.find_spec("pyspark") is None:
-        raise StartError("exports need an extra: pip install 'holdfast[spark]', and Java 17")
-    from holdfast.dev.jars import spark_connector
-    from holdfast.snapshot.spark.export import export as run
-    from holdfast.snapshot.spark.export import fresh, plan
-    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+        raise StartError("exports need an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.export import export as run
+    from statehold.snapshot.spark.export import fresh, plan
+    from statehold.snapshot.spark.session import SparkOptions, spark_session
 
     tables = _tables(about.service)
     options = SparkOptions(
@@ -81,7 +81,7 @@ def export(
         moments = _moments(view, numbers, at_offset, at_time)
         fresh(to)
         plan(view.reader, places, moments)  # what is not kept is told before a JVM starts
-        with spark_session(f"holdfast export {about.names.group}", options) as spark:
+        with spark_session(f"statehold export {about.names.group}", options) as spark:
             done = run(spark, about.settings, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
     if as_json:
         show.print_json(msgspec.to_builtins(done))
@@ -114,10 +114,10 @@ def _moments(view: Looking, partitions: list[int], at_offset: str | None, at_tim
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.
     """
-    from holdfast.snapshot.spark.moment import Moment
+    from statehold.snapshot.spark.moment import Moment
 
     if at_time is not None:
-        after, topic = _milliseconds(at_time) + 1, view.names.increment
+        after, topic = _milliseconds(at_time) + 1, view.names.changelog
         ends = {partition: view.reader.offset_at(topic, partition, after) for partition in partitions}
         return {partition: Moment("increment", end, at_time) for partition, end in ends.items()}
     if at_offset is None:

@@ -1,4 +1,4 @@
-"""`holdfast lag`: how far a service is behind, in records and in seconds."""
+"""`statehold lag`: how far a service is behind, in records and in seconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.exits import Answer
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.lagging import Lag, Lags
+from statehold.exits import Answer
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.lagging import Lag, Lags
 
 _COLUMNS: Final = ("partition", "position", "end", "records behind", "seconds behind", "hidden by a transaction")
 _LATER: Final = "tried later"
@@ -36,7 +36,7 @@ def lag(
 ) -> None:
     """Show how far each partition is behind: offsets to the end, and the age of the record that comes next.
 
-    holdfast lag --name clearing --input trades --most-seconds 60
+    statehold lag --name clearing --input trades --most-seconds 60
 
     Exit code 0: shown, and within --most; 1: more behind than that.
     """
@@ -54,7 +54,7 @@ def lag(
         worst = max(late, key=lambda each: each.records)
         show.complain(
             f"{names.group}: {len(late)} partition(s) too far behind, partition {worst.partition} by {worst.records} "
-            f"records and {worst.seconds:g} s; `holdfast top --name {names.service} --input {names.input}` shows why"
+            f"records and {worst.seconds:g} s; `statehold top --name {names.service} --input {names.input}` shows why"
         )
         raise typer.Exit(Answer.NO)
 

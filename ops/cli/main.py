@@ -1,4 +1,4 @@
-"""The commands of `holdfast`: each lives in a module of its own and has its place in the table here."""
+"""The commands of `statehold`: each lives in a module of its own and has its place in the table here."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast import __version__
-from holdfast.ops.cli import (
+from statehold import __version__
+from statehold.ops.cli import (
     cat,
     command,
     compact,
@@ -37,7 +37,7 @@ from holdfast.ops.cli import (
     upgrade,
 )
 
-#: by what one is about, as `holdfast --help` shows them
+#: by what one is about, as `statehold --help` shows them
 _COMMANDS: Final[Mapping[str, Mapping[str, typer.Typer | Callable[..., None]]]] = {
     "Begin": {
         "new": new.new,
@@ -77,7 +77,7 @@ _COMMANDS: Final[Mapping[str, Mapping[str, typer.Typer | Callable[..., None]]]] 
 }
 
 app = typer.Typer(
-    name="holdfast",
+    name="statehold",
     help="Stateful Kafka consumers that survive being killed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -92,7 +92,7 @@ for _panel, _commands in _COMMANDS.items():
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"holdfast {__version__}")
+        typer.echo(f"statehold {__version__}")
         raise typer.Exit
 
 

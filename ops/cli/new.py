@@ -1,4 +1,4 @@
-"""`holdfast new NAME`: the files of a service that runs at once."""
+"""`statehold new NAME`: the files of a service that runs at once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.ops import scaffold
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
+from statehold.ops import scaffold
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
 
 
 def new(
@@ -19,7 +19,7 @@ def new(
 ) -> None:
     """Make a new service: handler, test, settings, systemd unit, Dockerfile; the test passes as it is.
 
-    holdfast new order-totals
+    statehold new order-totals
 
     Exit code 0: made; 1: not, and nothing was written.
     """

@@ -1,4 +1,4 @@
-"""`holdfast prove`: positions, keys and digest of every partition as a signed document, and checking one."""
+"""`statehold prove`: positions, keys and digest of every partition as a signed document, and checking one."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast import __version__
-from holdfast.command import issuer
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.names import Names
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject_of, with_settings
-from holdfast.ops.cli.target import InputName, ServiceName, Target
-from holdfast.ops.looking import Looking, looking, point_of
-from holdfast.snapshot.look import past, proof
-from holdfast.snapshot.look.past import Point
+from statehold import __version__
+from statehold.command import issuer
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.names import Names
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import subject_of, with_settings
+from statehold.ops.cli.target import InputName, ServiceName, Target
+from statehold.ops.looking import Looking, looking, point_of
+from statehold.snapshot.look import past, proof
+from statehold.snapshot.look.past import Point
 
 #: what is compared when a document is computed again
 _SAME = ("position", "n", "keys", "digest", "lineage")
@@ -42,7 +42,7 @@ def prove(
     ] = "latest",
     key: Annotated[
         Path | None,
-        typer.Option("--key", envvar="HOLDFAST_PROOF_KEY", metavar="FILE", help="Secret key, 32 bytes or more."),
+        typer.Option("--key", envvar="STATEHOLD_PROOF_KEY", metavar="FILE", help="Secret key, 32 bytes or more."),
     ] = None,
     make_key: Annotated[
         Path | None, typer.Option("--make-key", metavar="FILE", help="Write a new key and do nothing else.")
@@ -59,10 +59,10 @@ def prove(
 ) -> None:
     """Rebuild the state of every partition, and print positions, keys, digests, signed.
 
-    holdfast prove examples.clearing.app:service \\
+    statehold prove examples.clearing.app:service \\
         --at 2026-11-21T18:00:00Z --key proof.key
 
-    Then: holdfast prove --check FILE --key proof.key --recompute
+    Then: statehold prove --check FILE --key proof.key --recompute
 
     Exit code 0: proven, or the document is good; 1: it is not, or a state cannot be rebuilt.
     """
@@ -92,7 +92,7 @@ def _head(view: Looking, at: str) -> dict[str, Any]:
         "asked": at,
         "made": show.moment(int(time.time() * 1000)),
         "by": issuer(),
-        "holdfast": __version__,
+        "statehold": __version__,
     }
 
 
@@ -163,7 +163,7 @@ def _make(file: Path) -> None:
 
 def _read_key(file: Path | None) -> bytes:
     if file is None:
-        raise UsageError("--key FILE is needed: `holdfast prove --make-key FILE` makes one")
+        raise UsageError("--key FILE is needed: `statehold prove --make-key FILE` makes one")
     try:
         mode, key = file.stat().st_mode, file.read_bytes().strip()
     except OSError as error:

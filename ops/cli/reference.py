@@ -1,4 +1,4 @@
-"""docs/cli-reference.md from the commands: `python -m holdfast.ops.cli.reference > docs/cli-reference.md`."""
+"""docs/cli-reference.md from the commands: `python -m statehold.ops.cli.reference > docs/cli-reference.md`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from typer.main import get_command
 
-from holdfast.ops.cli.main import app
+from statehold.ops.cli.main import app
 
 _INTRODUCTION = """\
 # Command reference
 
-This file is generated: `python -m holdfast.ops.cli.reference > docs/cli-reference.md`. A test
+This file is generated: `python -m statehold.ops.cli.reference > docs/cli-reference.md`. A test
 compares the two. What the commands are for, how they are used together, the exit codes: [cli.md](cli.md). Every command
 also takes `--help`.
 """
 _COMPLETION = """
 ## Completion
-`holdfast --install-completion` sets up the shell that it runs in (bash, zsh, fish, PowerShell);
-`holdfast --show-completion` prints what it would write.
+`statehold --install-completion` sets up the shell that it runs in (bash, zsh, fish, PowerShell);
+`statehold --show-completion` prints what it would write.
 """
 
 
@@ -45,8 +45,8 @@ def document() -> str:
 def _section(words: tuple[str, ...], command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     options = [each for each in command.params if each.param_type_name == "option" and each.name != "help"]
-    usage = " ".join(["holdfast", *words, *(_name(each) for each in arguments), *(["[OPTIONS]"] if options else [])])
-    lines = ["", f"## holdfast {' '.join(words)}", "```", usage, "```", *_text(command.help or "")]
+    usage = " ".join(["statehold", *words, *(_name(each) for each in arguments), *(["[OPTIONS]"] if options else [])])
+    lines = ["", f"## statehold {' '.join(words)}", "```", usage, "```", *_text(command.help or "")]
     if rows := [*map(_argument, arguments), *map(_option, options)]:
         lines += ["", "| | |", "|---|---|", *rows]
     return "\n".join(lines) + "\n"
@@ -55,7 +55,7 @@ def _section(words: tuple[str, ...], command: Any) -> str:
 def _text(told: str) -> Iterator[str]:
     """Paragraphs as they stand; an example is a block."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(told.replace("\b", ""))):
-        if paragraph.strip().startswith("holdfast "):
+        if paragraph.strip().startswith("statehold "):
             yield from ("", "```", inspect.cleandoc(paragraph), "```")
         else:
             yield from ("", _escaped(" ".join(line.strip() for line in paragraph.strip().splitlines())))

@@ -1,4 +1,4 @@
-"""`holdfast repair accept-gap | rebase | adopt-offsets`: an operator's word where a partition was refused."""
+"""`statehold repair accept-gap | rebase | adopt-offsets`: an operator's word where a partition was refused."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.command import issuer
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import with_settings
-from holdfast.ops.cli.target import Partitions, Who, Why, partitions_of, service_of
-from holdfast.snapshot.adopt import Reason
-from holdfast.surgery import repair as repairing
-from holdfast.surgery.repair import Repair
-from holdfast.surgery.repair_positions import AcceptGap, AdoptOffsets, Target
-from holdfast.surgery.repair_rebase import Rebase
-from holdfast.version import __version__
+from statehold.command import issuer
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import with_settings
+from statehold.ops.cli.target import Partitions, Who, Why, partitions_of, service_of
+from statehold.snapshot.adopt import Reason
+from statehold.surgery import repair as repairing
+from statehold.surgery.repair import Repair
+from statehold.surgery.repair_positions import AcceptGap, AdoptOffsets, Target
+from statehold.surgery.repair_rebase import Rebase
+from statehold.version import __version__
 
 app = typer.Typer(
     help="Have a stopped service go on where it was refused; the log keeps who and why.", no_args_is_help=True
@@ -69,7 +69,7 @@ def accept_gap(
 ) -> None:
     """The input no longer holds what comes next, or was made anew: go on behind the gap with the state as it is.
 
-    holdfast repair accept-gap examples.clearing.app:service \\
+    statehold repair accept-gap examples.clearing.app:service \\
         --why "ticket 9: retention was 1 h" --dry-run
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
@@ -92,7 +92,7 @@ def adopt_offsets(
 ) -> None:
     """Somebody has reset the group's offsets: say whether they or the marks are right.
 
-    holdfast repair adopt-offsets examples.clearing.app:service \\
+    statehold repair adopt-offsets examples.clearing.app:service \\
         --from mark --why "ticket 9" --dry-run
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
@@ -128,7 +128,7 @@ def rebase(
 ) -> None:
     """The state of the last mark cannot be brought back: go on from the newest one that can be proven.
 
-    holdfast repair rebase examples.clearing.app:service \\
+    statehold repair rebase examples.clearing.app:service \\
         --records replay --why "ticket 9" --dry-run
 
     Without --partitions: those that cannot be restored. Exit code 0: adopted, or shown; 1: refused, and nothing was

@@ -1,4 +1,4 @@
-"""`holdfast retry`: tell a failed partition of a running service to try again."""
+"""`statehold retry`: tell a failed partition of a running service to try again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.errors import UsageError
-from holdfast.ops import processes
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.processes import Outcome
+from statehold.errors import UsageError
+from statehold.ops import processes
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.processes import Outcome
 
 
 def retry(
@@ -25,7 +25,7 @@ def retry(
 ) -> None:
     """Try failed partitions again: fence, restore, go on with the record that failed.
 
-    holdfast retry all --service clearing
+    statehold retry all --service clearing
 
     Exit code 0: all that were tried are live, or still restoring; 1: one has failed again, or is not here.
     """
@@ -59,4 +59,4 @@ def _said(outcome: Outcome, service: str) -> str:
         case "gone":
             return "has gone to another member of the group meanwhile, which tries it"
         case phase:
-            return f"{phase}; `holdfast status --service {service}` tells when it is live"
+            return f"{phase}; `statehold status --service {service}` tells when it is live"

@@ -1,4 +1,4 @@
-"""`holdfast run module:service`: a service as a daemon."""
+"""`statehold run module:service`: a service as a daemon."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Annotated
 
 import typer
 
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, StartError
-from holdfast.exits import Exit, exit_of
-from holdfast.observe import Log
-from holdfast.ops import stacks
-from holdfast.ops.cli import early, show
-from holdfast.ops.cli.bars import Bars
-from holdfast.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
-from holdfast.ops.control import Control
-from holdfast.ops.http.server import OpsServer
-from holdfast.ops.logs import configure_logging, wants_json
-from holdfast.ops.supervision import Supervision
-from holdfast.service import Service
+from statehold.config.settings import Settings
+from statehold.errors import StartError, StateholdError
+from statehold.exits import Exit, exit_of
+from statehold.observe import Log
+from statehold.ops import stacks
+from statehold.ops.cli import early, show
+from statehold.ops.cli.bars import Bars
+from statehold.ops.cli.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
+from statehold.ops.control import Control
+from statehold.ops.http.server import OpsServer
+from statehold.ops.logs import configure_logging, wants_json
+from statehold.ops.supervision import Supervision
+from statehold.service import Service
 
 #: how long a child of --reload may take beyond service.stop_timeout before it is killed
 _GRACE = 5.0
@@ -46,7 +46,7 @@ def run(
 ) -> None:
     """Run a service until SIGTERM or SIGINT, logging to standard error.
 
-    holdfast run examples.clearing.app:service -c examples/clearing/clearing.toml
+    statehold run examples.clearing.app:service -c examples/clearing/clearing.toml
 
     Exit code 0: stopped in good order; 1: an error, told in one line;
     3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
@@ -60,7 +60,7 @@ def run(
             secrets_dir,
             profile,
         )
-    except HoldfastError as error:
+    except StateholdError as error:
         show.complain(f"{type(error).__name__}: {error}")
         raise typer.Exit(exit_of(error)) from error
     configure_logging(settings.log)
@@ -86,7 +86,7 @@ def _serve(target: str, settings: Settings) -> Exit:
             early.ignore()
             control.close()
             ops.close()
-    except HoldfastError as error:
+    except StateholdError as error:
         return _ended(error, settings, exit_of(error))
     except Exception as error:  # noqa: BLE001 - a bug, in the handler's module or in ours: logged with its traceback
         Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
@@ -110,18 +110,18 @@ def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[o
     """
     if settings.doctor.at_start == "off":
         return nullcontext()
-    from holdfast.ops.doctor.at_start import AtStart
+    from statehold.ops.doctor.at_start import AtStart
 
     return AtStart(service)
 
 
 def _open(control: Control) -> None:
-    """A service must not stay down because `holdfast status` cannot reach it."""
+    """A service must not stay down because `statehold status` cannot reach it."""
     try:
         control.open()
         Log().info("control_open", path=str(control.path))
     except OSError as error:
-        Log().warning("control_closed", cause=f"holdfast status and retry cannot reach this process: {error}")
+        Log().warning("control_closed", cause=f"statehold status and retry cannot reach this process: {error}")
 
 
 def _open_ops(ops: OpsServer) -> None:
@@ -133,7 +133,7 @@ def _open_ops(ops: OpsServer) -> None:
         Log().error("ops_closed", cause=str(error))
 
 
-def _ended(error: HoldfastError, settings: Settings, code: Exit) -> Exit:
+def _ended(error: StateholdError, settings: Settings, code: Exit) -> Exit:
     """In a log of JSON lines every line is JSON; people get a sentence."""
     if wants_json(settings.log, sys.stderr):
         Log().error("stopped", error=type(error).__name__, cause=str(error), exit_code=int(code))
@@ -143,7 +143,7 @@ def _ended(error: HoldfastError, settings: Settings, code: Exit) -> Exit:
 
 
 def _reload(settings: Settings, files: list[Path]) -> int:
-    from holdfast.ops.reload import supervise
+    from statehold.ops.reload import supervise
 
     arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
     return supervise(arguments, Path.cwd(), files, settings.service.stop_timeout + _GRACE)

@@ -1,4 +1,4 @@
-"""`holdfast schema`: what a service reads and writes, for those who are to read and write it, too."""
+"""`statehold schema`: what a service reads and writes, for those who are to read and write it, too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.ops import asyncapi
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import find_service
+from statehold.ops import asyncapi
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.target import find_service
 
 
 class Format(StrEnum):
@@ -27,7 +27,7 @@ def schema(
 ) -> None:
     """Print the topics of a service and the types of their values as JSON; asks no broker. With --json on one line.
 
-    holdfast schema examples.clearing.app:service > asyncapi.json
+    statehold schema examples.clearing.app:service > asyncapi.json
 
     Exit code 0: printed; 1: there is no such service.
     """

@@ -26,7 +26,7 @@ def tell(line: str) -> None:
 
 def complain(line: str) -> None:
     """One line about what is wrong on standard error."""
-    sys.stderr.write(f"holdfast: {line}\n")
+    sys.stderr.write(f"statehold: {line}\n")
 
 
 def compact(value: Any) -> str:

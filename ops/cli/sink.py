@@ -1,4 +1,4 @@
-"""`holdfast sink init | show`: the database that the sinks of a service write to."""
+"""`statehold sink init | show`: the database that the sinks of a service write to."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.config.settings import Settings
-from holdfast.exits import Answer
-from holdfast.ops.cli import show as shown
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import with_settings
-from holdfast.ops.cli.target import service_of
-from holdfast.ops.sinks import Standing, standings
+from statehold.config.settings import Settings
+from statehold.exits import Answer
+from statehold.ops.cli import show as shown
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import with_settings
+from statehold.ops.cli.target import service_of
+from statehold.ops.sinks import Standing, standings
 
 app = typer.Typer(help="The database of a service's sinks.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def show(
 ) -> None:
     """Compare what the database holds of each partition with the partition's last mark. Changes nothing.
 
-    holdfast sink show examples.sinks.app:service
+    statehold sink show examples.sinks.app:service
 
     Exit code 0: every partition could go live on it; 1: one could not, and why is told.
     """
@@ -52,7 +52,7 @@ def init(
 ) -> None:
     """Make the table of positions, and a position for each partition that has none: its last mark's. Stop it first.
 
-    holdfast sink init examples.sinks.app:service
+    statehold sink init examples.sinks.app:service
 
     With --adopt you say that the rows are right as they are: nothing is written again, nothing is taken back.
     Exit code 0: every partition can go live; 1: one disagrees and was left as it is.
@@ -77,7 +77,8 @@ def _run(
     bad = [each for each in found if each.trouble]
     if bad:
         shown.complain(
-            f"{service.names.input}[{bad[0].partition}]@{bad[0].mark}: {bad[0].trouble}; `holdfast sink init {target}` "
+            f"{service.names.input}[{bad[0].partition}]@{bad[0].mark}: {bad[0].trouble}; `statehold sink init "
+            f"{target}` "
             f"gives a position to partitions without one, with --adopt to the others, too"
         )
         raise typer.Exit(Answer.NO)

@@ -1,10 +1,10 @@
-"""`holdfast snapshot ...`: each command lives in a module of its own and is added here by one line."""
+"""`statehold snapshot ...`: each command lives in a module of its own and is added here by one line."""
 
 from __future__ import annotations
 
 import typer
 
-from holdfast.ops.cli import backup, command, export, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
+from statehold.ops.cli import backup, command, export, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
 
 app = typer.Typer(help="Look at the snapshots of a service, and have it take one.", no_args_is_help=True)
 app.command("list")(snapshot_list.list_)

@@ -1,4 +1,4 @@
-"""`holdfast snapshot diff A B` and `holdfast snapshot history KEY`."""
+"""`statehold snapshot diff A B` and `statehold snapshot history KEY`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.exits import Answer
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.snapshot_show import print_rows
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.looking import looking, point_of
-from holdfast.snapshot.look import compare, past, typed
-from holdfast.snapshot.look.compare import Change, Difference
-from holdfast.snapshot.look.past import At
-from holdfast.snapshot.look.typed import Typed
+from statehold.exits import Answer
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.snapshot_show import print_rows
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.looking import looking, point_of
+from statehold.snapshot.look import compare, past, typed
+from statehold.snapshot.look.compare import Change, Difference
+from statehold.snapshot.look.past import At
+from statehold.snapshot.look.typed import Typed
 
 _POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
 
@@ -33,7 +33,7 @@ def diff(
 ) -> None:
     """Show which keys were added, changed and removed between two fulls or positions.
 
-    holdfast snapshot diff n:0 latest examples.clearing.app:service
+    statehold snapshot diff n:0 latest examples.clearing.app:service
 
     Exit code 0: they are equal; 1: an error; 4: they differ.
     """
@@ -104,7 +104,7 @@ def history(
 ) -> None:
     """Show each kept delta that wrote a key: when, by whom, what it was and what it became.
 
-    holdfast snapshot history ALPHA examples.clearing.app:service
+    statehold snapshot history ALPHA examples.clearing.app:service
 
     It reaches back as far as increments are kept, to the oldest kept full.
 
@@ -122,7 +122,7 @@ def history(
     if not told:
         where = f"table {table}" if table else "any table"
         show.complain(
-            f"no kept delta wrote {key!r} in {where}; `holdfast snapshot show --key {key}` tells whether it is there"
+            f"no kept delta wrote {key!r} in {where}; `statehold snapshot show --key {key}` tells whether it is there"
         )
         raise typer.Exit(Answer.DIFFERENT)
 

@@ -1,4 +1,4 @@
-"""`holdfast snapshot list`: fulls and marks of each partition, and what a restore would choose."""
+"""`statehold snapshot list`: fulls and marks of each partition, and what a restore would choose."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.looking import looking
-from holdfast.snapshot import digest
-from holdfast.snapshot.budget import Workload
-from holdfast.snapshot.look import forecast
-from holdfast.snapshot.look.fulls import COMPACTION, Full
-from holdfast.snapshot.look.survey import Survey, survey
-from holdfast.snapshot.records import Mark
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.looking import looking
+from statehold.snapshot import digest
+from statehold.snapshot.budget import Workload
+from statehold.snapshot.look import forecast
+from statehold.snapshot.look.fulls import COMPACTION, Full
+from statehold.snapshot.look.survey import Survey, survey
+from statehold.snapshot.records import Mark
 
 
 @with_subject
@@ -36,7 +36,7 @@ def list_(
 ) -> None:
     """Show marks and fulls, what a restore would choose and why, and how long it would take.
 
-    holdfast snapshot list examples.clearing.app:service
+    statehold snapshot list examples.clearing.app:service
 
     Exit code 0: every partition can be restored as far as can be seen; 1: one cannot.
     """
@@ -44,7 +44,7 @@ def list_(
         places = view.places(partitions_of(partitions))
         found = [survey(view.reader, place, everything=everything) for place in places]
         works = [forecast.workload(view.reader, place, each) for place, each in zip(places, found, strict=True)]
-        hidden = {place.partition: view.hidden_from(about.names.increment, place.partition) for place in places}
+        hidden = {place.partition: view.hidden_from(about.names.changelog, place.partition) for place in places}
     if as_json:
         told = [_as_json(each, about.names.input, work) for each, work in zip(found, works, strict=True)]
         show.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in told])
@@ -53,7 +53,7 @@ def list_(
         for partition, offset in hidden.items():
             if offset >= 0:
                 show.tell(
-                    f"partition {partition}: a transaction is open at {about.names.increment}@{offset}: usual while "
+                    f"partition {partition}: a transaction is open at {about.names.changelog}@{offset}: usual while "
                     f"the service runs; see docs/runbook/errors.md#hangingtransaction, when it stays there"
                 )
     for each in found:

@@ -1,4 +1,4 @@
-"""`holdfast snapshot show`: the state at a point, by table, and rows of it."""
+"""`statehold snapshot show`: the state at a point, by table, and rows of it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.errors import UsageError
-from holdfast.exits import Answer
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.snapshot_list import age, brief
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.looking import looking, point_of
-from holdfast.snapshot import digest
-from holdfast.snapshot.look import compare, past, typed
-from holdfast.snapshot.look.past import At
-from holdfast.snapshot.look.typed import Typed
+from statehold.errors import UsageError
+from statehold.exits import Answer
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.snapshot_list import age, brief
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.looking import looking, point_of
+from statehold.snapshot import digest
+from statehold.snapshot.look import compare, past, typed
+from statehold.snapshot.look.past import At
+from statehold.snapshot.look.typed import Typed
 
 Point = Annotated[
     str,
@@ -45,7 +45,7 @@ def show_(
 ) -> None:
     """Show the state at a point: tables, keys, bytes, digest, rows.
 
-    holdfast snapshot show examples.clearing.app:service --rows 5
+    statehold snapshot show examples.clearing.app:service --rows 5
 
     The state exists at marks with a delta: a point between two is rounded down,
     and the position that is shown is the real one.
@@ -65,7 +65,7 @@ def show_(
         for each in told:
             _print(each, rows > 0 or key is not None)
     if key is not None and not any(each["rows"] for each in told):
-        show.complain(f"{key!r} is in no table at {at}; `holdfast snapshot history {key}` tells whether it ever was")
+        show.complain(f"{key!r} is in no table at {at}; `statehold snapshot history {key}` tells whether it ever was")
         raise typer.Exit(Answer.DIFFERENT)
 
 

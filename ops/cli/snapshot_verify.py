@@ -1,4 +1,4 @@
-"""`holdfast snapshot verify`: chunks, checksums, digests and the chain; with --replay the service's own handler too."""
+"""`statehold snapshot verify`: chunks, checksums, digests and the chain; with --replay the handler too."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.errors import UsageError
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Partitions, partitions_of
-from holdfast.ops.deviations import Replayed
-from holdfast.ops.looking import Looking, looking
-from holdfast.ops.replaying import replay
-from holdfast.snapshot.look.verify import Verdict, verify
+from statehold.errors import UsageError
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Partitions, partitions_of
+from statehold.ops.deviations import Replayed
+from statehold.ops.looking import Looking, looking
+from statehold.ops.replaying import replay
+from statehold.snapshot.look.verify import Verdict, verify
 
 
 @with_subject
@@ -41,7 +41,7 @@ def verify_(
 ) -> None:
     """Read everything that is kept and compare it: chunks, checksums, keys, digests, the chain of marks.
 
-    holdfast snapshot verify examples.clearing.app:service --replay
+    statehold snapshot verify examples.clearing.app:service --replay
 
     Changes nothing and may run beside the service.
 

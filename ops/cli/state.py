@@ -1,4 +1,4 @@
-"""`holdfast state migrate | repartition`: surgery on a stopped service (docs/surgery.md)."""
+"""`statehold state migrate | repartition`: surgery on a stopped service (docs/surgery.md)."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.command import issuer
-from holdfast.config.settings import Settings
-from holdfast.errors import StartError, UsageError
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import with_settings
-from holdfast.ops.cli.target import Who, Why, service_of
-from holdfast.snapshot.adopt import Reason
-from holdfast.snapshot.edits import read_patches
-from holdfast.surgery import migrate as migration
-from holdfast.surgery import moving
-from holdfast.surgery import repartition as repartitioning
-from holdfast.surgery.layout import PARTITIONERS
-from holdfast.surgery.where import positions_of
-from holdfast.version import __version__
+from statehold.command import issuer
+from statehold.config.settings import Settings
+from statehold.errors import StartError, UsageError
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import with_settings
+from statehold.ops.cli.target import Who, Why, service_of
+from statehold.snapshot.adopt import Reason
+from statehold.snapshot.edits import read_patches
+from statehold.surgery import migrate as migration
+from statehold.surgery import moving
+from statehold.surgery import repartition as repartitioning
+from statehold.surgery.layout import PARTITIONERS
+from statehold.surgery.where import positions_of
+from statehold.version import __version__
 
 app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
 
@@ -72,7 +72,7 @@ def migrate(
 ) -> None:
     """Give a stopped service another state, for all partitions at once, and say in the log who did it and why.
 
-    holdfast state migrate examples.clearing.app:service --why "ticket 7" \\
+    statehold state migrate examples.clearing.app:service --why "ticket 7" \\
         --table positions=fixes:halve --dry-run
 
     Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
@@ -152,7 +152,7 @@ def repartition(
 ) -> None:
     """Deal the state of a stopped service out to more partitions, and grow its topics; the producers must have stopped.
 
-    holdfast state repartition examples.clearing.app:service \\
+    statehold state repartition examples.clearing.app:service \\
         --to 8 --why "more load"
 
     With --into the producers write to a new topic instead, of more or of fewer partitions, and the service goes on
@@ -199,16 +199,16 @@ def _reason(tool: str, who: str | None, why: str) -> Reason:
 def _spark(master: str, memory: str) -> Iterator[tuple[Any, Any]]:
     """The module that works by Spark, and a session whose Python workers find what is in the current directory."""
     if importlib.util.find_spec("pyspark") is None:
-        raise StartError("--spark-master needs an extra: pip install 'holdfast[spark]', and Java 17")
-    from holdfast.dev.jars import spark_connector
-    from holdfast.snapshot.spark.session import SparkOptions, spark_session
-    from holdfast.surgery import by_spark
+        raise StartError("--spark-master needs an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.session import SparkOptions, spark_session
+    from statehold.surgery import by_spark
 
     local = master.startswith("local")
     if local:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
     options = SparkOptions(None if master == "submit" else master, spark_connector() if local else [], memory)
-    with spark_session("holdfast state migrate", options) as spark:
+    with spark_session("statehold state migrate", options) as spark:
         yield by_spark, spark
 
 

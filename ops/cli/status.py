@@ -1,4 +1,4 @@
-"""`holdfast status`: what the services on this machine are doing, asked of their processes."""
+"""`statehold status`: what the services on this machine are doing, asked of their processes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.config.settings import Settings
-from holdfast.exits import Answer
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.survey import ClusterSurvey
-from holdfast.names import Names
-from holdfast.ops import processes
-from holdfast.ops.cli import show
-from holdfast.ops.cli.bars import figures
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.target import (
+from statehold.config.settings import Settings
+from statehold.exits import Answer
+from statehold.kafka.admin import Admin
+from statehold.kafka.survey import ClusterSurvey
+from statehold.names import Names
+from statehold.ops import processes
+from statehold.ops.cli import show
+from statehold.ops.cli.bars import figures
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.target import (
     Config,
     InputName,
     Overrides,
@@ -34,9 +34,9 @@ from holdfast.ops.cli.target import (
     names_of,
     quiet_settings,
 )
-from holdfast.ops.reaching import reach
-from holdfast.ops.sockets import Found
-from holdfast.topics import reaching
+from statehold.ops.reaching import reach
+from statehold.ops.sockets import Found
+from statehold.topics import reaching
 
 #: seconds
 _OWED_LONG: Final = 10.0
@@ -57,7 +57,7 @@ def status(
 ) -> None:
     """Show the partitions of the services that run on this machine, or of one service wherever it runs.
 
-    holdfast status
+    statehold status
 
     With MODULE:SERVICE, or --name and --input, the brokers are asked who is in the group, and each member by the ops
     server that it advertises (ops.advertised, ops.token).
@@ -67,7 +67,7 @@ def status(
     if target is not None or name is not None:
         settings = quiet_settings(config, overrides, secrets_dir, profile)
         found = _everywhere(settings, names_of(settings, target, name, input_topic))
-        _tell(found, as_json, "the group has no member; `holdfast run` starts one")
+        _tell(found, as_json, "the group has no member; `statehold run` starts one")
         return
     found = processes.of_service(service)
     _tell(found, as_json, "" if found else processes.none_found(service))
@@ -111,7 +111,7 @@ def _show(found: Found) -> None:
     told = found.status
     state = "running" if told["running"] else "not running"
     show.tell(f"{told['service']} reads {told['input']} of {told['brokers']}: {state}")
-    show.tell(f"instance {told['instance']}, pid {told['pid']}, holdfast {told['version']}")
+    show.tell(f"instance {told['instance']}, pid {told['pid']}, statehold {told['version']}")
     if outage := told.get("outage"):
         show.tell(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
     if finding := told.get("topology"):
@@ -170,13 +170,13 @@ def _waiting(partition: dict[str, Any], names: str) -> str:
     """What failed and is not settled."""
     live = partition.get("live") or {}
     keys, later = live.get("parked"), live.get("later")
-    said = [f"{keys} key(s) wait for dead letters (`holdfast dlq list {names}`)"] if keys else []
+    said = [f"{keys} key(s) wait for dead letters (`statehold dlq list {names}`)"] if keys else []
     return "; ".join([*said, *([f"{later} record(s) are tried later"] if later else [])])
 
 
 def _paused(partition: dict[str, Any], names: str) -> str:
     by = partition.get("paused")
-    return f"paused by {by}; `holdfast resume {names}` has it go on" if by else ""
+    return f"paused by {by}; `statehold resume {names}` has it go on" if by else ""
 
 
 def _owing(partition: dict[str, Any]) -> str:

@@ -11,11 +11,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from holdfast.config.settings import Settings
-from holdfast.errors import UsageError
-from holdfast.handler import Handler, declared, sinks_of
-from holdfast.names import Names
-from holdfast.ops.cli.target import (
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.handler import Handler, declared, sinks_of
+from statehold.names import Names
+from statehold.ops.cli.target import (
     Config,
     InputName,
     Overrides,
@@ -28,9 +28,9 @@ from holdfast.ops.cli.target import (
     outputs_of,
     quiet_settings,
 )
-from holdfast.service import Service
-from holdfast.sink import Sink
-from holdfast.snapshot.look.typed import Typed
+from statehold.service import Service
+from statehold.sink import Sink
+from statehold.snapshot.look.typed import Typed
 
 Command = Callable[..., None]
 

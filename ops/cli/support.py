@@ -1,4 +1,4 @@
-"""`holdfast support-bundle`: what somebody else needs to help, in one file."""
+"""`statehold support-bundle`: what somebody else needs to help, in one file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.config.effective import effective
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, UsageError
-from holdfast.names import Names
-from holdfast.ops import bundle, processes
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject_of
-from holdfast.ops.cli.target import (
+from statehold.config.effective import effective
+from statehold.config.settings import Settings
+from statehold.errors import StateholdError, UsageError
+from statehold.names import Names
+from statehold.ops import bundle, processes
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import subject_of
+from statehold.ops.cli.target import (
     Config,
     InputName,
     Overrides,
@@ -27,10 +27,10 @@ from holdfast.ops.cli.target import (
     Target,
     pairs_of,
 )
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import examine
-from holdfast.ops.lagging import Lags
-from holdfast.ops.logs import configure_quietly
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine
+from statehold.ops.lagging import Lags
+from statehold.ops.logs import configure_quietly
 
 
 def support_bundle(
@@ -38,7 +38,7 @@ def support_bundle(
     name: ServiceName = None,
     input_topic: InputName = None,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FILE", help="[default: holdfast-NAME-TIME.tar.gz here]")
+        Path | None, typer.Option("--to", metavar="FILE", help="[default: statehold-NAME-TIME.tar.gz here]")
     ] = None,
     logs: Annotated[
         list[Path] | None, typer.Option("--log", metavar="FILE", help="A log file to add; may be repeated.")
@@ -54,7 +54,7 @@ def support_bundle(
 ) -> None:
     """Put settings, status, doctor, lag, stacks and logs into one file, without secrets and without records.
 
-    holdfast support-bundle examples.clearing.app:service \\
+    statehold support-bundle examples.clearing.app:service \\
         -c examples/clearing/clearing.toml
 
     What cannot be asked, such as brokers that are away, is told in the file instead.
@@ -65,7 +65,7 @@ def support_bundle(
     configure_quietly(settings.log)
     about = subject_of(settings, target, name, input_topic)
     settings, names = about.settings, about.names
-    path = to or Path(f"holdfast-{names.group}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz")
+    path = to or Path(f"statehold-{names.group}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz")
     made = bundle.Bundle(settings)
     made.add_json("settings.json", [each._asdict() for each in told])
     made.add_json("machine.json", bundle.machine())
@@ -93,7 +93,7 @@ def _lag(settings: Settings, names: Names) -> Any:
             return msgspec.to_builtins(lags.now())
         finally:
             lags.close()
-    except HoldfastError as error:
+    except StateholdError as error:
         return {"trouble": str(error)}
 
 

@@ -12,15 +12,15 @@ from typing import Annotated
 
 import typer
 
-from holdfast.config.load import load
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, StartError, UsageError
-from holdfast.failures import letter_topics
-from holdfast.handler import declared
-from holdfast.names import Names
-from holdfast.ops.logs import configure_quietly
-from holdfast.ops.refused import remember
-from holdfast.service import Service
+from statehold.config.load import load
+from statehold.config.settings import Settings
+from statehold.errors import StartError, StateholdError, UsageError
+from statehold.failures import letter_topics
+from statehold.handler import declared
+from statehold.names import Names
+from statehold.ops.logs import configure_quietly
+from statehold.ops.refused import remember
+from statehold.service import Service
 
 Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Overrides = Annotated[
@@ -163,7 +163,7 @@ def _imported(name: str) -> ModuleType:
             f"there is no module {error.name!r} in {here} or among the installed ones; run the command in "
             f"the directory that holds {name.partition('.')[0]}, or set PYTHONPATH"
         ) from error
-    except HoldfastError:
+    except StateholdError:
         raise
     except Exception as error:
         raise StartError(f"{name} cannot be imported: {_where(error)}{type(error).__name__}: {error}") from error

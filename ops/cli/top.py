@@ -1,4 +1,4 @@
-"""`holdfast top`: a service as it lives, on the whole screen."""
+"""`statehold top`: a service as it lives, on the whole screen."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.errors import StartError
-from holdfast.ops.cli import show
-from holdfast.ops.cli.keyboard import Keyboard
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.watching import Row, Sample, Watch
+from statehold.errors import StartError
+from statehold.ops.cli import show
+from statehold.ops.cli.keyboard import Keyboard
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.watching import Row, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
 _BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -41,7 +41,7 @@ def top(
 ) -> None:
     """Watch a service on the whole screen: who has which partition, its phase, how far behind, how fast. q ends it.
 
-    holdfast top --name clearing --input trades
+    statehold top --name clearing --input trades
 
     Members, positions and speed are the group's own, from anywhere; phases and restores come from the instances: of
     this machine by their sockets, of others by the ops servers that they advertise (ops.advertised, ops.token).
@@ -61,7 +61,7 @@ def top(
 
 def _once(sample: Sample, as_json: bool) -> None:
     if sample.trouble:
-        raise StartError(f"the brokers do not tell: {sample.trouble}; `holdfast doctor` looks why")
+        raise StartError(f"the brokers do not tell: {sample.trouble}; `statehold doctor` looks why")
     if as_json:
         show.print_json(msgspec.to_builtins(sample))
     else:

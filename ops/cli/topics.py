@@ -1,4 +1,4 @@
-"""`holdfast topics create | check`: the topics of a service, and its first start as an act."""
+"""`statehold topics create | check`: the topics of a service, and its first start as an act."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.names import Names
-from holdfast.ops.cli import show
-from holdfast.ops.cli.acl import acl
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import Outputs
-from holdfast.topics import Finding, Topics
+from statehold.names import Names
+from statehold.ops.cli import show
+from statehold.ops.cli.acl import acl
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import Outputs
+from statehold.topics import Finding, Topics
 
 app = typer.Typer(help="Create and check the topics of a service; the rights that it needs.", no_args_is_help=True)
 
@@ -50,7 +50,7 @@ def create(
 ) -> None:
     """Create what is missing, compare what is there, and write the first mark of each partition.
 
-    holdfast topics create examples.clearing.app:service \\
+    statehold topics create examples.clearing.app:service \\
         --start-at beginning --partitions 4
 
     May be repeated: what exists is compared, a partition with a mark keeps it.
@@ -70,7 +70,7 @@ def check(
 ) -> None:
     """Compare every topic with what it must be; changes nothing.
 
-    holdfast topics check examples.clearing.app:service
+    statehold topics check examples.clearing.app:service
 
     Exit code 0: all is good; 1: something is missing or differs.
     """
@@ -97,7 +97,7 @@ def _show(names: Names, findings: Sequence[Finding], as_json: bool) -> None:
         wrong = [finding.topic for finding in findings if not finding.good]
         missing = any(finding.state == "missing" for finding in findings)
         remedy = (
-            "`holdfast topics create ... --start-at ... --partitions N` creates what is missing"
+            "`statehold topics create ... --start-at ... --partitions N` creates what is missing"
             if missing
             else "mend it as the table says"
         )

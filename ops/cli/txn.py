@@ -1,4 +1,4 @@
-"""`holdfast txn list | abort`: open transactions that hold readers up."""
+"""`statehold txn list | abort`: open transactions that hold readers up."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.config.settings import Settings
-from holdfast.config.units import format_duration
-from holdfast.errors import UsageError
-from holdfast.exits import Answer
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import subject_of, with_settings
-from holdfast.ops.cli.target import InputName, ServiceName
-from holdfast.ops.opened import Held, Transactions
+from statehold.config.settings import Settings
+from statehold.config.units import format_duration
+from statehold.errors import UsageError
+from statehold.exits import Answer
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import subject_of, with_settings
+from statehold.ops.cli.target import InputName, ServiceName
+from statehold.ops.opened import Held, Transactions
 
 app = typer.Typer(help="Open transactions that hold readers up.", no_args_is_help=True)
 Service = Annotated[
@@ -46,7 +46,7 @@ def list_(
 ) -> None:
     """Show who holds readers up: the transaction, for how long, and which partitions.
 
-    holdfast txn list --name clearing --input trades
+    statehold txn list --name clearing --input trades
 
     Asks Kafka's own tool, in a JVM that lives for seconds; without Java the owner is a guess.
 
@@ -55,7 +55,7 @@ def list_(
     """
     about = subject_of(settings, service, name, input_topic)
     names, transactions = about.names, Transactions(about.settings, about.names)
-    wanted = list(topics or [names.input, names.increment, names.full, *about.outputs()])
+    wanted = list(topics or [names.input, names.changelog, names.snapshot, *about.outputs()])
     held = transactions.held(wanted, older_than)
     if as_json:
         told = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
@@ -69,7 +69,7 @@ def list_(
         raise typer.Exit(Answer.UNKNOWN)
     hanging = next((each for each in held if each.hanging), None)
     if hanging is not None:
-        show.complain(f"holdfast txn abort '{hanging.topic}[{hanging.partition}]' ends the first that hangs")
+        show.complain(f"statehold txn abort '{hanging.topic}[{hanging.partition}]' ends the first that hangs")
         raise typer.Exit(Answer.FAILED)
 
 
@@ -91,7 +91,7 @@ def abort(
 ) -> None:
     """End an open transaction: one of our own ids by fencing it, a stranger's by Kafka's tool.
 
-    holdfast txn abort 'fills[3]' --name clearing --input trades --foreign
+    statehold txn abort 'fills[3]' --name clearing --input trades --foreign
 
     Refused for an id of the service while its group has members. What the transaction wrote is thrown away.
 

@@ -1,4 +1,4 @@
-"""`holdfast finish-upgrade`: no older release is to come back."""
+"""`statehold finish-upgrade`: no older release is to come back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.ops.cli import show
-from holdfast.ops.cli.show import AsJson
-from holdfast.ops.cli.subject import Subject, with_subject
-from holdfast.ops.cli.target import ViaControlTopic
-from holdfast.upgrading import Upgrade, Written
+from statehold.ops.cli import show
+from statehold.ops.cli.show import AsJson
+from statehold.ops.cli.subject import Subject, with_subject
+from statehold.ops.cli.target import ViaControlTopic
+from statehold.upgrading import Upgrade, Written
 
 
 @with_subject
@@ -22,9 +22,9 @@ def finish_upgrade(
     timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have every partition written in the newest format. Older releases of holdfast refuse it from then on.
+    """Have every partition written in the newest format. Older releases of statehold refuse it from then on.
 
-    holdfast finish-upgrade examples.clearing.app:service
+    statehold finish-upgrade examples.clearing.app:service
 
     Until then old and new processes run side by side, and you may go back. Refused while an older one is at work.
     Needs the right WRITE on the input: the owners are asked by a command record, which their handlers do not see.

@@ -1,1 +1,1 @@
-"""What is wrong with a cluster, a service's topics or this machine, before it is felt: `holdfast doctor`."""
+"""What is wrong with a cluster, a service's topics or this machine, before it is felt: `statehold doctor`."""

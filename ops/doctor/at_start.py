@@ -6,11 +6,11 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.handler import declared, sinks_of
-from holdfast.observe import Log
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import examine, refuse, tell
-from holdfast.service import Service
+from statehold.handler import declared, sinks_of
+from statehold.observe import Log
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine, refuse, tell
+from statehold.service import Service
 
 #: how long the end of a service waits for a doctor that still asks
 _PATIENCE: Final = 15.0

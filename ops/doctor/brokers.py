@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
-from holdfast.kafka import wire
-from holdfast.kafka.wire import Spoken
-from holdfast.ops.doctor.case import Case, NotAsked
-from holdfast.ops.doctor.report import Finding, Seen
+from statehold.kafka import wire
+from statehold.kafka.wire import Spoken
+from statehold.ops.doctor.case import Case, NotAsked
+from statehold.ops.doctor.report import Finding, Seen
 
 #: the first release whose transactions carry group metadata and whose brokers check partitions of transactions
 OLDEST: Final = (3, 6)
@@ -58,7 +58,7 @@ class Certificates:
         try:
             from cryptography import x509
         except ImportError:
-            raise NotAsked("certificates are read with an extra: pip install 'holdfast[cli]'") from None
+            raise NotAsked("certificates are read with an extra: pip install 'statehold[cli]'") from None
         shown = {name: each.certificate for name, each in spoken(case).items() if not isinstance(each, str)}
         found = {name: x509.load_der_x509_certificate(each) for name, each in shown.items() if each is not None}
         renew = dict.fromkeys(found, "renew it, and give it to the broker (ssl.keystore.location)")
@@ -172,7 +172,7 @@ class Clocks:
         if not case.probes:
             raise NotAsked("it writes a record, which was not allowed (--no-probe, or at the start of a service)")
         seen, tolerance = Seen(self), case.settings.doctor.clock_tolerance
-        prefix = f"{case.given.group if case.given else 'holdfast'}.doctor-"
+        prefix = f"{case.given.group if case.given else 'statehold'}.doctor-"
         for clock in case.cluster.clocks([each.id for each in case.brokers], prefix, case.wall):
             text = f"{clock.ahead:+.3f} s against this machine, give or take {clock.uncertainty:.3f} s"
             beyond = abs(clock.ahead) - clock.uncertainty

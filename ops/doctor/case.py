@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError, Misconfigured
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.kafka.survey import ClusterSurvey
-from holdfast.kafka.surveyed import Broker, Group, Topic
-from holdfast.names import Names
-from holdfast.sink import Sink
-from holdfast.snapshot.look.survey import Survey, survey
-from holdfast.snapshot.place import Place
+from statehold.config.settings import Settings
+from statehold.errors import Misconfigured, StateholdError
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.kafka.survey import ClusterSurvey
+from statehold.kafka.surveyed import Broker, Group, Topic
+from statehold.names import Names
+from statehold.sink import Sink
+from statehold.snapshot.look.survey import Survey, survey
+from statehold.snapshot.place import Place
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
-class NotAsked(HoldfastError):
+class NotAsked(StateholdError):
     """A check cannot look: the text says what is missing for it."""
 
 
@@ -46,7 +46,7 @@ class Case:
         self.settings, self.given, self.outputs = settings, names, tuple(dict.fromkeys(outputs))
         self.probes, self.deep, self.wall = probes, deep, wall
         self.sinks = None if sinks is None else list(sinks)
-        self.admin = Admin(settings, names.group if names is not None else "holdfast-doctor")
+        self.admin = Admin(settings, names.group if names is not None else "statehold-doctor")
         self.cluster = ClusterSurvey(settings, self.admin)
         self._broker_settings: dict[int, dict[str, str | None]] = {}
         self._topic_settings: dict[str, dict[str, str | None]] = {}
@@ -55,7 +55,7 @@ class Case:
     def names(self) -> Names:
         """:raises NotAsked: only the cluster is known."""
         if self.given is None:
-            raise NotAsked("no service was named: `holdfast doctor MODULE:SERVICE`, or --name and --input")
+            raise NotAsked("no service was named: `statehold doctor MODULE:SERVICE`, or --name and --input")
         return self.given
 
     @property
@@ -120,7 +120,7 @@ class Case:
     @property
     def ours(self) -> list[str]:
         """The service's own topics that exist."""
-        wanted = [self.names.increment, self.names.full, self.names.control]
+        wanted = [self.names.changelog, self.names.snapshot, self.names.control]
         return [name for name in wanted if self.topics[name] is not None]
 
     @property
@@ -141,10 +141,10 @@ class Case:
     def places(self) -> list[Place]:
         """Each partition as the topics are now."""
         names = self.names
-        facts = {name: self.topic(name) for name in (names.input, names.increment, names.full)}
+        facts = {name: self.topic(name) for name in (names.input, names.changelog, names.snapshot)}
         ids = {name: fact.id for name, fact in facts.items()}
         count = len(facts[names.input].partitions)
-        kept = min(len(facts[names.increment].partitions), len(facts[names.full].partitions), count)
+        kept = min(len(facts[names.changelog].partitions), len(facts[names.snapshot].partitions), count)
         return [Place(names, partition, count, ids) for partition in range(kept)]
 
     @cached_property

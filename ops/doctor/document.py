@@ -1,20 +1,20 @@
-"""Prints docs/doctor.md: `python -m holdfast.ops.doctor.document > docs/doctor.md`. A test compares the two."""
+"""Prints docs/doctor.md: `python -m statehold.ops.doctor.document > docs/doctor.md`. A test compares the two."""
 
 from __future__ import annotations
 
 import sys
 
-from holdfast.ops.doctor.examine import CHECKS
+from statehold.ops.doctor.examine import CHECKS
 
 _HEAD = """\
-# holdfast doctor
+# statehold doctor
 
-This file is generated: `python -m holdfast.ops.doctor.document > docs/doctor.md`. A test compares the two.
+This file is generated: `python -m statehold.ops.doctor.document > docs/doctor.md`. A test compares the two.
 
 ```
-holdfast doctor examples.clearing.app:service -c examples/clearing/clearing.toml
-holdfast doctor --name clearing --input trades --output fills -c clearing.toml --json
-holdfast doctor -c clearing.toml
+statehold doctor examples.clearing.app:service -c examples/clearing/clearing.toml
+statehold doctor --name clearing --input trades --output fills -c clearing.toml --json
+statehold doctor -c clearing.toml
 ```
 
 It looks at the brokers, the service's topics, its group, this machine and the database of its sinks before somebody is
@@ -35,9 +35,9 @@ to it and deletes it; `--no-probe` leaves that out. `--only CHECK` looks at one 
 good, `--deep` reads and proves every snapshot. What holds one replica against a service depends on `service.mode`:
 in production it fails, in development it is a warning.
 
-With `doctor.at_start = "warn"` (the profile `production` has it) `holdfast run` looks beside its own start and
+With `doctor.at_start = "warn"` (the profile `production` has it) `statehold run` looks beside its own start and
 logs each WARN and FAIL as event `doctor`; with `"fail"` it looks first and does not start when a check is FAIL.
-Neither writes anything. A program that embeds a service calls `holdfast.ops.doctor.examine.examine(Case(settings,
+Neither writes anything. A program that embeds a service calls `statehold.ops.doctor.examine.examine(Case(settings,
 names, outputs, sinks=sinks))`.
 
 """

@@ -1,15 +1,15 @@
-"""Runs the checks; for `holdfast doctor`, for the start of a service, and for whoever embeds one."""
+"""Runs the checks; for `statehold doctor`, for the start of a service, and for whoever embeds one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.errors import HoldfastError, KafkaTrouble, StartError
-from holdfast.observe import Log
-from holdfast.ops.doctor import brokers, group, machine, retention, rights, sinks, snapshots, topics, transactions
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.report import Check, Finding, Level, Seen
+from statehold.errors import KafkaTrouble, StartError, StateholdError
+from statehold.observe import Log
+from statehold.ops.doctor import brokers, group, machine, retention, rights, sinks, snapshots, topics, transactions
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.report import Check, Finding, Level, Seen
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     *brokers.CHECKS,
@@ -48,7 +48,7 @@ def _looked(check: Check, case: Case) -> list[Finding]:
     found: list[Finding] = []
     try:
         found += check.look(case)
-    except HoldfastError as error:
+    except StateholdError as error:
         found.append(Seen(check).unknown("-", str(error)))
     return found or [Seen(check).passed("-", check.looks_at)]
 
@@ -65,7 +65,7 @@ def _silent(case: Case) -> str | None:
 def _no_broker(case: Case, check: Check, why: str) -> Finding:
     servers = case.settings.kafka.bootstrap_servers
     return Seen(check).failed(
-        servers, f"no broker answers: {why}", "check kafka.bootstrap_servers and kafka.security; holdfast dev status"
+        servers, f"no broker answers: {why}", "check kafka.bootstrap_servers and kafka.security; statehold dev status"
     )
 
 
@@ -86,5 +86,5 @@ def refuse(findings: Iterable[Finding]) -> None:
     """:raises StartError: a check has failed; the text names the first and how many there are."""
     failed = [each for each in findings if each.level is Level.FAIL]
     if failed:
-        first, more = failed[0], f" ({len(failed)} checks failed; `holdfast doctor` shows all)" if failed[1:] else ""
+        first, more = failed[0], f" ({len(failed)} checks failed; `statehold doctor` shows all)" if failed[1:] else ""
         raise StartError(f"doctor.at_start = fail: {first.check}: {first.about}: {first.reason}. {first.mend}{more}")

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from holdfast.config.units import format_duration
-from holdfast.ops.doctor.brokers import spoken
-from holdfast.ops.doctor.case import Case, NotAsked
-from holdfast.ops.doctor.report import Finding, Seen
+from statehold.config.units import format_duration
+from statehold.ops.doctor.brokers import spoken
+from statehold.ops.doctor.case import Case, NotAsked
+from statehold.ops.doctor.report import Finding, Seen
 
 #: Kafka's own default, in milliseconds
 _USUAL_DELAY: Final = 3000
@@ -70,7 +70,7 @@ class Instances:
             yield seen.warned(
                 case.names.group,
                 f"{members} members for {count} partitions: {members - count} have nothing to do but to stand by",
-                f"stop some, or: holdfast state repartition MODULE:SERVICE --to {members} --why ...",
+                f"stop some, or: statehold state repartition MODULE:SERVICE --to {members} --why ...",
             )
 
 

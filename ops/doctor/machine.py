@@ -6,9 +6,9 @@ import resource
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from holdfast.kafka.library import version
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.report import Finding, Seen
+from statehold.kafka.library import version
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.report import Finding, Seen
 
 OLDEST: Final = (2, 16, 0)
 #: first and last release of a range, and what is wrong with it
@@ -37,7 +37,7 @@ class ClientLibrary:
                 yield seen.failed("librdkafka", f"{shown} {fault}", mend)
                 return
         if now < OLDEST:
-            yield seen.failed("librdkafka", f"{shown} is older than what holdfast was proven with", mend)
+            yield seen.failed("librdkafka", f"{shown} is older than what statehold was proven with", mend)
 
 
 class FileLimit:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
-from holdfast.exits import Answer
+from statehold.exits import Answer
 
 if TYPE_CHECKING:
-    from holdfast.ops.doctor.case import Case
+    from statehold.ops.doctor.case import Case
 
 
 class Level(StrEnum):
@@ -45,7 +45,7 @@ class Check(Protocol):
     def look(self, case: Case) -> Iterator[Finding]:
         """Every finding that is not PASS; none means PASS.
 
-        :raises HoldfastError: it cannot look, which is UNKNOWN with that reason.
+        :raises StateholdError: it cannot look, which is UNKNOWN with that reason.
         """
         ...
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from holdfast.config.units import format_duration
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.report import Finding, Seen
+from statehold.config.units import format_duration
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.report import Finding, Seen
 
 
 class InputRetention:

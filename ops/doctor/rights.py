@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from holdfast.kafka.allowed import UNTOLD, allowed, lacks
-from holdfast.ops.doctor.case import Case, NotAsked
-from holdfast.ops.doctor.report import Finding, Seen
-from holdfast.rights import GROUP, IDS, Right, principal_of, service
+from statehold.kafka.allowed import UNTOLD, allowed, lacks
+from statehold.ops.doctor.case import Case, NotAsked
+from statehold.ops.doctor.report import Finding, Seen
+from statehold.rights import GROUP, IDS, Right, principal_of, service
 
 #: whoever may do all of this to the cluster may do everything
 _SUPER: Final = frozenset({"ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"})

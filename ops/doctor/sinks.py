@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from holdfast.errors import NoMark, StartError
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.report import Finding, Seen
-from holdfast.ops.sinks import compared, open_session
-from holdfast.sink import DatabaseTrouble, RowsRefused, Sink
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import Mark
+from statehold.errors import NoMark, StartError
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.sinks import compared, open_session
+from statehold.sink import DatabaseTrouble, RowsRefused, Sink
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.records import Mark
 
 if TYPE_CHECKING:
-    from holdfast.worker.postgres import PostgresSession
+    from statehold.worker.postgres import PostgresSession
 
-_PSQL: Final = 'psql "$HOLDFAST_SINK__URL"'
-_INIT: Final = "holdfast sink init MODULE:SERVICE"
+_PSQL: Final = 'psql "$STATEHOLD_SINK__URL"'
+_INIT: Final = "statehold sink init MODULE:SERVICE"
 #: SQLSTATE
 _NO_TABLE, _NO_COLUMN, _NO_INDEX, _NO_RIGHT = "42P01", "42703", "42P10", "42501"
 
@@ -36,13 +36,13 @@ class SinkDatabase:
         seen, url = Seen(self), case.settings.sink.url
         if not url:
             if case.sinks:
-                mend = "export HOLDFAST_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
+                mend = "export STATEHOLD_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
                 yield seen.failed("sink.url", f"{len(case.sinks)} sinks, and no database is named", mend)
             return
         try:
-            session = open_session(case.settings, case.names, "holdfast doctor")
+            session = open_session(case.settings, case.names, "statehold doctor")
         except StartError as error:
-            yield seen.failed("psycopg", str(error), "pip install 'holdfast[postgres]'")
+            yield seen.failed("psycopg", str(error), "pip install 'statehold[postgres]'")
             return
         except (DatabaseTrouble, RowsRefused) as error:
             yield seen.failed("sink.url", str(error), f"{_PSQL} -c 'SELECT 1', until that works with sink.password")
@@ -73,7 +73,7 @@ class SinkDatabase:
     def _tables(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
         if case.sinks is None:
             yield seen.unknown(
-                "tables", "which sinks there are is not known by --name", "holdfast doctor MODULE:SERVICE"
+                "tables", "which sinks there are is not known by --name", "statehold doctor MODULE:SERVICE"
             )
         for sink in case.sinks or ():
             if (error := _refused(session, sink)) is not None:
@@ -100,7 +100,7 @@ class SinkDatabase:
 
 def _marks(case: Case) -> Iterator[Mark]:
     for place in case.places:
-        mark = last_mark(case.reader, case.names.increment, place.partition)
+        mark = last_mark(case.reader, case.names.changelog, place.partition)
         if mark is None:
             raise NoMark("there is no mark", topic=case.names.input, partition=place.partition)
         yield mark

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from holdfast.config.units import format_duration
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.report import Finding, Seen
-from holdfast.snapshot.look import forecast
-from holdfast.snapshot.look.verify import verify
+from statehold.config.units import format_duration
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.report import Finding, Seen
+from statehold.snapshot.look import forecast
+from statehold.snapshot.look.verify import verify
 
 
 class Provable:
     name: ClassVar = "snapshots-provable"
     looks_at: ClassVar = (
         "each partition's last mark, the full that a restore would choose and the chain after it; with --deep every "
-        "chunk, checksum and digest as well (`holdfast snapshot verify`)"
+        "chunk, checksum and digest as well (`statehold snapshot verify`)"
     )
     fails: ClassVar = "a partition could not be restored"
     warns: ClassVar = "the newest full that a mark refers to is not usable, an older one is"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = Seen(self), case.names
-        again = f"holdfast snapshot verify --name {names.service} --input {names.input}"
+        again = f"statehold snapshot verify --name {names.service} --input {names.input}"
         for place, each in zip(case.places, case.surveys, strict=True):
             where = f"{names.input}[{each.partition}]"
             command = f"{again} --partitions {each.partition}"
@@ -58,7 +58,7 @@ class RestoreTime:
             seconds = forecast.seconds(forecast.workload(case.reader, place, each), each.mark)
             slowest = max(slowest, seconds)
             where = f"{case.names.input}[{each.partition}]"
-            mend = "holdfast snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"
+            mend = "statehold snapshot take MODULE:SERVICE, or snapshot.full_interval and full_bytes smaller"
             if seconds > deadline:
                 limit = format_duration(deadline)
                 yield seen.failed(where, f"{seconds:.1f} s predicted, restore.deadline is {limit}", mend)

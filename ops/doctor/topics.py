@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar, Final
 
-from holdfast.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
-from holdfast.ops.doctor.report import Finding, Seen
-from holdfast.topics import REQUIRED
+from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
+from statehold.ops.doctor.report import Finding, Seen
+from statehold.topics import REQUIRED
 
 #: so many records must be there, and so many times the median, before one partition counts as crowded
 _SKEW_RECORDS: Final = 1000
@@ -24,11 +24,11 @@ class Topics:
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = Seen(self), case.names
-        command = f"holdfast topics create --name {names.service} --input {names.input} --start-at ..."
-        for topic in (names.input, names.increment, names.full, *case.outputs):
+        command = f"statehold topics create --name {names.service} --input {names.input} --start-at ..."
+        for topic in (names.input, names.changelog, names.snapshot, *case.outputs):
             if case.topics[topic] is None:
                 more = f" --output {topic}" if topic in case.outputs else ""
-                more += " --partitions N" if topic not in (names.increment, names.full) else ""
+                more += " --partitions N" if topic not in (names.changelog, names.snapshot) else ""
                 yield seen.failed(topic, "is missing", command + more)
 
 
@@ -94,12 +94,12 @@ def _reassign(case: Case, topic: str) -> str:
 class CleanupPolicy:
     name: ClassVar = "cleanup-policy"
     looks_at: ClassVar = "cleanup.policy, retention and timestamp type of our topics; cleanup.policy of the input"
-    fails: ClassVar = "ours differ from what `holdfast topics create` sets: state would be deleted or compacted away"
+    fails: ClassVar = "ours differ from what `statehold topics create` sets: state would be deleted or compacted away"
     warns: ClassVar = "the input is compacted: a replay would not find every record again"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = Seen(self), case.names
-        for topic in (names.increment, names.full):
+        for topic in (names.changelog, names.snapshot):
             if case.topics[topic] is None:
                 continue
             for key, wanted in REQUIRED.items():
@@ -125,8 +125,8 @@ class PartitionCounts:
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = Seen(self), case.names
         count = len(case.topic(names.input).partitions)
-        mend = f"stop service and producers, then: holdfast state repartition MODULE:SERVICE --to {count} --why ..."
-        for topic in (names.increment, names.full):
+        mend = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
+        for topic in (names.changelog, names.snapshot):
             had = len(case.topic(topic).partitions)
             if had != count:
                 yield seen.failed(topic, f"has {had} partitions, {names.input} has {count}", mend)
@@ -228,7 +228,7 @@ class Skew:
                 yield seen.warned(
                     f"{topic}[{partition}]",
                     f"holds {count} records, the median is {usual:.0f}",
-                    "choose a key with more different values, or one that is spread; holdfast cat "
+                    "choose a key with more different values, or one that is spread; statehold cat "
                     f"{topic} --partition {partition} shows the keys",
                 )
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from holdfast.config.units import format_duration
-from holdfast.kafka.opened import Opened, opened_at
-from holdfast.ops.doctor.case import Case, NotAsked
-from holdfast.ops.doctor.report import Finding, Seen
+from statehold.config.units import format_duration
+from statehold.kafka.opened import Opened, opened_at
+from statehold.ops.doctor.case import Case, NotAsked
+from statehold.ops.doctor.report import Finding, Seen
 
 #: a live service opens a new transaction well within that
 _SECOND_LOOK: Final = 1.0
@@ -82,7 +82,8 @@ class Hanging:
             yield tell(
                 f"{topic}[{partition}]",
                 f"a transaction that is open for {age:.0f} s hides offsets {found.stable} to {found.end}",
-                f"holdfast txn list --topic {topic} names its owner; holdfast txn abort '{topic}[{partition}]' ends it",
+                f"statehold txn list --topic {topic} names its owner; "
+                f"statehold txn abort '{topic}[{partition}]' ends it",
             )
         if not case.data:
             raise NotAsked("none of the service's topics exists")

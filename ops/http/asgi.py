@@ -1,6 +1,6 @@
 """The door for embedding: a plain ASGI application, to be mounted in FastAPI, Starlette, Django or served alone.
 
-It needs no package beside holdfast. Each request is answered on a thread, so it never holds up the host's event loop.
+It needs no package beside statehold. Each request is answered on a thread, so it never holds up the host's event loop.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.ops.http.answers import Answer, Refused, Request, fields_of
-from holdfast.ops.http.routes import Routes
-from holdfast.service import Service
+from statehold.ops.http.answers import Answer, Refused, Request, fields_of
+from statehold.ops.http.routes import Routes
+from statehold.service import Service
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]

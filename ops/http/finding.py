@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from holdfast.ops.http.whereabouts import Whereabouts
-from holdfast.partitioner import murmur2
-from holdfast.service import Service
-from holdfast.worker.view import Tables
+from statehold.ops.http.whereabouts import Whereabouts
+from statehold.partitioner import murmur2
+from statehold.service import Service
+from statehold.worker.view import Tables
 
 
 class Found(NamedTuple):

@@ -6,13 +6,13 @@ import hmac
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.config.ops import OpsSettings
-from holdfast.ops.http.answers import Refused, Request
+from statehold.config.ops import OpsSettings
+from statehold.ops.http.answers import Refused, Request
 
 #: what monitoring asks, and the page itself, which holds no data
 OPEN: Final = frozenset({"/live", "/ready", "/startup", "/metrics"})
 PAGE: Final = frozenset({"", "/", "/console.css", "/console.js", "/views.js", "/draw.js", "/icon.svg"})
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="holdfast"'}
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="statehold"'}
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder
 
-import holdfast
-from holdfast.ops.http import health
-from holdfast.ops.http.answers import Answer, Refused, Request, as_json
-from holdfast.ops.http.guard import Guard
-from holdfast.ops.http.history import History
-from holdfast.ops.http.state import Queries
-from holdfast.service import Service
+import statehold
+from statehold.ops.http import health
+from statehold.ops.http.answers import Answer, Refused, Request, as_json
+from statehold.ops.http.guard import Guard
+from statehold.ops.http.history import History
+from statehold.ops.http.state import Queries
+from statehold.service import Service
 
 _FILES: Final = Path(__file__).parent / "console"
 _PAGE: Final = {
@@ -63,11 +63,11 @@ class Routes:
             self.history.note(self._service.status())
 
     def status(self) -> dict[str, Any]:
-        """As `holdfast status --json`."""
+        """As `statehold status --json`."""
         return {
             "name": self._service.name,
             "pid": os.getpid(),
-            "version": holdfast.__version__,
+            "version": statehold.__version__,
             "brokers": self._service.settings.kafka.bootstrap_servers,
             **self._service.status(),
         }

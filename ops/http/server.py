@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-import holdfast
-from holdfast.errors import StartError
-from holdfast.ops.http.answers import Answer, Refused, Request, fields_of
-from holdfast.ops.http.routes import Routes
-from holdfast.service import Service
+import statehold
+from statehold.errors import StartError
+from statehold.ops.http.answers import Answer, Refused, Request, fields_of
+from statehold.ops.http.routes import Routes
+from statehold.service import Service
 
 _FIRST_PORT: Final = 8470
 _PORTS: Final = 100
@@ -206,7 +206,7 @@ class _Arriving(io.RawIOBase):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server_version = f"holdfast/{holdfast.__version__}"
+    server_version = f"statehold/{statehold.__version__}"
     sys_version = ""
     timeout = _PATIENCE
     server: _Server

@@ -15,12 +15,12 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 
-from holdfast.ops.http.answers import Answer, Refused, Request, as_json
-from holdfast.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
-from holdfast.service import Service
-from holdfast.snapshot.records import Mark
-from holdfast.table import Table
-from holdfast.worker.view import Busy, Committed, Tables
+from statehold.ops.http.answers import Answer, Refused, Request, as_json
+from statehold.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
+from statehold.service import Service
+from statehold.snapshot.records import Mark
+from statehold.table import Table
+from statehold.worker.view import Busy, Committed, Tables
 
 MOST: Final = 1000
 _SOON: Final = {"Retry-After": "1"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from holdfast.kafka.members import Member
-from holdfast.service import Service
+from statehold.kafka.members import Member
+from statehold.service import Service
 
 _WAIT: Final = 3.0
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")

@@ -1,4 +1,4 @@
 """What watches services: Prometheus alerts and a Grafana dashboard, made from the declared metrics.
 
-`python -m holdfast.ops.monitoring` writes the files in deploy/prometheus and deploy/grafana anew; a test compares them.
+`python -m statehold.ops.monitoring` writes the files in deploy/prometheus and deploy/grafana; a test compares them.
 """

@@ -1,17 +1,17 @@
-"""`python -m holdfast.ops.monitoring [FOLDER] [--runbook URL]`: write the rules and the dashboard, into deploy/."""
+"""`python -m statehold.ops.monitoring [FOLDER] [--runbook URL]`: write the rules and the dashboard, into deploy/."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from holdfast.ops.monitoring.alerts import RUNBOOK, rules
-from holdfast.ops.monitoring.dashboard import dashboard
+from statehold.ops.monitoring.alerts import RUNBOOK, rules
+from statehold.ops.monitoring.dashboard import dashboard
 
 
 def files(runbook: str = RUNBOOK) -> dict[str, str]:
     """Path below deploy/ -> what stands in it."""
-    return {"prometheus/holdfast.rules.yml": rules(runbook), "grafana/holdfast.json": dashboard()}
+    return {"prometheus/statehold.rules.yml": rules(runbook), "grafana/statehold.json": dashboard()}
 
 
 def main() -> None:

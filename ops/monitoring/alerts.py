@@ -1,4 +1,4 @@
-"""Every alert, declared once: deploy/prometheus/holdfast.rules.yml is made from this, docs/runbook/alerts.md says more.
+"""Every alert, declared once: deploy/prometheus/statehold.rules.yml is made from this; see docs/runbook/alerts.md.
 
 An alert compares the series of `value` with `threshold`. `lasting` is for how long that has to be so, `{window}` in an
 expression is how far it looks back. Whoever runs a service may write other numbers into the rules.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from holdfast import metrics
+from statehold import metrics
 
 #: where the runbook's pages are, if nobody says otherwise: in the repository, and below the root of the site
 RUNBOOK: Final = "docs/runbook"
@@ -56,22 +56,22 @@ _END: Final = f"({metrics.POSITION.name} + {metrics.LAG.name})"
 ALERTS: Final[Sequence[Alert]] = (
     # Is it there
     Alert(
-        "HoldfastDown",
+        "StateholdDown",
         "page",
         "{{ $labels.instance }} does not answer Prometheus",
-        'up{job="holdfast"}',
+        'up{job="statehold"}',
         operator="==",
         lasting="2m",
     ),
     Alert(
-        "HoldfastPartitionUnowned",
+        "StateholdPartitionUnowned",
         "page",
         "{{ $labels.service }}: {{ $value }} partitions of the input belong to nobody",
         f"max by (service) ({metrics.INPUT_PARTITIONS.name}) - sum by (service) ({metrics.PARTITIONS.name})",
         lasting="3m",
     ),
     Alert(
-        "HoldfastNotReady",
+        "StateholdNotReady",
         "ticket",
         f"{_I} has not been ready for a long time",
         metrics.READY.name,
@@ -79,24 +79,24 @@ ALERTS: Final[Sequence[Alert]] = (
         lasting="15m",
     ),
     Alert(
-        "HoldfastPartitionFailed",
+        "StateholdPartitionFailed",
         "page",
         f"{_P} has failed and waits for somebody",
         f'sum by (service, partition) ({metrics.PHASE.name}{{phase="failed"}} or 0 * {metrics.PHASE.name})',
         lasting="1m",
     ),
-    Alert("HoldfastOutage", "page", f"{_I}: Kafka has not answered for {_FOR}", metrics.OUTAGE.name, threshold=60),
+    Alert("StateholdOutage", "page", f"{_I}: Kafka has not answered for {_FOR}", metrics.OUTAGE.name, threshold=60),
     Alert(
-        "HoldfastLoopStandsStill",
+        "StateholdLoopStandsStill",
         "page",
         f"{_I}: the manager's loop has not turned for {_FOR}",
         f"time() - {metrics.LOOP_TIME.name}",
         threshold=60,
     ),
-    Alert("HoldfastStuckCall", "page", f"{_I}: {_V} calls do not come back", metrics.STUCK.name),
+    Alert("StateholdStuckCall", "page", f"{_I}: {_V} calls do not come back", metrics.STUCK.name),
     # Does it get on
     Alert(
-        "HoldfastBehind",
+        "StateholdBehind",
         "ticket",
         f"{_P} is {_FOR} behind its input",
         f"time() - {metrics.RECORD_TIME.name}",
@@ -105,7 +105,7 @@ ALERTS: Final[Sequence[Alert]] = (
         besides=f"and on (service, partition, instance) {metrics.LAG.name} > 100",
     ),
     Alert(
-        "HoldfastStandsStill",
+        "StateholdStandsStill",
         "page",
         f"{_P} has {_V} records to read and commits none",
         metrics.LAG.name,
@@ -115,14 +115,14 @@ ALERTS: Final[Sequence[Alert]] = (
         f"(increase({metrics.RECORDS.name}[{{window}}])) > 0 or {metrics.PAUSED.name})",
     ),
     Alert(
-        "HoldfastPaused",
+        "StateholdPaused",
         "ticket",
         f"{_P} stands still by somebody's command",
         f"sum by (service, partition) ({metrics.PAUSED.name} or 0 * {metrics.PHASE.name})",
         lasting="1h",
     ),
     Alert(
-        "HoldfastOpenTransaction",
+        "StateholdOpenTransaction",
         "ticket",
         f"{_P}: an open transaction hides {_V} records of the input",
         metrics.HIDDEN.name,
@@ -130,7 +130,7 @@ ALERTS: Final[Sequence[Alert]] = (
         besides=f"unless on (service, partition) sum by (service, partition) (changes({_END}[{{window}}:])) > 0",
     ),
     Alert(
-        "HoldfastRetentionNear",
+        "StateholdRetentionNear",
         "page",
         f"{_P}: retention deletes what it still needs in {_FOR}",
         f"min by (service, partition) ({metrics.RETENTION_LEFT.name})",
@@ -138,17 +138,17 @@ ALERTS: Final[Sequence[Alert]] = (
         threshold=6 * 3600,
     ),
     Alert(
-        "HoldfastSlowRecords", "ticket", f"{_P}: the handler was slow on {_V} records", _increase(metrics.SLOW_RECORDS)
+        "StateholdSlowRecords", "ticket", f"{_P}: the handler was slow on {_V} records", _increase(metrics.SLOW_RECORDS)
     ),
     Alert(
-        "HoldfastDeadLetters",
+        "StateholdDeadLetters",
         "ticket",
         f"{_P}: {_V} records have become dead letters",
         _increase(metrics.FAILED_RECORDS, '{what="raised"}'),
         window="1h",
     ),
     Alert(
-        "HoldfastEffectsFail",
+        "StateholdEffectsFail",
         "ticket",
         f"{_P}: {_V} attempts of side effects failed",
         _increase(metrics.EFFECT_FAILURES),
@@ -157,7 +157,7 @@ ALERTS: Final[Sequence[Alert]] = (
     ),
     # Transactions and owners
     Alert(
-        "HoldfastCommitsSlow",
+        "StateholdCommitsSlow",
         "ticket",
         f"{_P}: one commit in a hundred takes {_FOR}",
         f"histogram_quantile(0.99, sum by (service, partition, le) "
@@ -166,7 +166,7 @@ ALERTS: Final[Sequence[Alert]] = (
         lasting="5m",
     ),
     Alert(
-        "HoldfastRollbacks",
+        "StateholdRollbacks",
         "ticket",
         f"{_P}: {_V} transactions did not commit",
         _increase(metrics.TRANSACTIONS, '{outcome=~"aborted|unknown"}'),
@@ -174,7 +174,7 @@ ALERTS: Final[Sequence[Alert]] = (
         window="15m",
     ),
     Alert(
-        "HoldfastFenced",
+        "StateholdFenced",
         "page",
         f"{_P} was fenced {_V} times: somebody else uses its transactional id",
         _increase(metrics.TRANSACTIONS, '{outcome="fenced"}'),
@@ -182,7 +182,7 @@ ALERTS: Final[Sequence[Alert]] = (
         window="15m",
     ),
     Alert(
-        "HoldfastRebalances",
+        "StateholdRebalances",
         "ticket",
         "{{ $labels.service }} does not settle: {{ $value }} assignments",
         _increase(metrics.REBALANCES, '{kind="assigned"}', by="service"),
@@ -191,7 +191,7 @@ ALERTS: Final[Sequence[Alert]] = (
     ),
     # Takeovers and snapshots
     Alert(
-        "HoldfastTakeoverLong",
+        "StateholdTakeoverLong",
         "ticket",
         f"{_P} has not been live for a long time",
         f"sum by (service, partition) ({metrics.PHASE.name}"
@@ -199,7 +199,7 @@ ALERTS: Final[Sequence[Alert]] = (
         lasting="10m",
     ),
     Alert(
-        "HoldfastRestoreOverBudget",
+        "StateholdRestoreOverBudget",
         "ticket",
         f"{_P}: a restore would take {_V} of its budget",
         f"max by (service, partition) ({metrics.RESTORE_PREDICTED.name} / on (service, instance) group_left "
@@ -208,32 +208,32 @@ ALERTS: Final[Sequence[Alert]] = (
         lasting="15m",
     ),
     Alert(
-        "HoldfastFullsGivenUp",
+        "StateholdFullsGivenUp",
         "ticket",
         f"{_P}: {_V} fulls were given up",
         _increase(metrics.FULLS, '{outcome="given_up"}'),
         window="1h",
     ),
     Alert(
-        "HoldfastCompactionFailed",
+        "StateholdCompactionFailed",
         "ticket",
         "{{ $labels.service }}: the last compaction did not succeed",
-        "holdfast_compaction_success",
+        "statehold_compaction_success",
         operator="==",
     ),
     Alert(
-        "HoldfastCompactionOld",
+        "StateholdCompactionOld",
         "ticket",
         "{{ $labels.service }}: no compaction has ended for {{ $value | humanizeDuration }}",
-        "time() - holdfast_compaction_finished_timestamp_seconds",
+        "time() - statehold_compaction_finished_timestamp_seconds",
         threshold=2 * 86400,
     ),
     # The process
     Alert(
-        "HoldfastFilesNearLimit",
+        "StateholdFilesNearLimit",
         "ticket",
         "{{ $labels.instance }} has {{ $value | humanizePercentage }} of the files open that it may",
-        'process_open_fds{job="holdfast"} / process_max_fds',
+        'process_open_fds{job="statehold"} / process_max_fds',
         threshold=0.8,
         lasting="1m",
     ),
@@ -249,9 +249,9 @@ def rules(runbook: str = RUNBOOK, alerts: Sequence[Alert] = ALERTS) -> str:
     """The rule file for Prometheus, as YAML; `runbook` is where the pages of docs/runbook are, a URL or a path."""
     suffix = ".md" if runbook == RUNBOOK else ".html"
     lines = [
-        "# Made by `python -m holdfast.ops.monitoring` from holdfast.ops.monitoring.alerts: change it there.",
+        "# Made by `python -m statehold.ops.monitoring` from statehold.ops.monitoring.alerts: change it there.",
         "groups:",
-        "  - name: holdfast",
+        "  - name: statehold",
         "    rules:",
     ]
     for alert in alerts:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast import metrics
-from holdfast.metrics import DECLARED, Counter, Histogram, Metric
+from statehold import metrics
+from statehold.metrics import DECLARED, Counter, Histogram, Metric
 
 _ONLY: Final = '{service=~"$service"}'
 _WINDOW: Final = "$__rate_interval"
@@ -29,7 +29,7 @@ class Panel:
 
 def panel(metric: Metric) -> Panel:
     """How a metric is drawn when nothing else is said."""
-    title = metric.name.removeprefix("holdfast_").removesuffix("_total").replace("_", " ")
+    title = metric.name.removeprefix("statehold_").removesuffix("_total").replace("_", " ")
     unit = next((unit for end, unit in _UNITS.items() if metric.name.removesuffix("_total").endswith(end)), "short")
     legend = " ".join(f"{{{{{label}}}}}" for label in metric.all_labels)
     by = ", ".join(metric.all_labels)
@@ -75,8 +75,10 @@ _OVERVIEW: Final = (
         metrics.PHASE.text,
         ((f"sum by (service, phase) ({metrics.PHASE.name}{_ONLY})", "{{service}} {{phase}}"),),
     ),
-    Panel("memory", "Resident memory.", (('process_resident_memory_bytes{job="holdfast"}', "{{instance}}"),), "bytes"),
-    Panel("CPU", "Cores in use.", ((f'rate(process_cpu_seconds_total{{job="holdfast"}}[{_WINDOW}])', "{{instance}}"),)),
+    Panel("memory", "Resident memory.", (('process_resident_memory_bytes{job="statehold"}', "{{instance}}"),), "bytes"),
+    Panel(
+        "CPU", "Cores in use.", ((f'rate(process_cpu_seconds_total{{job="statehold"}}[{_WINDOW}])', "{{instance}}"),)
+    ),
 )
 #: the metrics of each row; what is in none comes last
 _ROWS: Final[dict[str, Sequence[Metric]]] = {
@@ -134,10 +136,10 @@ def rows() -> dict[str, list[Panel]]:
 def dashboard() -> str:
     """The dashboard as JSON that Grafana imports (schema 39, Grafana 10 and later); it asks for the data source."""
     document = {
-        "uid": "holdfast",
-        "title": "holdfast",
-        "description": "Made by `python -m holdfast.ops.monitoring` from the declared metrics.",
-        "tags": ["holdfast", "kafka"],
+        "uid": "statehold",
+        "title": "statehold",
+        "description": "Made by `python -m statehold.ops.monitoring` from the declared metrics.",
+        "tags": ["statehold", "kafka"],
         "schemaVersion": 39,
         "editable": True,
         "refresh": "10s",

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.errors import UsageError
-from holdfast.record import Message
-from holdfast.snapshot.store.files import FileStore
+from statehold.errors import UsageError
+from statehold.record import Message
+from statehold.snapshot.store.files import FileStore
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -25,7 +25,7 @@ Role = Literal["increment", "full", "input", "segment"]
 #: the folder of those fulls that were not in Kafka, in the layout of a store
 FULLS: Final = "fulls"
 
-README: Final = """# A holdfast backup
+README: Final = """# A statehold backup
 
 `manifest.json` says of which service and what each file is; it was written last, so a directory without it is no
 backup. `sha256` and `bytes` are those of the file.
@@ -36,12 +36,12 @@ Each file holds the records of one partition of one topic, one JSON object a lin
 
 Keys, values and header values are base64, or null. `input-P.jsonl` has the records that the service was given, as
 their producers wrote them. `increment-P.jsonl` and `full-P.jsonl` are the state: each value is a frame, 16 bytes of
-head and a body of msgpack that may be compressed by zstd (docs/format.md of holdfast describes it, byte by byte).
+head and a body of msgpack that may be compressed by zstd (docs/format.md of statehold describes it, byte by byte).
 
 Where the service kept its fulls elsewhere than in Kafka, `full-P.jsonl` holds their manifests alone, and `fulls/` their
 chunks, in the layout of that store: frames with their length (4 bytes, little endian) before each.
 
-Restore it with `holdfast snapshot restore MODULE:SERVICE --from DIRECTORY`.
+Restore it with `statehold snapshot restore MODULE:SERVICE --from DIRECTORY`.
 """
 
 
@@ -94,7 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     #: topic -> partition count of the outputs
     outputs: dict[str, int] = {}
     files: list[File]
-    holdfast: str
+    statehold: str
     #: ISO 8601, by the clock of who made it
     made: str
 
@@ -175,7 +175,7 @@ def read_manifest(directory: Path) -> Manifest:
     except msgspec.DecodeError as error:
         raise UsageError(f"{directory / MANIFEST} cannot be read: {error}") from error
     if manifest.format != FORMAT:
-        raise UsageError(f"{directory}: a backup of format {manifest.format}, this holdfast reads {FORMAT}")
+        raise UsageError(f"{directory}: a backup of format {manifest.format}, this statehold reads {FORMAT}")
     return manifest
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.errors import UsageError
-from holdfast.names import Names
-from holdfast.ports import OutOfRange
-from holdfast.record import Message
-from holdfast.snapshot.backup import archive
-from holdfast.snapshot.backup.archive import File, Line, Manifest, Role
-from holdfast.snapshot.place import Place
+from statehold.errors import UsageError
+from statehold.names import Names
+from statehold.ports import OutOfRange
+from statehold.record import Message
+from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import File, Line, Manifest, Role
+from statehold.snapshot.place import Place
 
 _decode = msgspec.json.Decoder(Line).decode
 

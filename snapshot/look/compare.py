@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot.look import fulls, past
-from holdfast.snapshot.look.contents import Contents, chunks, decoded, hashable
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest, Part
-from holdfast.snapshot.restore import last_mark
-from holdfast.table import Changes
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot.look import fulls, past
+from statehold.snapshot.look.contents import Contents, chunks, decoded, hashable
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest, Part
+from statehold.snapshot.restore import last_mark
+from statehold.table import Changes
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _
     """What the oldest full of a single transaction says of the keys: the old value of what comes after it. A fuzzy one
     may hold a value that was written after it began.
     """
-    mark = last_mark(reader, place.names.increment, place.partition)
+    mark = last_mark(reader, place.names.changelog, place.partition)
     for full in reversed(fulls.find(reader, place, mark)):
         made = full.manifest
         if made is not None and not full.finding and made.first == made.through:
@@ -112,7 +112,7 @@ def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _
 
 
 def _adopted(reader: Reader, place: Place, offset: int, keys: list[Any], table: str | None) -> _Held | None:
-    start, end = reader.bounds(place.names.full, place.partition)
+    start, end = reader.bounds(place.names.snapshot, place.partition)
     if not start <= offset < end:
         return None
     for at, made in fulls.manifests(reader, place, offset, offset + 1):

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ports import Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.digest import MODULUS, table_digest
-from holdfast.snapshot.full import FullUnusable, chunk_frames
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Chunk, Manifest, Part
-from holdfast.table import Changes
+from statehold.ports import Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.digest import MODULUS, table_digest
+from statehold.snapshot.full import FullUnusable, chunk_frames
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Chunk, Manifest, Part
+from statehold.table import Changes
 
 _decode = msgspec.msgpack.Decoder(tuple[str, list[Any], list[bytes | None]]).decode
 
@@ -111,7 +111,7 @@ def _frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Itera
     if manifest.low < 0:
         yield from ((-1, data) for data in chunk_frames(reader, place, manifest, end))
         return
-    for batch in reader.read(place.names.full, place.partition, manifest.low, end):
+    for batch in reader.read(place.names.snapshot, place.partition, manifest.low, end):
         for message in batch:
             yield message.offset() or 0, message.value()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.budget import Speeds, Workload
-from holdfast.snapshot.look.contents import decoded
-from holdfast.snapshot.look.survey import Survey
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark, Part
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.budget import Speeds, Workload
+from statehold.snapshot.look.contents import decoded
+from statehold.snapshot.look.survey import Survey
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark, Part
 
 #: increment records that are looked at; the rest is taken to be like them
 _SAMPLE = 2000
@@ -60,7 +60,7 @@ def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, in
     low = max(start, end - _SAMPLE)
     size = entries = 0
     try:
-        for batch in reader.read(place.names.increment, place.partition, low, end):
+        for batch in reader.read(place.names.changelog, place.partition, low, end):
             for message in batch:
                 data = message.value()
                 size += len(data)

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest, Mark
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import frame, records
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest, Mark
 
-#: who makes the fulls of `holdfast compact`: proven before they are published, so they count without a reference
+#: who makes the fulls of `statehold compact`: proven before they are published, so they count without a reference
 COMPACTION: Final = "compaction"
 
 
@@ -36,7 +36,7 @@ def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = 
 
     `everything` reads the whole full topic instead, which may be gigabytes.
     """
-    topic, partition = place.names.full, place.partition
+    topic, partition = place.names.snapshot, place.partition
     refs = {} if mark is None else {ref.offset: ref for ref in mark.fulls}
     start, end = reader.bounds(topic, partition)
     found: dict[int, Manifest | str] = {}
@@ -51,7 +51,7 @@ def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = 
 
 def manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[tuple[int, Manifest | str]]:
     """The manifests between two offsets; a text where one cannot be read."""
-    for batch in reader.read(place.names.full, place.partition, start, end):
+    for batch in reader.read(place.names.snapshot, place.partition, start, end):
         for message in batch:
             offset, data = message.offset() or 0, message.value()
             try:
@@ -80,7 +80,7 @@ def _judge(place: Place, mark: Mark | None, offset: int, found: Manifest | str, 
     if isinstance(found, str):
         return Full(offset, None, referred, found)
     finding = "" if mark is None else place.refuses(found, mark)
-    start, _ = reader.bounds(place.names.full, place.partition)
+    start, _ = reader.bounds(place.names.snapshot, place.partition)
     if not finding and 0 <= found.low < start:
         finding = f"its first chunks are gone: the topic begins at {start}, the full at {found.low}"
     return Full(offset, found, referred, finding)

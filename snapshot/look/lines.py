@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast import serde
-from holdfast.command import COMMAND_HEADER, BadCommand, command_of
-from holdfast.record import Message
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.look import typed
-from holdfast.snapshot.look.contents import decoded
-from holdfast.snapshot.look.typed import Typed
-from holdfast.snapshot.records import Adopt, Chunk, FullRef, Header, Manifest, Mark, Part, Record
+from statehold import serde
+from statehold.command import COMMAND_HEADER, BadCommand, command_of
+from statehold.record import Message
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.look import typed
+from statehold.snapshot.look.contents import decoded
+from statehold.snapshot.look.typed import Typed
+from statehold.snapshot.records import Adopt, Chunk, FullRef, Header, Manifest, Mark, Part, Record
 
 #: as the committer writes it: input partition, transaction, ordinal (docs/format.md)
-_ORIGIN_HEADER, _ORIGIN = "hf", struct.Struct("<IQI")
+_ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
 _KINDS: dict[type[Any], str] = {
     Header: "header",
     Part: "part",

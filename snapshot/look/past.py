@@ -10,16 +10,16 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.errors import DigestMismatch, NoMark, UsageError
-from holdfast.ports import Reader
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.look import fulls
-from holdfast.snapshot.look.contents import Contents, chunks
-from holdfast.snapshot.look.fulls import Full
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest, Mark
-from holdfast.snapshot.restore import last_mark
+from statehold.errors import DigestMismatch, NoMark, UsageError
+from statehold.ports import Reader
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.look import fulls
+from statehold.snapshot.look.contents import Contents, chunks
+from statehold.snapshot.look.fulls import Full
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest, Mark
+from statehold.snapshot.restore import last_mark
 
 _END: Final = 1 << 62
 
@@ -80,7 +80,7 @@ def increments(reader: Reader, place: Place, start: int = -1, chain: Chain | Non
 
     :raises TornTransaction, DamagedIncrement: the chain is broken there. :raises frame.BadFrame: not ours, or damaged.
     """
-    topic, partition = place.names.increment, place.partition
+    topic, partition = place.names.changelog, place.partition
     low, end = reader.bounds(topic, partition)
     chain = chain or Chain(topic, partition, crossing=True)
     beheaded = start <= low and low > 0
@@ -106,11 +106,11 @@ def at(reader: Reader, place: Place, point: Point) -> At:
     :raises UsageError: the point lies before what is kept, or names no full; the message says what is there.
     :raises DigestMismatch, TornTransaction, DamagedIncrement, NoMark: as a restore would.
     """
-    mark = last_mark(reader, place.names.increment, place.partition)
+    mark = last_mark(reader, place.names.changelog, place.partition)
     if mark is None:
         raise NoMark(
-            "there is no mark, so no state: never started? `holdfast topics create --start-at ...`",
-            topic=place.names.increment,
+            "there is no mark, so no state: never started? `statehold topics create --start-at ...`",
+            topic=place.names.changelog,
             partition=place.partition,
         )
     place.check(mark)
@@ -165,7 +165,7 @@ def _onwards(
 ) -> At | None:
     """Apply the deltas after the base, up to the point; the state at the last of their marks."""
     made = full.manifest if full else None
-    chain = Chain(place.names.increment, place.partition, crossing=True)
+    chain = Chain(place.names.changelog, place.partition, crossing=True)
     if made is not None:
         chain.last, chain.lineage = made.first, made.lineage
     deltas = 0
@@ -221,7 +221,7 @@ def _checked(found: At, place: Place) -> At:
     if computed != found.digest:
         raise DigestMismatch(
             f"the state of transaction {found.n} has digest {digest.show(computed)}, its writer recorded "
-            f"{digest.show(found.digest)}; `holdfast snapshot verify` tells where it begins to differ",
+            f"{digest.show(found.digest)}; `statehold snapshot verify` tells where it begins to differ",
             topic=place.input,
             partition=place.partition,
             position=found.position,

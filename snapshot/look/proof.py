@@ -12,11 +12,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.errors import UsageError
-from holdfast.snapshot import digest
-from holdfast.snapshot.look.past import At
+from statehold.errors import UsageError
+from statehold.snapshot import digest
+from statehold.snapshot.look.past import At
 
-FORMAT: Final = "holdfast-proof/1"
+FORMAT: Final = "statehold-proof/1"
 _ALGORITHM: Final = "HMAC-SHA256"
 #: bytes; an HMAC key shorter than the hash is weaker than it
 LEAST_KEY: Final = 32
@@ -66,7 +66,7 @@ def fault(given: Any, key: bytes) -> str:
     if not isinstance(signature, dict) or not isinstance(signature.get("value"), str):
         return "it is not signed"
     if signature.get("algorithm") != _ALGORITHM:
-        return f"it is signed by {signature.get('algorithm')}, this holdfast knows {_ALGORITHM}"
+        return f"it is signed by {signature.get('algorithm')}, this statehold knows {_ALGORITHM}"
     unsigned = {name: value for name, value in given.items() if name != "signature"}
     if hmac.compare_digest(signature["value"].encode(), _signature(unsigned, key).encode()):
         return ""
@@ -77,7 +77,7 @@ def fault(given: Any, key: bytes) -> str:
 
 def key_id(key: bytes) -> str:
     """Tells keys apart and says nothing about them."""
-    return hmac.new(key, b"holdfast proof key", hashlib.sha256).hexdigest()[:16]
+    return hmac.new(key, b"statehold proof key", hashlib.sha256).hexdigest()[:16]
 
 
 def _signature(unsigned: dict[str, Any], key: bytes) -> str:
@@ -87,4 +87,4 @@ def _signature(unsigned: dict[str, Any], key: bytes) -> str:
 
 def _check_key(key: bytes) -> None:
     if len(key) < LEAST_KEY:
-        raise UsageError(f"the key has {len(key)} bytes, {LEAST_KEY} are needed; `holdfast prove --make-key FILE`")
+        raise UsageError(f"the key has {len(key)} bytes, {LEAST_KEY} are needed; `statehold prove --make-key FILE`")

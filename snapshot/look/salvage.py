@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.errors import DamagedIncrement, TornTransaction
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import digest, frame, records
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.look import fulls, past
-from holdfast.snapshot.look.contents import Contents, chunks
-from holdfast.snapshot.look.fulls import Full
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest, Mark
+from statehold.errors import DamagedIncrement, TornTransaction
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import digest, frame, records
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.look import fulls, past
+from statehold.snapshot.look.contents import Contents, chunks
+from statehold.snapshot.look.fulls import Full
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest, Mark
 
 
 class Salvaged(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 def last_readable(reader: Reader, place: Place) -> Mark | None:
     """The last mark of this partition that can be read; whatever else there is, is passed over."""
-    topic, partition, last = place.names.increment, place.partition, None
+    topic, partition, last = place.names.changelog, place.partition, None
     low, end = reader.bounds(topic, partition)
     for batch in reader.read(topic, partition, low, end):
         for message in batch:
@@ -49,7 +49,7 @@ def last_readable(reader: Reader, place: Place) -> Mark | None:
 
 def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] | None:
     """Those of the transactions after `n`, up to `last`; None: not every one of them can be read."""
-    topic, found = place.names.increment, dict[int, Mark]()
+    topic, found = place.names.changelog, dict[int, Mark]()
     low, end = reader.bounds(topic, place.partition)
     for batch in reader.read(topic, place.partition, low, end):
         for message in batch:
@@ -105,7 +105,7 @@ def _ours(place: Place, full: Full, lineage: str) -> bool:
 
 def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: int | None = None) -> Salvaged | None:
     """The state that this base leads to, as far as every digest is right; None where there is none."""
-    contents, chain = Contents(), Chain(place.names.increment, place.partition)
+    contents, chain = Contents(), Chain(place.names.changelog, place.partition)
     made = base.manifest if base is not None else None
     found: Salvaged | None = None
     if base is not None and made is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.errors import PartitionError
-from holdfast.ports import Reader
-from holdfast.snapshot import frame
-from holdfast.snapshot.look import fulls
-from holdfast.snapshot.look.fulls import COMPACTION, Full
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.restore import last_mark
+from statehold.errors import PartitionError
+from statehold.ports import Reader
+from statehold.snapshot import frame
+from statehold.snapshot.look import fulls
+from statehold.snapshot.look.fulls import COMPACTION, Full
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.snapshot.restore import last_mark
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -41,16 +41,16 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     """
     names, partition = place.names, place.partition
     mark, trouble = None, ""
-    increment = reader.bounds(names.increment, partition)
+    increment = reader.bounds(names.changelog, partition)
     try:
-        mark = last_mark(reader, names.increment, partition)
+        mark = last_mark(reader, names.changelog, partition)
         if mark is not None:
             place.check(mark)
     except PartitionError as error:
         trouble = str(error)
     except frame.BadFrame as error:
         trouble = (
-            f"{names.increment}[{partition}]: a record cannot be read: {error}; `holdfast snapshot verify` names it"
+            f"{names.changelog}[{partition}]: a record cannot be read: {error}; `statehold snapshot verify` names it"
         )
     if mark is None and not trouble:
         trouble = _no_mark(increment)
@@ -66,7 +66,7 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
         mark=mark,
         fulls=found,
         increment=increment,
-        full=reader.bounds(names.full, partition),
+        full=reader.bounds(names.snapshot, partition),
         choice=choice,
         why=why,
         far=far,
@@ -131,7 +131,7 @@ def choose_far(
 def _no_mark(increment: tuple[int, int]) -> str:
     start, end = increment
     if end == 0:
-        return "no mark: never started; `holdfast topics create --start-at ...` makes the first start"
+        return "no mark: never started; `statehold topics create --start-at ...` makes the first start"
     return (
         f"offsets {start} to {end} hold no mark: it was there and is gone; see docs/runbook/errors.md#damagedincrement"
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast import serde, versions
-from holdfast.table import Table
+from statehold import serde, versions
+from statehold.table import Table
 
 
 class Typed:

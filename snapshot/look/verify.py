@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.errors import PartitionError
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import digest, frame
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.look import past
-from holdfast.snapshot.look.contents import Contents, chunks
-from holdfast.snapshot.look.fulls import Full
-from holdfast.snapshot.look.survey import survey
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest, Mark
+from statehold.errors import PartitionError
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import digest, frame
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.look import past
+from statehold.snapshot.look.contents import Contents, chunks
+from statehold.snapshot.look.fulls import Full
+from statehold.snapshot.look.survey import survey
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest, Mark
 
 _ATTEMPTS = 3
 
@@ -94,7 +94,7 @@ class _Verification:
     def run(self) -> Verdict:
         seen = survey(self.reader, self.place, everything=self.everything)
         if seen.trouble:
-            self._fault(self.names.increment, -1, seen.trouble)
+            self._fault(self.names.changelog, -1, seen.trouble)
         if seen.mark is not None:
             mark = seen.mark
             self.verdict.position, self.verdict.n = mark.positions.get(self.place.input, -1), mark.n
@@ -116,7 +116,7 @@ class _Verification:
             self.marks[mark.n] = mark.digest
             if position >= 0 and mark.start >= 0 and mark.start != position and increment.adopt is None:
                 self._fault(
-                    self.names.increment,
+                    self.names.changelog,
                     increment.mark_offset,
                     f"mark {mark.n} goes on from position {mark.start}, the one before it ended at {position}",
                 )
@@ -127,10 +127,10 @@ class _Verification:
         made = full.manifest
         if made is None:
             gone = full.finding.startswith("gone")
-            (self._note if gone else self._fault)(self.names.full, full.offset, full.finding)
+            (self._note if gone else self._fault)(self.names.snapshot, full.offset, full.finding)
             return False
         if full.finding:
-            self._note(self.names.full, full.offset, f"cannot be a base: {full.finding}")
+            self._note(self.names.snapshot, full.offset, f"cannot be a base: {full.finding}")
             return False
         before = len(self.verdict.findings)
         contents = self._chunks(full.offset, made)
@@ -151,7 +151,7 @@ class _Verification:
             if piece.changes is None:
                 whole = False
                 self._fault(
-                    self.names.full,
+                    self.names.snapshot,
                     piece.offset,
                     f"chunk {piece.i} of {len(made.checksums)} of the full at {offset}: {piece.fault}",
                 )
@@ -159,7 +159,7 @@ class _Verification:
                 contents.apply(piece.changes)
                 size += len(piece.changes.keys)
         if whole and (contents.keys, size) != (made.keys, made.keys):
-            self._fault(self.names.full, offset, f"holds {contents.keys} keys, its manifest says {made.keys}")
+            self._fault(self.names.snapshot, offset, f"holds {contents.keys} keys, its manifest says {made.keys}")
         return contents if whole else None
 
     def _proven_at_once(self, offset: int, made: Manifest, contents: Contents) -> int:
@@ -170,7 +170,7 @@ class _Verification:
         for what, expected in (("its manifest", made.digest), (f"mark {made.first}", self.marks.get(made.first))):
             if expected is not None and expected != computed:
                 self._fault(
-                    self.names.full,
+                    self.names.snapshot,
                     offset,
                     f"its chunks have digest {digest.show(computed)}, {what} says {digest.show(expected)}",
                 )
@@ -180,7 +180,7 @@ class _Verification:
     def _fold(self, contents: Contents, made: Manifest | None, *, to_the_end: bool = True) -> int:
         """Apply the deltas after a full and compare the digest at each of their marks; the first that is equal."""
         first = -1
-        chain = Chain(self.names.increment, self.partition, crossing=True)
+        chain = Chain(self.names.changelog, self.partition, crossing=True)
         if made is not None:
             chain.last, chain.lineage = made.first, made.lineage
         for increment in self._increments(made.increment if made else -1, chain, told=True):
@@ -207,7 +207,7 @@ class _Verification:
         if (computed, contents.keys) == (mark.digest, mark.keys):
             return True
         self._fault(
-            self.names.increment,
+            self.names.changelog,
             offset,
             f"at mark {mark.n} the fulls and deltas give {contents.keys} keys with digest {digest.show(computed)}, the "
             f"mark says {mark.keys} with {digest.show(mark.digest)}: the first transaction that differs",
@@ -223,7 +223,7 @@ class _Verification:
                 self._fault(error.topic, error.position, str(error).partition(": ")[2])
         except frame.BadFrame as error:
             if not told:
-                self._fault(self.names.increment, -1, f"a record cannot be read: {error}")
+                self._fault(self.names.changelog, -1, f"a record cannot be read: {error}")
 
     def _fault(self, topic: str, offset: int, text: str) -> None:
         self.verdict.findings.append(Finding(True, topic, self.partition, offset, text))

@@ -28,12 +28,12 @@ from msgspec import inspect
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from holdfast import serde
-from holdfast.errors import UsageError
-from holdfast.serde import Serde
-from holdfast.snapshot.look import typed
-from holdfast.table import Table
-from holdfast.versions import Upcaster
+from statehold import serde
+from statehold.errors import UsageError
+from statehold.serde import Serde
+from statehold.snapshot.look import typed
+from statehold.table import Table
+from statehold.versions import Upcaster
 
 Convert = Callable[[Any], Any]
 

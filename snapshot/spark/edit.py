@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from holdfast.handler import Handler, declared
-from holdfast.snapshot.edits import Counts, Edit, Edits, Patch
-from holdfast.snapshot.spark.fold import BUCKETS
-from holdfast.snapshot.spark.newest import REPORT
+from statehold.handler import Handler, declared
+from statehold.snapshot.edits import Counts, Edit, Edits, Patch
+from statehold.snapshot.spark.fold import BUCKETS
+from statehold.snapshot.spark.newest import REPORT
 
 HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 #: (partition, bucket, table, key, value)

@@ -1,4 +1,4 @@
-"""`holdfast snapshot export`: the state at a position as typed tables (M1). No state comes to the driver."""
+"""`statehold snapshot export`: the state at a position as typed tables (M1). No state comes to the driver."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.config.settings import Settings
-from holdfast.errors import DigestMismatch, ToolRefused, UsageError
-from holdfast.ports import Reader
-from holdfast.snapshot import digest
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.spark import fold as folding
-from holdfast.snapshot.spark import moment, source
-from holdfast.snapshot.spark import plan as planning
-from holdfast.snapshot.spark.columns import Columns, Untyped
-from holdfast.snapshot.spark.moment import LATEST, Moment, OutOfReach
-from holdfast.snapshot.spark.newest import REPORT
-from holdfast.snapshot.spark.plan import Plan
-from holdfast.snapshot.spark.source import Fold, JobFailed, collect, judge, state_at
-from holdfast.table import Table
-from holdfast.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import DigestMismatch, ToolRefused, UsageError
+from statehold.ports import Reader
+from statehold.snapshot import digest
+from statehold.snapshot.place import Place
+from statehold.snapshot.spark import fold as folding
+from statehold.snapshot.spark import moment, source
+from statehold.snapshot.spark import plan as planning
+from statehold.snapshot.spark.columns import Columns, Untyped
+from statehold.snapshot.spark.moment import LATEST, Moment, OutOfReach
+from statehold.snapshot.spark.newest import REPORT
+from statehold.snapshot.spark.plan import Plan
+from statehold.snapshot.spark.source import Fold, JobFailed, collect, judge, state_at
+from statehold.table import Table
+from statehold.version import __version__
 
 Form = Literal["parquet", "jsonl"]
 #: what it is an export of
@@ -61,7 +61,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, dict[str, str]]
     #: table -> rows
     rows: dict[str, int]
-    holdfast: str = __version__
+    statehold: str = __version__
     made: str
 
 
@@ -167,7 +167,7 @@ def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list
     known = {table.name: Columns(table) for table in tables}
     others = [Untyped(name) for name in sorted(held) if name not in known]
     for each in others:
-        if not all(part.isidentifier() for part in each.name.split(".")):  # holdfast's own tables have dots
+        if not all(part.isidentifier() for part in each.name.split(".")):  # statehold's own tables have dots
             raise ToolRefused(f"table {each.name!r} cannot be exported: its name is no directory's")
     return [*known.values(), *others]
 
@@ -197,7 +197,7 @@ def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | Non
         plan = fold.plans[partition]
         if plan.base is None or not finding.startswith(f"full@{plan.base.offset}:"):
             raise DigestMismatch(
-                f"the state cannot be proven: {finding}; `holdfast snapshot verify` tells where it begins to differ",
+                f"the state cannot be proven: {finding}; `statehold snapshot verify` tells where it begins to differ",
                 topic=plan.place.input,
                 partition=partition,
                 position=plan.goal.mark.positions[plan.place.input],

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name everybody knows
 
-from holdfast.snapshot import records
-from holdfast.snapshot.full import CHUNK_KEYS, split
-from holdfast.snapshot.spark.newest import REPORT
-from holdfast.snapshot.spark.proof import Sums, limbs
-from holdfast.table import Changes
+from statehold.snapshot import records
+from statehold.snapshot.full import CHUNK_KEYS, split
+from statehold.snapshot.spark.newest import REPORT
+from statehold.snapshot.spark.proof import Sums, limbs
+from statehold.table import Changes
 
 #: parts of each partition's keys; a bound on how many tasks share one partition
 BUCKETS: Final = 16

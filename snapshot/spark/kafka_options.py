@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.config.settings import Settings
+from statehold.config.settings import Settings
 
 _ESCAPED = {'"': '\\"', "\\": "\\\\"}
 _MODULES = {
@@ -23,7 +23,7 @@ def kafka_options(settings: Settings) -> dict[str, str]:
         "kafka.security.protocol": security.protocol.upper(),
         "kafka.max.partition.fetch.bytes": str(max(8_000_000, kafka.message_max_bytes + 1024)),
         # The connector makes up group ids of its own; a prefix that an ACL can cover.
-        "groupIdPrefix": "holdfast-spark",
+        "groupIdPrefix": "statehold-spark",
     }
     mechanism = security.sasl_mechanism
     if mechanism:

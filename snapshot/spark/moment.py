@@ -6,14 +6,14 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
-from holdfast.errors import DamagedIncrement, PartitionError
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import discover, frame
-from holdfast.snapshot.discover import Found, Located
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
-from holdfast.snapshot.spark import plan as planning
-from holdfast.snapshot.spark.plan import Plan
+from statehold.errors import DamagedIncrement, PartitionError
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import discover, frame
+from statehold.snapshot.discover import Found, Located
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
+from statehold.snapshot.spark import plan as planning
+from statehold.snapshot.spark.plan import Plan
 
 
 class Moment(NamedTuple):
@@ -54,7 +54,7 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
     except (frame.BadFrame, OutOfRange) as error:
         raise DamagedIncrement(
             f"cannot be read, or was truncated meanwhile: {error}",
-            topic=place.names.increment,
+            topic=place.names.changelog,
             partition=place.partition,
         ) from error
     if goal is None or there is None or goal.mark.n < there.oldest.mark.n:
@@ -75,7 +75,7 @@ def kept(reader: Reader, place: Place, newest: Plan) -> Kept | None:
 
 def time_of(reader: Reader, place: Place, located: Located) -> int:
     """When Kafka took a mark in (LogAppendTime), in milliseconds since 1970."""
-    for batch in reader.read(place.names.increment, place.partition, located.offset, located.offset + 1):
+    for batch in reader.read(place.names.changelog, place.partition, located.offset, located.offset + 1):
         for message in batch:
             return message.timestamp()[1]
     raise OutOfRange(located.offset)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from holdfast.snapshot import frame
+from statehold.snapshot import frame
 
 #: bytes of keys and values that increments are gathered to; as Python's objects they are about three times that
 WINDOW: Final = 64_000_000

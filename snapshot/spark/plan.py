@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import DamagedIncrement, PartitionError
-from holdfast.ports import OutOfRange, Reader
-from holdfast.snapshot import discover, frame
-from holdfast.snapshot.discover import Found, Located
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Mark
+from statehold.errors import DamagedIncrement, PartitionError
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import discover, frame
+from statehold.snapshot.discover import Found, Located
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Mark
 
 #: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
 Upto = Callable[[Mark], bool]
@@ -66,7 +66,7 @@ def make(
     :raises PartitionError: there is no such state; the message says which there are.
     """
     try:
-        last = last_mark(reader, place.names.increment, place.partition)
+        last = last_mark(reader, place.names.changelog, place.partition)
         if last is None:
             raise _lost(place, "holds no mark")
         place.check(last)
@@ -80,7 +80,7 @@ def make(
     except OutOfRange as error:
         raise _lost(place, f"truncated while it was planned: {error}; try again") from error
     base = next((found for found in fulls if found.offset not in damaged), None)
-    start = reader.bounds(place.names.increment, place.partition)[0]
+    start = reader.bounds(place.names.changelog, place.partition)[0]
     if base is not None:
         start = max(start, base.manifest.increment)
     elif goal.mark.reach > goal.mark.adopted:
@@ -113,7 +113,7 @@ def _between(start: int, end: int, pieces: int) -> Iterator[int]:
 
 def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterator[Found]:
     """Fulls that may be the base for the goal, the greatest S first (rule S6), whoever made them."""
-    low = reader.bounds(place.names.full, place.partition)[0]
+    low = reader.bounds(place.names.snapshot, place.partition)[0]
     known = {ref.offset for mark in (last, goal) for ref in mark.fulls}
     found = {each.offset: each for offset in known if (each := discover.manifest_at(reader, place, offset))}
     newest = max(found, default=-1)
@@ -136,10 +136,10 @@ def _nothing_to_fold(reader: Reader, place: Place, last: Mark, upto: Upto | None
             f"no mark up to transaction {last.n} carries a delta (snapshot.delta_interval is off): there is nothing "
             f"to fold"
         )
-    start = reader.bounds(place.names.increment, place.partition)[0]
+    start = reader.bounds(place.names.changelog, place.partition)[0]
     first = discover.end_of(reader, place, lambda _: False)
     return f"no kept state is that old: the increments begin at offset {max(start, first)}"
 
 
 def _lost(place: Place, finding: str) -> PartitionError:
-    return DamagedIncrement(f"{finding}. Nothing was changed", topic=place.names.increment, partition=place.partition)
+    return DamagedIncrement(f"{finding}. Nothing was changed", topic=place.names.changelog, partition=place.partition)

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.snapshot import digest
-from holdfast.snapshot.digest import MODULUS, packed_seeds, seeded_digest
+from statehold.snapshot import digest
+from statehold.snapshot.digest import MODULUS, packed_seeds, seeded_digest
 
 #: tables whose keys are text in msgpack but perhaps not in Python: so many are tried in every combination
 _MOST_TABLES: Final = 12

@@ -9,13 +9,13 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from holdfast.config.settings import Settings
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.discover import Found
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Chunk
-from holdfast.snapshot.spark.proof import Sums, proves
-from holdfast.snapshot.spark.source import collect, with_stored
+from statehold.config.settings import Settings
+from statehold.snapshot import frame, records
+from statehold.snapshot.discover import Found
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Chunk
+from statehold.snapshot.spark.proof import Sums, proves
+from statehold.snapshot.spark.source import collect, with_stored
 
 _READ: Final = "partition int, full string, payload binary"
 
@@ -45,7 +45,7 @@ def read_back(
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for place, found in wanted:
         if found.manifest.checksums and not found.manifest.store:
-            key, low, end = (place.names.full, place.partition), found.manifest.low, found.offset
+            key, low, end = (place.names.snapshot, place.partition), found.manifest.low, found.offset
             known = ranges.get(key, (low, end))
             ranges[key] = min(low, known[0]), max(end, known[1])
     backs: dict[tuple[int, str], Back] = {}

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from holdfast.snapshot.records import Manifest
+from statehold.snapshot.records import Manifest
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):

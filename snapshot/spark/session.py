@@ -52,7 +52,7 @@ def spark_session(name: str, options: SparkOptions | None = None) -> Iterator[Sp
     Scratch files (shuffles, spills) lie in a folder of their own under $TMPDIR, which is removed.
     """
     options = options or SparkOptions()
-    with tempfile.TemporaryDirectory(prefix="holdfast-spark-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="statehold-spark-") as scratch:
         session = _open(name, options, scratch)
         try:
             yield session

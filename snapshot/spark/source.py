@@ -17,18 +17,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest
-from holdfast.snapshot.spark import fold as folding
-from holdfast.snapshot.spark.kafka_options import kafka_options
-from holdfast.snapshot.spark.newest import REPORT
-from holdfast.snapshot.spark.plan import Plan
-from holdfast.snapshot.spark.proof import Sums, proves
-from holdfast.snapshot.spark.report import Cut, Report, Scan, decode_report, gathered, judge_chunks
-from holdfast.snapshot.spark.stored import stored
-from holdfast.snapshot.spark.unpack import SCHEMA, Unpacker
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest
+from statehold.snapshot.spark import fold as folding
+from statehold.snapshot.spark.kafka_options import kafka_options
+from statehold.snapshot.spark.newest import REPORT
+from statehold.snapshot.spark.plan import Plan
+from statehold.snapshot.spark.proof import Sums, proves
+from statehold.snapshot.spark.report import Cut, Report, Scan, decode_report, gathered, judge_chunks
+from statehold.snapshot.spark.stored import stored
+from statehold.snapshot.spark.unpack import SCHEMA, Unpacker
 
 #: for whoever must not import pyspark
 Session = SparkSession
@@ -95,7 +95,7 @@ def collect(frame: DataFrame) -> list[Any]:
 
 def _cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("Caused by:", "holdfast.", "msgspec.", "ModuleNotFoundError"))]
+    told = [line for line in lines if line.startswith(("Caused by:", "statehold.", "msgspec.", "ModuleNotFoundError"))]
     return (told or lines or ["it told no cause"])[-1 if told else 0][:500]
 
 
@@ -168,11 +168,11 @@ def _stretches(plan: Plan) -> Iterator[tuple[int, tuple[str, int], tuple[int, in
     starts = [plan.start, *(cut.offset + 1 for cut in plan.cuts)]
     for number, bounds in enumerate(zip(starts, [*starts[1:], plan.end], strict=True)):
         if plan.start < plan.end:
-            yield number, (names.increment, plan.partition), bounds
+            yield number, (names.changelog, plan.partition), bounds
     if base is not None and base.manifest.checksums and not base.manifest.store:
         starts = [base.manifest.low, *plan.chunk_cuts]
         for number, bounds in enumerate(zip(starts, [*starts[1:], base.offset], strict=True)):
-            yield number, (names.full, plan.partition), bounds
+            yield number, (names.snapshot, plan.partition), bounds
 
 
 def pieces(spark: SparkSession, partitions: int) -> int:
@@ -196,7 +196,7 @@ def scan_of(plan: Plan) -> Scan:
         chunks=len(base.manifest.checksums) if base else 0,
         first=plan.first,
         lineage=plan.goal.mark.lineage,
-        topic=plan.place.names.increment,
+        topic=plan.place.names.changelog,
         cuts=tuple(Cut(each.offset + 1, each.mark.n) for each in plan.cuts),
         chunk_cuts=plan.chunk_cuts,
     )

@@ -8,12 +8,12 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.config.settings import Settings
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Manifest
-from holdfast.snapshot.store.base import StoreTrouble, elsewhere_of
-from holdfast.snapshot.store.fetch import SegmentGone, stored_frames
+from statehold.config.settings import Settings
+from statehold.snapshot import frame, records
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Manifest
+from statehold.snapshot.store.base import StoreTrouble, elsewhere_of
+from statehold.snapshot.store.fetch import SegmentGone, stored_frames
 
 _MANIFESTS: Final = "topic string, partition int, manifest binary"
 _FRAMES: Final = "topic string, partition int, offset long, value binary"
@@ -26,10 +26,10 @@ def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place,
 
     One task reads each full, in order; offsets only count. What is not where the manifest says is looked for in
     `snapshot.full_store`. What is missing or damaged ends a full early, which its manifest tells. The store must be
-    open to the workers as to us: credentials, directories, `holdfast[s3]`.
+    open to the workers as to us: credentials, directories, `statehold[s3]`.
     """
     rows = [
-        (place.names.full, place.partition, records.pack(manifest, manifest.format))
+        (place.names.snapshot, place.partition, records.pack(manifest, manifest.format))
         for place, manifest in fulls
         if manifest.store and manifest.checksums
     ]

@@ -13,12 +13,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from holdfast.errors import PartitionError
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.records import Chunk
-from holdfast.snapshot.spark.newest import CHUNKS, REPORT, WINDOW, Newest, rows_of
-from holdfast.snapshot.spark.report import Report, Scan, encode_report
+from statehold.errors import PartitionError
+from statehold.snapshot import frame, records
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.records import Chunk
+from statehold.snapshot.spark.newest import CHUNKS, REPORT, WINDOW, Newest, rows_of
+from statehold.snapshot.spark.report import Report, Scan, encode_report
 
 #: (partition, table, key as msgpack, value as stored or null, rank: see `Newest.take`)
 SCHEMA: Final = "partition int, table string, key binary, value binary, rank long"

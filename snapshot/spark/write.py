@@ -18,13 +18,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from holdfast.errors import KafkaTrouble
-from holdfast.ports import FullSink
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.records import Chunk
-from holdfast.snapshot.spark.fold import sums_from
-from holdfast.snapshot.spark.newest import REPORT
-from holdfast.snapshot.spark.proof import Sums
+from statehold.errors import KafkaTrouble
+from statehold.ports import FullSink
+from statehold.snapshot import frame, records
+from statehold.snapshot.records import Chunk
+from statehold.snapshot.spark.fold import sums_from
+from statehold.snapshot.spark.newest import REPORT
+from statehold.snapshot.spark.proof import Sums
 
 WRITTEN: Final = "partition int, kind string, payload binary"
 #: seconds without any acknowledgement after which the task fails

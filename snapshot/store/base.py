@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, UsageError
-from holdfast.names import Names
-from holdfast.snapshot.place import Place
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, UsageError
+from statehold.names import Names
+from statehold.snapshot.place import Place
 
 KAFKA = "kafka"
 
@@ -82,11 +82,11 @@ def open_store(url: str) -> Store:
     """
     scheme, _, rest = url.partition("://")
     if scheme == "file" and rest.startswith("/"):
-        from holdfast.snapshot.store.files import FileStore
+        from statehold.snapshot.store.files import FileStore
 
         return FileStore(rest)
     if scheme == "s3" and rest:
-        from holdfast.snapshot.store.s3 import S3Store
+        from statehold.snapshot.store.s3 import S3Store
 
         return S3Store(url)
     raise UsageError(f"snapshot.full_store: {url!r} is neither 'kafka' nor file:///... nor s3://bucket/...")

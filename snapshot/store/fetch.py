@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from holdfast.beside import Background
-from holdfast.ports import Cancelled
-from holdfast.snapshot.blocks import blocks
-from holdfast.snapshot.records import Manifest
-from holdfast.snapshot.store.base import Store, StoreTrouble, open_store, segment_key, split_location
+from statehold.beside import Background
+from statehold.ports import Cancelled
+from statehold.snapshot.blocks import blocks
+from statehold.snapshot.records import Manifest
+from statehold.snapshot.store.base import Store, StoreTrouble, open_store, segment_key, split_location
 
 #: segments that are asked for before they are needed
 _AHEAD: Final = 3

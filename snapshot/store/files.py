@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.snapshot.store.base import Store, Stored, StoreTrouble
+from statehold.snapshot.store.base import Store, Stored, StoreTrouble
 
 
 class FileStore(Store):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.ports import Reader
-from holdfast.snapshot.frame import BadFrame
-from holdfast.snapshot.look.fulls import manifests
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.store.base import Store, folder_of
+from statehold.ports import Reader
+from statehold.snapshot.frame import BadFrame
+from statehold.snapshot.look.fulls import manifests
+from statehold.snapshot.place import Place
+from statehold.snapshot.store.base import Store, folder_of
 
 #: seconds that a full may take from its newest segment to its manifest; younger ones are left alone
 GRACE: Final = 3600.0
@@ -40,10 +40,10 @@ def collect(store: Store, reader: Reader, place: Place, now: float, grace: float
 
 def _named(reader: Reader, place: Place) -> set[str]:
     """The fulls whose manifests are in Kafka."""
-    start, end = reader.bounds(place.names.full, place.partition)
+    start, end = reader.bounds(place.names.snapshot, place.partition)
     found = set()
     for offset, manifest in manifests(reader, place, start, end):
         if isinstance(manifest, str):
-            raise BadFrame(f"{place.names.full}[{place.partition}]@{offset}: {manifest}")
+            raise BadFrame(f"{place.names.snapshot}[{place.partition}]@{offset}: {manifest}")
         found.add(manifest.full)
     return found

@@ -1,4 +1,4 @@
-"""A store in S3, or in what speaks like it. Needs the package obstore: `pip install 'holdfast[s3]'`.
+"""A store in S3, or in what speaks like it. Needs the package obstore: `pip install 'statehold[s3]'`.
 
 Credentials, region and endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
 AWS_ENDPOINT_URL, ...) or from the machine's role, as obstore reads them.
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
 
-from holdfast.errors import UsageError
-from holdfast.snapshot.store.base import Store, Stored, StoreTrouble
+from statehold.errors import UsageError
+from statehold.snapshot.store.base import Store, Stored, StoreTrouble
 
 #: how long a call is tried again; a partition that is leaving waits for it
 _RETRY: Final = timedelta(seconds=20)
@@ -27,7 +27,7 @@ class S3Store(Store):
             import obstore
             from obstore.store import S3Store as Objects
         except ImportError as error:
-            raise UsageError(f"snapshot.full_store = {url!r} needs obstore: pip install 'holdfast[s3]'") from error
+            raise UsageError(f"snapshot.full_store = {url!r} needs obstore: pip install 'statehold[s3]'") from error
         self._url, self._obstore = url, obstore
         plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
         self._store: Any = Objects.from_url(

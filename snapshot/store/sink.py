@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.ports import FullSink
-from holdfast.snapshot import frame
-from holdfast.snapshot.blocks import block
-from holdfast.snapshot.store.base import Store, StoreTrouble, segment_key
+from statehold.ports import FullSink
+from statehold.snapshot import frame
+from statehold.snapshot.blocks import block
+from statehold.snapshot.store.base import Store, StoreTrouble, segment_key
 
 #: bytes of one segment; what is read ahead, and kept in memory while the store is slow, are some of them
 SEGMENT_BYTES: Final = 8_000_000

@@ -8,7 +8,7 @@ import pytest
 from tests.assumptions.lab import Lab
 from tests.support.proxy import Proxy
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 
 @pytest.fixture(scope="session")

@@ -32,9 +32,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--failing", type=int, default=0, metavar="N", help="one record in N fails by design")
-    parser.add_argument("--target", choices=TARGETS, default="holdfast")
+    parser.add_argument("--target", choices=TARGETS, default="statehold")
     parser.add_argument("--directory", type=Path, help="where history and logs stay; else only those of a bad run do")
-    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break holdfast on purpose; each must be caught")
+    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="break statehold on purpose; each must be caught")
     parser.add_argument("--matrix", action="store_true", help="F1 to F36 one by one, as far as they are built")
     parser.add_argument("--soak", action="store_true", help="a steady load with few faults: is anything growing?")
     parser.add_argument("--json", action="store_true", help="results as JSON, last of all")
@@ -85,7 +85,7 @@ def run_matrix(options: argparse.Namespace, seed: int) -> int:
 def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> dict[str, Any]:
     if scenario.tests:
         return matrix.run_tests(scenario, seed)
-    directory = Path(tempfile.mkdtemp(prefix="hf-matrix-"))
+    directory = Path(tempfile.mkdtemp(prefix="sh-matrix-"))
     if scenario.soak:
         result = soak.soak(seed, max(options.minutes, soak.SHORTEST), options.rate, directory)
     else:
@@ -109,7 +109,7 @@ def _played(options: argparse.Namespace, seed: int, scenario: matrix.Scenario, d
 
 def run_soak(options: argparse.Namespace, seed: int) -> int:
     """`--minutes` and `--rate` say how long and how much."""
-    directory = options.directory or Path(tempfile.mkdtemp(prefix="hf-soak-"))
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="sh-soak-"))
     result = soak.soak(seed, options.minutes, options.rate, directory)
     print(*soak.show(result), *result.verdict.lines(), sep="\n")
     return 0 if result.good else 1
@@ -118,7 +118,7 @@ def run_soak(options: argparse.Namespace, seed: int) -> int:
 def one_run(options: argparse.Namespace, seed: int) -> Result:
     """The shape, the schedule and the mode come from the options and the seed."""
     fails = options.failing > 0
-    title, settings = schedule.mode(seed, failing=fails) if options.target == "holdfast" else (options.target, {})
+    title, settings = schedule.mode(seed, failing=fails) if options.target == "statehold" else (options.target, {})
     shape = Shape(
         options.brokers,
         options.workers,
@@ -132,7 +132,7 @@ def one_run(options: argparse.Namespace, seed: int) -> Result:
     planned = schedule.plan(seed, options.minutes * 60, codes, shape)
     if options.directory is not None:
         return run(shape, planned, options.directory / f"seed-{seed}", seed=seed, title=title)
-    directory = Path(tempfile.mkdtemp(prefix="hf-chaos-"))
+    directory = Path(tempfile.mkdtemp(prefix="sh-chaos-"))
     result = run(shape, planned, directory, seed=seed, title=title)
     if result.good:
         shutil.rmtree(directory)

@@ -25,11 +25,11 @@ from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
-from holdfast.config.load import load
-from holdfast.dev import BrokerFailed, Cluster, InUse
-from holdfast.errors import HoldfastError
-from holdfast.names import Names
-from holdfast.topics import Topics
+from statehold.config.load import load
+from statehold.dev import BrokerFailed, Cluster, InUse
+from statehold.errors import StateholdError
+from statehold.names import Names
+from statehold.topics import Topics
 
 #: the shortest session that the settings allow
 SESSION = 6.0
@@ -44,17 +44,17 @@ BROKER = {
     "transaction.max.timeout.ms": "60000",
 }
 SETTINGS = {
-    "HOLDFAST_KAFKA__SOCKET_TIMEOUT": "2",
-    "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "25",
+    "STATEHOLD_KAFKA__SOCKET_TIMEOUT": "2",
+    "STATEHOLD_COMMIT__TRANSACTION_TIMEOUT": "25",
     # A stranger's one init_transactions bumps the epoch again and again while the owner, who is back at once, begins
     # transactions; what happens at the limit has tests of its own (tests/system/test_hijack.py).
-    "HOLDFAST_FAILURE__FENCE_LIMIT": "1000",
-    "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "4",
-    "HOLDFAST_SNAPSHOT__KEEP": "2",
-    "HOLDFAST_SNAPSHOT__SLICE_BUDGET": "0.0005",
-    "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+    "STATEHOLD_FAILURE__FENCE_LIMIT": "1000",
+    "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "4",
+    "STATEHOLD_SNAPSHOT__KEEP": "2",
+    "STATEHOLD_SNAPSHOT__SLICE_BUDGET": "0.0005",
+    "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
 }
-CLASSIC = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "6", "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.5"}
+CLASSIC = {"STATEHOLD_GROUP__SESSION_TIMEOUT": "6", "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.5"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Shape:
     partitions: int = 6
     per_second: int = 300
     accounts: int = ACCOUNTS
-    target: str = "holdfast"
+    target: str = "statehold"
     #: settings of the service, as environment
     settings: Mapping[str, str] = field(default_factory=dict)
     mutant: str = ""
@@ -173,8 +173,8 @@ class Arena:
         self.feeder.finish(0.0)
 
     def _create_topics(self) -> None:
-        if self.shape.target == "holdfast":
-            settings = load(env={k: v for k, v in self._environment().items() if k.startswith("HOLDFAST_")})
+        if self.shape.target == "statehold":
+            settings = load(env={k: v for k, v in self._environment().items() if k.startswith("STATEHOLD_")})
             self._create_ours(Topics(settings, self.names, [self.output, *self.letter_topics]))
             return
         new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
@@ -192,7 +192,7 @@ class Arena:
         while True:
             try:
                 findings = topics.create("beginning", partitions=self.shape.partitions)
-            except HoldfastError as error:
+            except StateholdError as error:
                 if self.history.now() > deadline:
                     raise
                 self.history.tell(f"topics again: {error}")
@@ -201,8 +201,8 @@ class Arena:
             return
 
     def _environment(self) -> dict[str, str]:
-        base = {**SETTINGS, "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers}
-        if self.shape.settings.get("HOLDFAST_GROUP__PROTOCOL") != "consumer":
+        base = {**SETTINGS, "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": self.servers}
+        if self.shape.settings.get("STATEHOLD_GROUP__PROTOCOL") != "consumer":
             base |= CLASSIC
         return base | dict(self.shape.settings)
 

@@ -125,7 +125,7 @@ class Hijack(Fault):
     code, title = "F7", "a stranger takes a live transactional id"
     holds = (1.0, 1.0)
     allows = 30.0
-    only_holdfast = True
+    only_statehold = True
 
     def __init__(self, draw: random.Random) -> None:
         super().__init__(draw)
@@ -150,7 +150,7 @@ class Retention(Fault):
     holds = (0.5, 0.5)
 
     def inject(self, arena: Arena) -> None:
-        if "HOLDFAST_SNAPSHOT__DELTA_INTERVAL" in arena.shape.settings:
+        if "STATEHOLD_SNAPSHOT__DELTA_INTERVAL" in arena.shape.settings:
             return
         with suppress(KafkaException, AssertionError):
             committed = arena.committed_positions(10.0)
@@ -167,7 +167,7 @@ class OutOfRange(Fault):
     code, title = "F23", "retention passes a position that is not read"
     holds = (1.0, 1.0)
     usual = False
-    only_holdfast = True
+    only_statehold = True
 
     def inject(self, arena: Arena) -> None:
         for worker in arena.workers:
@@ -206,7 +206,7 @@ class FrozenStop(Fault):
     holds = (0.0, 0.0)
     allows = 60.0
     usual = False
-    only_holdfast = True
+    only_statehold = True
 
     def inject(self, arena: Arena) -> None:
         numbers = range(1, arena.shape.brokers + 1)

@@ -1,4 +1,4 @@
-"""For each way to break holdfast the schedule that catches it; the same schedules must be good without the mutation."""
+"""For each way to break statehold the schedule that catches it; without the mutation each schedule is good."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.chaos.faults import Fault, Storm, WorkerKilled, Zombie, ZombieAtPoint
 from tests.chaos.schedule import Planned
 from tests.support.proxy import Fault as Disturbance
 
-SMALL = {"HOLDFAST_COMMIT__MAX_RECORDS": "50"}
+SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "50"}
 #: a transaction is open nearly always
-OPEN = {"HOLDFAST_COMMIT__INTERVAL": "1"}
-MARKS_ONLY = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+OPEN = {"STATEHOLD_COMMIT__INTERVAL": "1"}
+MARKS_ONLY = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def rebalanced(draw: random.Random) -> list[Fault]:
 #: of records that fail by design
 FAILED = frozenset({"letter duplicated", "tried later", "partition failed", "foreign"})
 #: a replay after each start
-SELDOM = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "60", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+SELDOM = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "60", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
 TWICE = frozenset({"duplicated", "lost", "wrong value", "digest differs", "broken chain", "two owners"})
 CATCHES: dict[str, Catch] = {
     "no-fence": Catch(unbegun, TWICE | {"torn transaction", "partition failed"}, settings=SMALL),

@@ -1,6 +1,6 @@
-"""Walks what holdfast left on its topics: the chain of marks, each digest, the state that a new owner would load.
+"""Walks what statehold left on its topics: the chain of marks, each digest, the state that a new owner would load.
 
-Shares no code with holdfast. One object checks one partition; `findings` says what is wrong.
+Shares no code with statehold. One object checks one partition; `findings` says what is wrong.
 """
 
 from __future__ import annotations

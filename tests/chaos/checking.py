@@ -63,7 +63,7 @@ def judge(arena: Arena, verdict: Verdict) -> None:
         check_failed(verdict, arena, expected, list(aside.values()))
     check_reading(verdict, arena, rows)
     check_stable(verdict, arena)
-    if arena.shape.target == "holdfast":
+    if arena.shape.target == "statehold":
         everything = [*rows, *(row for found in aside.values() for row in found)]
         owed = check_chains(verdict, arena, inputs, everything)
         check_effects(verdict, arena, expected, owed)
@@ -123,8 +123,8 @@ def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
 def check_stable(verdict: Verdict, arena: Arena, seconds: float = 90.0) -> None:
     """No transaction is open any more: readers see to the end of every topic."""
     topics = [arena.output]
-    if arena.shape.target == "holdfast":
-        topics += [arena.names.increment, arena.names.full, *arena.letter_topics]
+    if arena.shape.target == "statehold":
+        topics += [arena.names.changelog, arena.names.snapshot, *arena.letter_topics]
     deadline = arena.history.now() + seconds
     while True:
         open_ = [text for topic in topics for text in _unstable(arena, topic)]
@@ -155,7 +155,7 @@ def check_chains(
     Returns where the records lie whose effects the last marks owe: (partition, offset).
     """
     owed: set[tuple[int, int]] = set()
-    increments, fulls = _by_partition(arena, arena.names.increment), _by_partition(arena, arena.names.full)
+    increments, fulls = _by_partition(arena, arena.names.changelog), _by_partition(arena, arena.names.snapshot)
     origins: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
         if row.origin is not None:

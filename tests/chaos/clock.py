@@ -17,7 +17,7 @@ def file_of(directory: Path | str, instance: str) -> Path:
 
 def install(directory: str) -> None:
     """In a worker, before its service is made."""
-    told, real = file_of(directory, os.environ.get("HOLDFAST_SERVICE__INSTANCE", "")), time.time
+    told, real = file_of(directory, os.environ.get("STATEHOLD_SERVICE__INSTANCE", "")), time.time
 
     def stepped() -> float:
         try:

@@ -127,7 +127,7 @@ def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> d
         findings.setdefault(anomaly, []).append(text)
 
     for row in found:
-        place = int(row.headers["holdfast-dead-partition"]), int(row.headers["holdfast-dead-offset"])
+        place = int(row.headers["statehold-dead-partition"]), int(row.headers["statehold-dead-offset"])
         seen[place] += 1
         told, original = due.due.get(place), inputs.get(place)
         if told is None or original is None:
@@ -138,7 +138,7 @@ def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> d
             wrong("letter changed", f"{name} at {place} lies in {row.partition} as {row.value[:60]!r}")
         if (said := _said(row.headers, kind, why)) != "":
             wrong("letter wrong", f"{name} ({kind}) at {place}: {said}")
-        if row.headers["holdfast-dead-ordered"] == b"1":
+        if row.headers["statehold-dead-ordered"] == b"1":
             key = row.partition, row.key
             if place[1] < newest.get(key, -1):
                 wrong("letter out of order", f"{name} at {place} behind {newest[key]}")
@@ -152,8 +152,8 @@ def check_letters(due: Letters, given: Sequence[Row], found: Sequence[Row]) -> d
 def _said(headers: Mapping[str, bytes], kind: str, why: str) -> str:
     """What is wrong with the headers of a letter."""
     error, attempts = _LETTERS[kind] if why == "raised" else (_LETTERS[REFUSED][0], 0)
-    told = headers["holdfast-dead-why"].decode(), headers["holdfast-dead-error"].decode()
-    tried = int(headers["holdfast-dead-attempts"])
+    told = headers["statehold-dead-why"].decode(), headers["statehold-dead-error"].decode()
+    tried = int(headers["statehold-dead-attempts"])
     if told != (why, error) or tried < attempts:  # more, where a kill or an abort came between
         return f"{told} after {tried} attempts, not {(why, error)} after {attempts}"
     return ""
@@ -165,7 +165,7 @@ def check_tries(due: Mapping[tuple[int, int], str], found: Sequence[Sequence[Row
     for level, rows in enumerate(found):
         seen: Counter[tuple[int, int]] = Counter()
         for row in rows:
-            seen[row.partition, int(row.headers["holdfast-retry-offset"])] += 1
+            seen[row.partition, int(row.headers["statehold-retry-offset"])] += 1
         told += [f"{place} is on retry topic {level} and should not" for place in seen if place not in due]
         for place, kind in due.items():
             least = 1 if kind == NEVER else 0  # a late one may be old enough when it is read
@@ -176,8 +176,8 @@ def check_tries(due: Mapping[tuple[int, int], str], found: Sequence[Sequence[Row
 
 def policies() -> dict[type[BaseException], Any]:
     """The service's."""
-    from holdfast.errors import OutputRefused, UndecodableRecord
-    from holdfast.failures import dead_letter, park, retry, retry_later, stop
+    from statehold.errors import OutputRefused, UndecodableRecord
+    from statehold.failures import dead_letter, park, retry, retry_later, stop
 
     return {
         Refused: dead_letter(),

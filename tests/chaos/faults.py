@@ -31,8 +31,8 @@ class Fault(ABC):
     #: what it needs
     brokers: ClassVar[int] = 1
     proxied: ClassVar[bool] = False
-    #: only holdfast has what it touches
-    only_holdfast: ClassVar[bool] = False
+    #: only statehold has what it touches
+    only_statehold: ClassVar[bool] = False
     #: drawn when no list of faults is given
     usual: ClassVar[bool] = True
 
@@ -69,7 +69,7 @@ class KilledAtPoint(Fault):
     """The first worker that comes by a named point dies there; what ended is started again."""
 
     code, title = "F1p", "worker killed at a named point"
-    only_holdfast = True
+    only_statehold = True
     holds = (2.0, 5.0)
 
     def __init__(self, draw: random.Random) -> None:
@@ -150,7 +150,7 @@ class ZombieDuringTakeover(Fault):
     """Frozen with everything in its transaction; it wakes while its heir has begun and has not fenced yet."""
 
     code, title = "F4t", "worker frozen before a commit, woken while its heir takes over"
-    only_holdfast = True
+    only_statehold = True
     holds = (SESSION + 4, SESSION + 4)
 
     def inject(self, arena: Arena) -> None:
@@ -177,7 +177,7 @@ class ZombieAtPoint(Fault):
     """Frozen exactly there; woken when others own its partitions."""
 
     code, title = "F4p", "worker frozen at a named point, woken"
-    only_holdfast = True
+    only_statehold = True
     holds = (SESSION + 4, 2 * SESSION + 2)
 
     def __init__(self, draw: random.Random) -> None:
@@ -269,7 +269,7 @@ class ClockStepped(Fault):
     code, title = "F32", "wall clock of a worker stepped"
     holds = (4.0, 10.0)
     usual = False
-    only_holdfast = True
+    only_statehold = True
 
     def __init__(self, draw: random.Random) -> None:
         super().__init__(draw)

@@ -1,4 +1,4 @@
-"""holdfast's records read from the description of their format (docs/format.md), with none of its code."""
+"""statehold's records read from the description of their format (docs/format.md), with none of its code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ else:
     from backports import zstd
 
 _HEAD = struct.Struct("<BcBBIQ")
-ACCOUNTS, PARKED = "accounts", "holdfast.parked"
+ACCOUNTS, PARKED = "accounts", "statehold.parked"
 _TABLES = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in (ACCOUNTS, PARKED)}
 MODULUS = 2**128
 

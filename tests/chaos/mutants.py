@@ -1,4 +1,4 @@
-"""holdfast broken on purpose, one way at a time: the harness must notice each. In tests only."""
+"""statehold broken on purpose, one way at a time: the harness must notice each. In tests only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def install(name: str) -> None:
 
 def no_fence() -> None:
     """Random transactional ids, and offsets sent without the group's word: nothing shuts an older owner out."""
-    from holdfast.kafka.producer import KafkaTransactions
-    from holdfast.names import Names
+    from statehold.kafka.producer import KafkaTransactions
+    from statehold.names import Names
 
     ids, stranger = Names.transactional_id, _stranger()
 
@@ -54,8 +54,8 @@ def _stranger() -> Callable[[], Any]:
 
 def mark_before_fence() -> None:
     """The last mark is read first, as far as it is committed; then the fence."""
-    from holdfast.kafka.reader import KafkaReader
-    from holdfast.worker.opening import Opening
+    from statehold.kafka.reader import KafkaReader
+    from statehold.worker.opening import Opening
 
     fence, restore, bounds = Opening.fence, Opening.restore, KafkaReader.bounds
     behind = Opening._offset_behind
@@ -95,7 +95,7 @@ def mark_before_fence() -> None:
 def _stable_bounds(self: Any, topic: str, partition: int) -> tuple[int, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
 
-    from holdfast.kafka.futures import EARLIEST, LATEST
+    from statehold.kafka.futures import EARLIEST, LATEST
 
     ends = []
     for spec in (EARLIEST, LATEST):
@@ -109,7 +109,7 @@ def commit_on_lost() -> None:
     """A partition that the group took away is drained as if it had been revoked."""
     import time
 
-    from holdfast.worker.partition import PartitionWorker
+    from statehold.worker.partition import PartitionWorker
 
     def drain(self: PartitionWorker) -> None:
         self.revoke(time.monotonic() + 10, final=False)
@@ -119,7 +119,7 @@ def commit_on_lost() -> None:
 
 def no_rollback() -> None:
     """After an abort the tables keep what the aborted transaction wrote."""
-    from holdfast.worker.engine import Engine
+    from statehold.worker.engine import Engine
 
     def forget_all_but_tables(self: Engine) -> None:
         self.outputs.clear()
@@ -132,7 +132,7 @@ def no_rollback() -> None:
 
 def no_taint() -> None:
     """A producer whose commit request may still be under way is used again."""
-    from holdfast.kafka.taint import Taint
+    from statehold.kafka.taint import Taint
 
     def ignore(self: Taint, reason: str) -> None:
         return
@@ -142,7 +142,7 @@ def no_taint() -> None:
 
 def effects_in_replay() -> None:
     """Side effects of a replay are owed like any other."""
-    from holdfast.worker.noting import Noting
+    from statehold.worker.noting import Noting
 
     note = Noting.note
 
@@ -156,7 +156,7 @@ def effects_in_replay() -> None:
 
 def reset_to_earliest() -> None:
     """Where the input's position is gone, reading goes on where the topic begins now."""
-    from holdfast.config import client
+    from statehold.config import client
 
     consumer = client.consumer
 
@@ -168,7 +168,7 @@ def reset_to_earliest() -> None:
 
 def nobody_follows() -> None:
     """Later records of a key that has a dead letter are handled."""
-    from holdfast.worker.burying import Letters
+    from statehold.worker.burying import Letters
 
     takes = Letters.takes
 
@@ -180,7 +180,7 @@ def nobody_follows() -> None:
 
 def undecided() -> None:
     """What was decided of a record that failed is in no delta: a replay meets it, and decides anew."""
-    from holdfast.worker.policy import SnapshotPolicy
+    from statehold.worker.policy import SnapshotPolicy
 
     due = SnapshotPolicy.delta_due
 
@@ -193,7 +193,7 @@ def undecided() -> None:
 
 def retries_forgotten() -> None:
     """The mark says nothing of the retry topics: whoever takes over reads them again."""
-    from holdfast.worker.committer import Committer
+    from statehold.worker.committer import Committer
 
     positions = Committer._positions
 
@@ -207,8 +207,8 @@ def failed_skipped() -> None:
     """A record that parks its partition, or stops its service, is passed over when it comes again."""
     from tests.chaos.failing import Parks, Stops
 
-    from holdfast.worker.engine import Engine
-    from holdfast.worker.poison import Poisoned
+    from statehold.worker.engine import Engine
+    from statehold.worker.poison import Poisoned
 
     run, failed = Engine.run, set[tuple[int, int]]()
 

@@ -15,7 +15,7 @@ from tests.chaos.failing import PARKS, STOPS
 from tests.chaos.history import History
 from tests.chaos.workers import LogEvent, Worker
 
-from holdfast.ops import sockets
+from statehold.ops import sockets
 
 #: seconds until a cause is mended, and between two times that a partition is told to try again
 _MENDING, _AGAIN = 1.0, 1.0
@@ -34,7 +34,7 @@ class Operator:
     def __init__(self, directory: Path, history: History, *, needed: bool) -> None:
         self._history = history
         #: where the services' control sockets lie; their paths must be short
-        self.sockets = tempfile.mkdtemp(prefix="hf-ops-")
+        self.sockets = tempfile.mkdtemp(prefix="sh-ops-")
         #: a directory with a file for each trade whose cause is mended; '' where no trade fails
         self.mended = str(directory / "mended") if needed else ""
         if needed:
@@ -75,7 +75,7 @@ class Operator:
         self._history.note("operator", trade=trade, waits=kind)
 
     def _help(self, trade: str, workers: Sequence[Worker]) -> None:
-        """Mend its cause, then `holdfast retry N`; what has stopped is started again by the supervisor."""
+        """Mend its cause, then `statehold retry N`; what has stopped is started again by the supervisor."""
         Path(self.mended, trade).touch()
         if trade in self.parked:
             request = {"command": "retry", "partition": self.parked[trade]}

@@ -79,13 +79,13 @@ class _Armed:
 
 def install(directory: str) -> None:
     """Wrap the product's functions; in a worker, before its service is made."""
-    from holdfast.kafka.producer import KafkaTransactions
-    from holdfast.kafka.reader import KafkaReader
-    from holdfast.kafka.sink import KafkaFullSink
-    from holdfast.worker.fulls import Fulls
-    from holdfast.worker.live import Live
-    from holdfast.worker.opening import Opening
-    from holdfast.worker.replaying import Replaying
+    from statehold.kafka.producer import KafkaTransactions
+    from statehold.kafka.reader import KafkaReader
+    from statehold.kafka.sink import KafkaFullSink
+    from statehold.worker.fulls import Fulls
+    from statehold.worker.live import Live
+    from statehold.worker.opening import Opening
+    from statehold.worker.replaying import Replaying
 
     armed = _Armed(directory)
     _before(Opening, "fence", lambda: armed.hit("before_fence"))
@@ -121,7 +121,7 @@ def _wrap_read(reader: Any, armed: _Armed) -> None:
     def wrapped(self: Any, topic: str, *rest: Any) -> Iterator[Any]:
         for batch in read(self, topic, *rest):
             yield batch
-            if topic.endswith((".increment", ".full")):
+            if topic.endswith((".changelog", ".snapshot")):
                 armed.hit("mid_restore")
 
     reader.read = wrapped

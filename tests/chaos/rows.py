@@ -13,7 +13,7 @@ _ORIGIN = struct.Struct("<IQI")
 
 
 class Row(NamedTuple):
-    """One record of a topic as a read_committed reader sees it; `origin` is holdfast's header, if there is one."""
+    """One record of a topic as a read_committed reader sees it; `origin` is statehold's header, if there is one."""
 
     partition: int
     offset: int
@@ -29,8 +29,8 @@ def row_of(message: Message) -> Row:
     origin = None
     headers: Any = message.headers()
     for name, header in headers or ():
-        if name == "hf" and isinstance(header, bytes) and len(header) == _ORIGIN.size:
+        if name == "sh" and isinstance(header, bytes) and len(header) == _ORIGIN.size:
             origin = _ORIGIN.unpack(header)
-    rest = {name: header for name, header in headers or () if name != "hf"}
+    rest = {name: header for name, header in headers or () if name != "sh"}
     key = bytes(message.key() or b"")
     return Row(message.partition() or 0, message.offset() or 0, bytes(value), origin, key, rest)

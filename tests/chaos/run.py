@@ -16,10 +16,10 @@ from tests.chaos.checking import Verdict, judge
 from tests.chaos.schedule import Planned
 from tests.chaos.workers import pause
 
-from holdfast.dev import Cluster
-from holdfast.dev.jars import DEFAULT_VERSION
-from holdfast.exits import Exit
-from holdfast.version import __version__
+from statehold.dev import Cluster
+from statehold.dev.jars import DEFAULT_VERSION
+from statehold.exits import Exit
+from statehold.version import __version__
 
 _STEADY = 4.0
 _START = 180.0
@@ -54,7 +54,7 @@ class Result:
 
 def versions() -> dict[str, str]:
     return {
-        "holdfast": __version__,
+        "statehold": __version__,
         "librdkafka": libversion()[0],
         "kafka": DEFAULT_VERSION,
         "python": platform.python_version(),
@@ -141,7 +141,7 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
         code = worker.wait(_STOP)
         # -15: so soon after its start that it heard nothing yet
         known = (0, -15, None, *([Exit.PARTITION_FAILED] if arena.operator.stopped else []))
-        if arena.shape.target == "holdfast" and code not in known:
+        if arena.shape.target == "statehold" and code not in known:
             verdict.add("process ended by itself", [f"{worker.name}: exit code {code} after SIGTERM"])
         if code is None:
             verdict.add("did not stop", [f"{worker.name} within {_STOP:.0f} s of SIGTERM"])

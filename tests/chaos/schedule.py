@@ -19,10 +19,10 @@ _OVERLAP = 0.3
 #: in which the service runs, drawn with the schedule
 MODES: dict[str, dict[str, str]] = {
     "delta in every commit": {},
-    "delta every second": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1"},
-    "marks only": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"},
+    "delta every second": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
+    "marks only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"},
 }
-PROTOCOLS: dict[str, dict[str, str]] = {"classic": {}, "consumer": {"HOLDFAST_GROUP__PROTOCOL": "consumer"}}
+PROTOCOLS: dict[str, dict[str, str]] = {"classic": {}, "consumer": {"STATEHOLD_GROUP__PROTOCOL": "consumer"}}
 
 
 class Planned(NamedTuple):
@@ -58,11 +58,11 @@ def plan(seed: int, seconds: float, codes: Sequence[str], shape: Shape) -> list[
 def mode(seed: int, *, failing: bool = False) -> tuple[str, dict[str, str]]:
     """How the service runs under this seed: name and settings; records that fail need deltas."""
     draw = random.Random(f"mode {seed}")
-    modes = MODES | {"marks only": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "60"}} if failing else MODES
+    modes = MODES | {"marks only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "60"}} if failing else MODES
     dial, protocol = draw.choice(list(modes)), draw.choice(list(PROTOCOLS))
     return f"{protocol}, {dial}", modes[dial] | PROTOCOLS[protocol]
 
 
 def _fits(kind: type[Fault], shape: Shape) -> bool:
     enough = shape.brokers >= kind.brokers and (shape.proxied or not kind.proxied)
-    return enough and (shape.target == "holdfast" or not kind.only_holdfast)
+    return enough and (shape.target == "statehold" or not kind.only_statehold)

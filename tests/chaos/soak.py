@@ -84,7 +84,7 @@ def growing(slopes: dict[str, dict[str, float]]) -> list[str]:
 
 def soak(seed: int, minutes: float, per_second: int, directory: Path) -> Result:
     """Findings of a run, and `not flat` where something grew."""
-    shape = Shape(1, 3, 6, per_second, accounts=3000, settings={"HOLDFAST_SNAPSHOT__FULL_INTERVAL": "60"})
+    shape = Shape(1, 3, 6, per_second, accounts=3000, settings={"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "60"})
     sampler = Sampler()
     result = run(shape, plan(seed, minutes * 60), directory, seed=seed, title="soak", beside=sampler)
     slopes = sampler.slopes()

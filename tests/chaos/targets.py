@@ -1,4 +1,4 @@
-"""Whom the harness can be pointed at: holdfast, quixstreams, Kafka Streams; the same work, the same faults."""
+"""Whom the harness can be pointed at: statehold, quixstreams, Kafka Streams; the same work, the same faults."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environments
-from tests.chaos.workers import holdfast_command
+from tests.chaos.workers import statehold_command
 
-TARGETS = ("holdfast", "quix", "streams")
+TARGETS = ("statehold", "quix", "streams")
 _PEERS = Path(environments.__file__).parent / "contenders"
-#: what makes a takeover as quick as holdfast's in these runs
+#: what makes a takeover as quick as statehold's in these runs
 _CONSUMER = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 
 
@@ -20,12 +20,12 @@ def command(target: str, job: Path) -> list[str]:
         return [environments.python_of("quix"), str(_PEERS / "quix.py"), str(job)]
     if target == "streams":
         return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", environments.streams_class_path(), "Totals", str(job)]
-    return holdfast_command(job)
+    return statehold_command(job)
 
 
 def job(target: str, told: dict[str, Any]) -> dict[str, Any]:
     """The job file's content; the peers read what the benchmarks tell them, and these settings."""
-    if target == "holdfast":
+    if target == "statehold":
         return told
     peer = {**told, "group": told["service"], "commit_seconds": 0.1, "caching": True}
     if target == "quix":

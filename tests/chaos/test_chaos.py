@@ -45,12 +45,12 @@ def test_three_brokers_under_any_schedule(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", CATCHES)
-def test_a_broken_holdfast_is_caught(mutant: str, seed: int) -> None:
+def test_a_broken_statehold_is_caught(mutant: str, seed: int) -> None:
     assert hunt(mutant, seed)[1], f"{mutant} was not noticed with seed {seed} and those after it"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", CATCHES)
-def test_the_schedule_that_catches_it_is_harmless_to_holdfast(mutant: str, seed: int) -> None:
+def test_the_schedule_that_catches_it_is_harmless_to_statehold(mutant: str, seed: int) -> None:
     result = try_one(mutant, seed, broken=False)
     assert result.good, "\n".join(result.verdict.lines())

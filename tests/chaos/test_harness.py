@@ -174,13 +174,13 @@ def test_which_trades_fail_is_told_by_the_input_alone() -> None:
     }
     late = [(3, FAILS[2].trade)]
     before, after = StateAt(FAILS, late), StateAt(FAILS, late)
-    assert before.stored(6, 2).keys() == {("accounts", "a0"), ("accounts", "a1"), ("holdfast.parked", "a0")}
+    assert before.stored(6, 2).keys() == {("accounts", "a0"), ("accounts", "a1"), ("statehold.parked", "a0")}
     assert before.digest(6, 2) != after.digest(6, 3) == StateAt(FAILS, late).digest(6)
 
 
 def letter(sent: Sent, why: str, error: str, attempts: int, **changed: Any) -> Row:
     told = {"partition": 0, "offset": sent.offset, "why": why, "error": error, "attempts": attempts, "ordered": 1}
-    headers = {f"holdfast-dead-{name}": str(value).encode() for name, value in (told | changed).items()}
+    headers = {f"statehold-dead-{name}": str(value).encode() for name, value in (told | changed).items()}
     return Row(0, sent.offset, b"as received", None, sent.trade.account.encode(), headers)
 
 
@@ -233,7 +233,7 @@ def test_the_operator_mends_what_the_logs_tell_and_nothing_else(tmp_path: Path) 
 
 def test_tries_are_compared_with_the_input() -> None:
     def tried(sent: Sent) -> Row:
-        return Row(0, sent.offset, b"", None, b"", {"holdfast-retry-offset": str(sent.offset).encode()})
+        return Row(0, sent.offset, b"", None, b"", {"statehold-retry-offset": str(sent.offset).encode()})
 
     due = fold({0: FAILS}).tried
     both = [tried(FAILS[2]), tried(FAILS[4])]

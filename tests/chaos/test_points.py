@@ -18,7 +18,7 @@ from tests.chaos.workers import pause
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(1200)]
 
 #: all points are passed: gaps are replayed, fulls are taken all the time
-REPLAYED = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "2", "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "3"}
+REPLAYED = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "2", "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "3"}
 PATIENCE = 60.0
 
 
@@ -103,7 +103,7 @@ def test_a_hundred_partitions_in_one_process(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_mailbox_that_is_always_full(tmp_path: Path, seed: int) -> None:
-    settings = {"HOLDFAST_FLOW__HIGH": "20", "HOLDFAST_FLOW__LOW": "5", "HOLDFAST_COMMIT__MAX_RECORDS": "20"}
+    settings = {"STATEHOLD_FLOW__HIGH": "20", "STATEHOLD_FLOW__LOW": "5", "STATEHOLD_COMMIT__MAX_RECORDS": "20"}
     draw = random.Random(seed)
     planned = [Planned(2.0, BusyZombie(draw)), Planned(20.0, BusyZombie(draw))]
     result = run(Shape(1, 2, 4, 300, settings=settings), planned, tmp_path, seed=seed, title="full mailboxes")

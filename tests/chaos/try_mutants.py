@@ -16,7 +16,7 @@ TRIES = 3
 def try_one(mutant: str, seed: int, *, broken: bool = True) -> Result:
     """The schedule that catches this mutant, with it or without it."""
     catch = CATCHES[mutant]
-    directory = Path(tempfile.mkdtemp(prefix="hf-mutant-"))
+    directory = Path(tempfile.mkdtemp(prefix="sh-mutant-"))
     title = f"mutant {mutant}" if broken else f"schedule of {mutant}, not broken"
     try:
         shape, recovery = catch.shape(mutant if broken else ""), 30.0 if broken else RECOVERY

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.worker JOB.json`: holdfast's version of the service; logs JSON lines to standard output."""
+"""`python -m tests.chaos.worker JOB.json`: statehold's version of the service; logs JSON lines to standard output."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import structlog
 from tests.chaos import clock, failing, mutants, points
 from tests.chaos.workload import Running, Trade
 
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.config.load import load
-from holdfast.errors import HoldfastError
-from holdfast.exits import exit_of
-from holdfast.handler import EffectKey
-from holdfast.ops.control import Control
-from holdfast.ops.last_resort import limit_the_end
+from statehold import Handler, Output, Record, Service, Table
+from statehold.config.load import load
+from statehold.errors import StateholdError
+from statehold.exits import exit_of
+from statehold.handler import EffectKey
+from statehold.ops.control import Control
+from statehold.ops.last_resort import limit_the_end
 
 #: one trade in so many has a side effect
 EFFECT_EVERY = 20
@@ -96,7 +96,7 @@ def totals(output: str, calls: str, mended_dir: str = "") -> type[Totals]:
 
 
 def service_of(job: dict[str, Any]) -> Service:
-    """As the job says; settings come from HOLDFAST_*."""
+    """As the job says; settings come from STATEHOLD_*."""
     handler = totals(job["output"], job["calls"], job["mended"])
     return Service(job["service"], input=job["input"], handler=handler, settings=load())
 
@@ -122,7 +122,7 @@ def _end_with_the_harness() -> None:
 
 
 def main() -> int:
-    """Until SIGTERM. Exit codes as `holdfast run`, and as there the interpreter's own end has its time."""
+    """Until SIGTERM. Exit codes as `statehold run`, and as there the interpreter's own end has its time."""
     threading.Thread(target=_end_with_the_harness, daemon=True).start()
     faulthandler.register(signal.SIGUSR2)
     job = msgspec.json.decode(Path(sys.argv[1]).read_bytes())
@@ -134,7 +134,7 @@ def main() -> int:
     try:
         with Control(service, Path(job["sockets"])):
             service.run()
-    except HoldfastError as error:
+    except StateholdError as error:
         traceback.print_exc()
         return exit_of(error)
     finally:

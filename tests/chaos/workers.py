@@ -26,7 +26,7 @@ class Worker:
     ) -> None:
         self.name, self.log = name, directory / f"{name}.log"
         self._command, self._history = command, history
-        own = {"HOLDFAST_SERVICE__INSTANCE": name, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
+        own = {"STATEHOLD_SERVICE__INSTANCE": name, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
         self._environment = {**os.environ, **environment, **own}
         self._process: subprocess.Popen[bytes] | None = None
         #: of processes that ended by themselves
@@ -147,7 +147,7 @@ def _events(log: bytes, names: tuple[str, ...]) -> list[LogEvent]:
     return [event for event in found if not names or event.get("event") in names]
 
 
-def holdfast_command(job: Path) -> list[str]:
+def statehold_command(job: Path) -> list[str]:
     return [sys.executable, "-m", "tests.chaos.worker", str(job)]
 
 

@@ -1,4 +1,4 @@
-"""`holdfast ...` as a user runs it: in a directory of its own, on a service of its own."""
+"""`statehold ...` as a user runs it: in a directory of its own, on a service of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 APP = """
 from pathlib import Path
-from holdfast import Handler, Output, Record, Service
+from statehold import Handler, Output, Record, Service
 
 class Echo(Handler[str]):
     echo = Output("{name}.out", value=str)
@@ -32,7 +32,7 @@ WAIT_SECONDS = 90.0
 
 @dataclass
 class Daemon:
-    """A `holdfast run` with its log."""
+    """A `statehold run` with its log."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -76,7 +76,7 @@ class Commands:
     daemons: list[Daemon] = field(default_factory=list)
 
     def command(self, *arguments: str) -> list[str]:
-        return [self.python, "-m", "holdfast.ops.cli.entry", *arguments]
+        return [self.python, "-m", "statehold.ops.cli.entry", *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -103,7 +103,7 @@ class Commands:
         assert done.returncode == 0, done.stderr
 
     def feed(self, value: str, partition: int) -> None:
-        producer = Producer({"bootstrap.servers": self.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"]})
+        producer = Producer({"bootstrap.servers": self.environment["STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"]})
         producer.produce(f"{self.name}.in", value.encode(), partition=partition)
         assert producer.flush(30) == 0
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import Commands
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 
 @pytest.fixture
-def holdfast(python: str, tmp_path: Path) -> Iterator[Commands]:
+def statehold(python: str, tmp_path: Path) -> Iterator[Commands]:
     """Commands without a broker; their control sockets are this test's own."""
     runtime, directory = tmp_path / "runtime", tmp_path / "work"
     runtime.mkdir()
     directory.mkdir()
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("STATEHOLD_")}
     environment = inherited | {"XDG_RUNTIME_DIR": str(runtime), "COLUMNS": "120"}
     commands = Commands(python, directory, f"echo-{uuid.uuid4().hex[:8]}", environment)
     commands.write_app()
@@ -29,10 +29,10 @@ def holdfast(python: str, tmp_path: Path) -> Iterator[Commands]:
 
 
 @pytest.fixture
-def on_kafka(holdfast: Commands, kafka: Cluster) -> Commands:
+def on_kafka(statehold: Commands, kafka: Cluster) -> Commands:
     """The same, with a real broker and the shortest session that it allows."""
-    holdfast.environment |= {
-        "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
+    statehold.environment |= {
+        "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
     }
-    return holdfast
+    return statehold

@@ -1,4 +1,4 @@
-"""Bars on a terminal while a partition restores or replays, and the same figures from `holdfast status`."""
+"""Bars on a terminal while a partition restores or replays, and the same figures from `statehold status`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from confluent_kafka import Producer
 from tests.cli.commands import WAIT_SECONDS, Commands, wait_until
 from tests.support.ending import ending
 
-from holdfast.ops import processes
+from statehold.ops import processes
 
 pytestmark = pytest.mark.kafka
 
 SLOW = """
 import time
-from holdfast import Handler, Record, Service, Table
+from statehold import Handler, Record, Service, Table
 
 class Slow(Handler[str]):
     seen = Table(key=str, value=int)
@@ -34,9 +34,9 @@ service = Service("{name}", input="{name}.in", handler=Slow)
 REPLAYED = 2500
 #: nothing but marks: a restart replays everything
 MARKS_ONLY = {
-    "HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off",
-    "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off",
-    "HOLDFAST_SNAPSHOT__ON_STOP": "off",
+    "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off",
+    "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off",
+    "STATEHOLD_SNAPSHOT__ON_STOP": "off",
 }
 
 
@@ -72,7 +72,7 @@ def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Comma
     on_kafka.write_app(SLOW)
     on_kafka.environment |= MARKS_ONLY | {"TERM": "xterm-256color"}
     on_kafka.create_topics(1)
-    producer = Producer({"bootstrap.servers": on_kafka.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"]})
+    producer = Producer({"bootstrap.servers": on_kafka.environment["STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"]})
     for number in range(REPLAYED):
         producer.produce(f"{on_kafka.name}.in", b"v%d" % number, partition=0)
     assert producer.flush(30) == 0
@@ -102,7 +102,7 @@ def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Comma
 
 
 def status(commands: Commands) -> dict[str, Any]:
-    """The service's only partition, as `holdfast status --json` tells it; asked without a process for each question."""
+    """The service's only partition, as `statehold status --json` tells it; asked without a new process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", commands.environment["XDG_RUNTIME_DIR"])
         (found,) = processes.of_service(commands.name)

@@ -10,8 +10,8 @@ import pytest
 from tests.cli.commands import Commands
 from tests.support.booted import INSIDE, Booted, CannotBoot, why_not
 
-from holdfast.dev import Cluster
-from holdfast.ops import units
+from statehold.dev import Cluster
+from statehold.ops import units
 
 pytestmark = [
     pytest.mark.kafka,
@@ -24,7 +24,7 @@ APP = """
 import ctypes
 import os
 import time
-from holdfast import Handler, Output, Record, Service
+from statehold import Handler, Output, Record, Service
 
 class Held(Handler[str]):
     echo = Output("{name}.out", value=str)
@@ -37,12 +37,12 @@ class Held(Handler[str]):
 
 service = Service("{name}", input="{name}.in", handler=Held)
 """
-UNIT = "holdfast-held@1.service"
+UNIT = "statehold-held@1.service"
 
 
 @pytest.fixture
 def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
-    """With the units that `holdfast deploy systemd` makes, and a drop-in for what this machine has elsewhere."""
+    """With the units that `statehold deploy systemd` makes, and a drop-in for what this machine has elsewhere."""
     directory = on_kafka.directory
     on_kafka.write_app(APP)
     on_kafka.create_topics(partitions=2)
@@ -57,7 +57,7 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
         instances=1,
         stop_timeout=25.0,
         directory=INSIDE,
-        program=Path(sys.executable).with_name("holdfast"),
+        program=Path(sys.executable).with_name("statehold"),
         user="daemon",
         ops_port=0,
         compaction=False,
@@ -81,7 +81,7 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
 
 def test_the_life_of_a_unit(machine: Booted, on_kafka: Commands) -> None:
     """Start until live, kill and restart, watchdog and restart, stop; then a configuration error, which stays down."""
-    machine.systemctl("start", "holdfast-held.target")
+    machine.systemctl("start", "statehold-held.target")
     machine.systemctl("start", UNIT)  # returns when READY=1 was said
     first = machine.show(UNIT, "MainPID", "ActiveState", "StatusText", "NRestarts", "MemoryMax")
     assert (first["ActiveState"], first["StatusText"], first["NRestarts"]) == ("active", "2 live", "0")
@@ -102,7 +102,7 @@ def test_the_life_of_a_unit(machine: Booted, on_kafka: Commands) -> None:
     assert "Fatal Python error: Aborted" in log
     assert "in on_record" in log
 
-    machine.systemctl("stop", "holdfast-held.target")
+    machine.systemctl("stop", "statehold-held.target")
     machine.await_property(UNIT, "ActiveState", lambda text: text == "inactive")
     ended = machine.show(UNIT, "Result", "ExecMainStatus")
     assert (ended["Result"], ended["ExecMainStatus"]) == ("success", "0"), machine.tail()

@@ -1,4 +1,4 @@
-"""`holdfast command` and `holdfast snapshot take` against a real broker and a running service."""
+"""`statehold command` and `statehold snapshot take` against a real broker and a running service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_command_is_acknowledged_and_a_full_is_taken_where_it_stands(on_kafka:
 
     ours = on_kafka.run("command", "take", "app:service")
     assert ours.returncode == 1
-    assert "'take' is holdfast's own command: `holdfast snapshot take`" in ours.stderr
+    assert "'take' is statehold's own command: `statehold snapshot take`" in ours.stderr
     assert daemon.stop() == 0
 
     unheard = on_kafka.run("snapshot", "take", "app:service", "--partitions", "1", "--timeout", "0.5")
@@ -54,7 +54,7 @@ def test_a_command_is_acknowledged_and_a_full_is_taken_where_it_stands(on_kafka:
 
     missing = on_kafka.run("snapshot", "take", "app:service", "--via-control-topic")
     assert missing.returncode == 1
-    assert "`holdfast topics create ... --control` creates it" in missing.stderr
+    assert "`statehold topics create ... --control` creates it" in missing.stderr
     made = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--control")
     assert made.returncode == 0, made.stderr
 

@@ -9,9 +9,9 @@ import pytest
 from tests.cli.commands import Commands
 from typer.testing import CliRunner
 
-from holdfast.errors import StartError, UsageError
-from holdfast.ops.cli.main import app
-from holdfast.ops.cli.target import find_service, load_settings
+from statehold.errors import StartError, UsageError
+from statehold.ops.cli.main import app
+from statehold.ops.cli.target import find_service, load_settings
 
 LOOKING = [*(("snapshot", each) for each in ("list", "show", "verify", "diff", "history")), ("cat",), ("prove",)]
 
@@ -30,14 +30,14 @@ def test_the_list_of_commands_says_what_each_does() -> None:
 
 
 @pytest.mark.slow
-def test_an_unknown_setting_is_named_with_its_origin_and_the_nearest(holdfast: Commands) -> None:
-    (holdfast.directory / "app.toml").write_text("[commit]\nintervall = 0.2\n")
+def test_an_unknown_setting_is_named_with_its_origin_and_the_nearest(statehold: Commands) -> None:
+    (statehold.directory / "app.toml").write_text("[commit]\nintervall = 0.2\n")
 
-    done = holdfast.run("run", "app:service", "--config", "app.toml")
+    done = statehold.run("run", "app:service", "--config", "app.toml")
 
     assert done.returncode == 5
     assert done.stderr == (
-        "holdfast: SettingsError: setting commit.intervall (app.toml:2): unknown setting; "
+        "statehold: SettingsError: setting commit.intervall (app.toml:2): unknown setting; "
         "did you mean commit.interval?\n"
     )
 
@@ -47,7 +47,7 @@ def test_the_command_line_comes_before_environment_and_file(tmp_path: Path, monk
     file.write_text('[log]\nlevel = "error"\nformat = "json"\n[commit]\ninterval = 0.3\n')
     secrets.mkdir()
     (secrets / "log__format").write_text("console")
-    monkeypatch.setenv("HOLDFAST_LOG__LEVEL", "warning")
+    monkeypatch.setenv("STATEHOLD_LOG__LEVEL", "warning")
 
     settings = load_settings(file, ["commit.interval=0.5"], secrets, None)
 
@@ -77,7 +77,7 @@ def test_a_set_without_a_value_shows_how(tmp_path: Path) -> None:
 def test_a_wrong_target_is_explained(target: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "plain.py").write_text("number = 1\n")
     (tmp_path / "served.py").write_text(
-        "from holdfast import Handler, Service\nservice = Service('s', input='i', handler=Handler)\n"
+        "from statehold import Handler, Service\nservice = Service('s', input='i', handler=Handler)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -113,8 +113,8 @@ def test_a_module_that_fails_on_import_names_the_line(
 
 
 @pytest.mark.slow
-def test_a_wrong_module_is_one_line_of_the_log(holdfast: Commands) -> None:
-    done = holdfast.run("run", "absent:service")
+def test_a_wrong_module_is_one_line_of_the_log(statehold: Commands) -> None:
+    done = statehold.run("run", "absent:service")
 
     assert done.returncode == 5
     (line,) = done.stderr.splitlines()
@@ -124,11 +124,11 @@ def test_a_wrong_module_is_one_line_of_the_log(holdfast: Commands) -> None:
 
 
 @pytest.mark.slow
-def test_for_people_it_is_a_sentence(holdfast: Commands) -> None:
-    done = holdfast.run("run", "absent:service", "--set", "log.format=console")
+def test_for_people_it_is_a_sentence(statehold: Commands) -> None:
+    done = statehold.run("run", "absent:service", "--set", "log.format=console")
 
     assert done.returncode == 5
-    assert done.stderr.startswith("holdfast: UsageError: there is no module 'absent' in ")
+    assert done.stderr.startswith("statehold: UsageError: there is no module 'absent' in ")
     assert done.stderr.count("\n") == 1
 
 
@@ -139,17 +139,17 @@ def test_for_people_it_is_a_sentence(holdfast: Commands) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("topics", "check"), "holdfast: name the service: module:service, "),
-        (("topics", "check", "--name", "x"), "holdfast: name the service: module:service, "),
-        (("topics", "check", "app:service", "--name", "x"), "holdfast: app:service declares its names itself; "),
-        (("retry", "3", "--service", "nobody"), "holdfast: no process of service 'nobody' runs on this machine"),
-        (("retry", "three", "--service", "nobody"), "holdfast: 'three' is no partition: give a number, or all"),
-        (("state", "migrate", "app:service", "--why", "x", "--patch", "no/p"), "holdfast: no/p: No such file or dir"),
+        (("topics", "check"), "statehold: name the service: module:service, "),
+        (("topics", "check", "--name", "x"), "statehold: name the service: module:service, "),
+        (("topics", "check", "app:service", "--name", "x"), "statehold: app:service declares its names itself; "),
+        (("retry", "3", "--service", "nobody"), "statehold: no process of service 'nobody' runs on this machine"),
+        (("retry", "three", "--service", "nobody"), "statehold: 'three' is no partition: give a number, or all"),
+        (("state", "migrate", "app:service", "--why", "x", "--patch", "no/p"), "statehold: no/p: No such file or dir"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
-def test_one_line_says_what_is_wrong(holdfast: Commands, arguments: tuple[str, ...], told: str) -> None:
-    done = holdfast.run(*arguments)
+def test_one_line_says_what_is_wrong(statehold: Commands, arguments: tuple[str, ...], told: str) -> None:
+    done = statehold.run(*arguments)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(told)
@@ -165,21 +165,21 @@ def test_one_line_says_what_is_wrong(holdfast: Commands, arguments: tuple[str, .
     ],
 )
 def test_topics_without_a_broker_say_which_address_and_what_to_check(
-    holdfast: Commands, command: tuple[str, ...]
+    statehold: Commands, command: tuple[str, ...]
 ) -> None:
-    holdfast.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:9"
+    statehold.environment["STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"] = "127.0.0.1:9"
 
-    done = holdfast.run("topics", *command, "--name", "x", "--input", "y")
+    done = statehold.run("topics", *command, "--name", "x", "--input", "y")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("holdfast: the brokers at 127.0.0.1:9 do not answer (")
-    assert "check kafka.bootstrap_servers, and `holdfast dev status`" in done.stderr
+    assert done.stderr.startswith("statehold: the brokers at 127.0.0.1:9 do not answer (")
+    assert "check kafka.bootstrap_servers, and `statehold dev status`" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_status_without_a_process_has_a_code_of_its_own(holdfast: Commands) -> None:
-    done = holdfast.run("status", "--service", "nobody", "--json")
+def test_status_without_a_process_has_a_code_of_its_own(statehold: Commands) -> None:
+    done = statehold.run("status", "--service", "nobody", "--json")
 
     assert (done.returncode, json.loads(done.stdout)) == (3, [])
     assert "Check: the host, the user" in done.stderr

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Handler, Record, Service
-from holdfast.ops import processes, sockets
-from holdfast.ops.control import Control
-from holdfast.ops.processes import NoProcess
+from statehold import Handler, Record, Service
+from statehold.ops import processes, sockets
+from statehold.ops.control import Control
+from statehold.ops.processes import NoProcess
 
 
 class Nothing(Handler[str]):
@@ -36,7 +36,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sockets of the test's own."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
-    return tmp_path / "holdfast"
+    return tmp_path / "statehold"
 
 
 @pytest.fixture

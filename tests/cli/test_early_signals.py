@@ -1,4 +1,4 @@
-"""A stop is no error at any moment: SIGTERM and SIGINT from the first moment of `holdfast run` on."""
+"""A stop is no error at any moment: SIGTERM and SIGINT from the first moment of `statehold run` on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 #: nobody listens on this port
-NOWHERE = {"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+NOWHERE = {"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -49,52 +49,52 @@ def assert_stopped(process: subprocess.Popen[str], commands: Commands) -> None:
     assert not list(Path(commands.environment["XDG_RUNTIME_DIR"]).rglob("*.sock"))
 
 
-def test_at_any_moment_from_its_first_act_on(holdfast: Commands) -> None:
+def test_at_any_moment_from_its_first_act_on(statehold: Commands) -> None:
     """The moments are spread over the imports, the settings, and the search for brokers."""
     chance = random.Random(SEED)
     for number in SIGNALS * 4:
-        process = start(holdfast)
+        process = start(statehold)
         wait_until(lambda process=process, number=number: catches(process, number), "its handler")  # type: ignore[misc]
         time.sleep(chance.uniform(0, 0.9))
         process.send_signal(number)
-        assert_stopped(process, holdfast)
+        assert_stopped(process, statehold)
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_while_the_service_is_imported(holdfast: Commands, number: signal.Signals) -> None:
+def test_while_the_service_is_imported(statehold: Commands, number: signal.Signals) -> None:
     waiting = "import time\nfrom pathlib import Path\nPath('begun').touch()\ntime.sleep(60)\n"
-    holdfast.write_app(waiting + APP)
-    process = start(holdfast)
-    wait_until((holdfast.directory / "begun").exists, "the import")
+    statehold.write_app(waiting + APP)
+    process = start(statehold)
+    wait_until((statehold.directory / "begun").exists, "the import")
     process.send_signal(number)
-    assert_stopped(process, holdfast)
+    assert_stopped(process, statehold)
 
 
-def test_a_module_that_swallows_everything_cannot_hide_it(holdfast: Commands) -> None:
+def test_a_module_that_swallows_everything_cannot_hide_it(statehold: Commands) -> None:
     swallowing = (
         "import time\nfrom pathlib import Path\ntry:\n    Path('begun').touch()\n    time.sleep(60)\n"
         "except BaseException:\n    pass\n"
     )
-    holdfast.write_app(swallowing + APP)
-    process = start(holdfast)
-    wait_until((holdfast.directory / "begun").exists, "the import")
+    statehold.write_app(swallowing + APP)
+    process = start(statehold)
+    wait_until((statehold.directory / "begun").exists, "the import")
     process.send_signal(signal.SIGTERM)
-    assert_stopped(process, holdfast)
+    assert_stopped(process, statehold)
 
 
-def test_while_it_looks_for_its_brokers(holdfast: Commands) -> None:
-    process = start(holdfast)
+def test_while_it_looks_for_its_brokers(statehold: Commands) -> None:
+    process = start(statehold)
     assert process.stderr is not None
     while '"event": "starting"' not in (line := process.stderr.readline()):
         assert line, "it ended before it had started"
     process.send_signal(signal.SIGTERM)
-    assert_stopped(process, holdfast)
+    assert_stopped(process, statehold)
 
 
 def test_ctrl_c_within_a_call_of_the_client_library_is_an_interrupt() -> None:
     """Such a call returns as if nothing had been, and the interpreter reports the pair as a SystemError."""
     program = (
-        "from holdfast.ops.cli import entry, main\n"
+        "from statehold.ops.cli import entry, main\n"
         "def app():\n"
         "    raise SystemError('list_offsets returned a result with an exception set') from KeyboardInterrupt()\n"
         "main.app = app\n"

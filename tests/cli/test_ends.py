@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.commands import APP, Commands, wait_until
 
-from holdfast.exits import MEANINGS, Exit
+from statehold.exits import MEANINGS, Exit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 BREAK = """
 import threading
 from pathlib import Path
-from holdfast.balancer.manager import Manager
-from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.errors import KafkaTrouble
+from statehold.balancer.manager import Manager
+from statehold.kafka.consumer import KafkaGroupConsumer
+from statehold.errors import KafkaTrouble
 
 def breaking(owner, name, error, always=False):
     whole = getattr(owner, name)

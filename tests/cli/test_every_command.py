@@ -14,8 +14,8 @@ from tests.cli.commands import Commands
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from holdfast.ops.cli import reference
-from holdfast.ops.cli.main import app
+from statehold.ops.cli import reference
+from statehold.ops.cli.main import app
 
 COMMANDS = [words for words, _ in reference.leaves()]
 
@@ -32,7 +32,7 @@ def test_help_has_an_example_that_can_be_pasted(command: tuple[str, ...]) -> Non
     """On a terminal of 80 columns it stands on lines of its own, unbroken."""
     text = re.sub(r" *\n", "\n", help_of(*command))
 
-    pasted = re.search(rf"^ *(holdfast {' '.join(command)}(?:.*\\\n)*.*)$", text, re.MULTILINE)
+    pasted = re.search(rf"^ *(statehold {' '.join(command)}(?:.*\\\n)*.*)$", text, re.MULTILINE)
     assert pasted is not None, text
     assert text[pasted.end() :].startswith("\n\n"), f"broken into two lines:\n{text}"
     assert "--help" not in pasted[1]
@@ -48,16 +48,16 @@ def test_the_page_names_it(command: tuple[str, ...], root: Path) -> None:
     page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
     group, last = " ".join(command[:-1]), command[-1]
 
-    rows = re.findall(r"^\| `holdfast ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
+    rows = re.findall(r"^\| `statehold ([^`]*)` \|", page.replace("\\|", "|"), re.MULTILINE)
     told = [row for row in rows if row.startswith(group) and last in re.split(r"[ |]+", row)]
-    assert told, f"docs/cli.md has no row for holdfast {' '.join(command)}"
+    assert told, f"docs/cli.md has no row for statehold {' '.join(command)}"
 
 
 def named(text: str) -> Iterator[list[str]]:
-    """The words after `holdfast` in backquotes, and of the lines of a block that can be pasted."""
+    """The words after `statehold` in backquotes, and of the lines of a block that can be pasted."""
     text = re.sub(r'"\s*\n\s*f?"', "", text.replace("\\|", "|"))
     pasted = "\n".join(text.replace("\\\n", "").split("```")[1::2])
-    for found in re.findall(r"`holdfast ([a-z][^`\n]*)", text) + re.findall(r"(?m)^[$ ]*holdfast ([a-z].*)", pasted):
+    for found in re.findall(r"`statehold ([a-z][^`\n]*)", text) + re.findall(r"(?m)^[$ ]*statehold ([a-z].*)", pasted):
         yield found.split("#")[0].split()
 
 
@@ -81,7 +81,7 @@ def test_commands_that_pages_and_errors_name_are_commands(root: Path) -> None:
     texts = {each: each.read_text(encoding="utf-8") for each in files if each.suffix in (".md", ".py", ".service")}
     commands = get_command(app)
     wrong = {
-        f"{file.relative_to(root)}: holdfast {' '.join(words)}: {bad}"
+        f"{file.relative_to(root)}: statehold {' '.join(words)}: {bad}"
         for file, text in texts.items()
         for words in named(text)
         if (bad := unknown(words, commands))
@@ -91,7 +91,7 @@ def test_commands_that_pages_and_errors_name_are_commands(root: Path) -> None:
 
 def test_the_reference_is_what_the_commands_say(root: Path) -> None:
     page = (root / "docs" / "cli-reference.md").read_text(encoding="utf-8")
-    assert page == reference.document(), "run python -m holdfast.ops.cli.reference > docs/cli-reference.md"
+    assert page == reference.document(), "run python -m statehold.ops.cli.reference > docs/cli-reference.md"
     assert str(Path.home()) not in page
 
 
@@ -103,15 +103,15 @@ def test_there_are_those_that_were_asked_for() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_can_complete(holdfast: Commands, shell: str) -> None:
+def test_a_shell_can_complete(statehold: Commands, shell: str) -> None:
     asked = {
-        "bash": {"COMP_WORDS": "holdfast txn ab", "COMP_CWORD": "2"},
-        "zsh": {"_TYPER_COMPLETE_ARGS": "holdfast txn ab"},
-        "fish": {"_TYPER_COMPLETE_ARGS": "holdfast txn ab", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        "bash": {"COMP_WORDS": "statehold txn ab", "COMP_CWORD": "2"},
+        "zsh": {"_TYPER_COMPLETE_ARGS": "statehold txn ab"},
+        "fish": {"_TYPER_COMPLETE_ARGS": "statehold txn ab", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
     done = subprocess.run(
-        [str(Path(holdfast.python).with_name("holdfast"))],
-        env=holdfast.environment | asked | {"_HOLDFAST_COMPLETE": f"complete_{shell}"},
+        [str(Path(statehold.python).with_name("statehold"))],
+        env=statehold.environment | asked | {"_STATEHOLD_COMPLETE": f"complete_{shell}"},
         capture_output=True,
         text=True,
         check=False,

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.errors import Problem, SettingsError
-from holdfast.errors import (
+from statehold.config.errors import Problem, SettingsError
+from statehold.errors import (
     AccessRefused,
     HandlerFailed,
-    HoldfastError,
     OutageTooLong,
     StartError,
+    StateholdError,
     StuckCall,
     TopicMissing,
     UsageError,
 )
-from holdfast.exits import ANSWERS, MEANINGS, Answer, Exit, exit_of
+from statehold.exits import ANSWERS, MEANINGS, Answer, Exit, exit_of
 
 
 def test_the_page_has_a_row_for_each_code(root: Path) -> None:
@@ -48,7 +48,7 @@ def test_every_code_has_a_meaning() -> None:
         (StartError("the brokers do not answer"), Exit.ERROR),
         (StuckCall("commit_transaction"), Exit.STUCK),
         (OutageTooLong("an hour"), Exit.OUTAGE),
-        (HoldfastError("?"), Exit.ERROR),
+        (StateholdError("?"), Exit.ERROR),
         (ZeroDivisionError(), Exit.ERROR),
     ],
 )

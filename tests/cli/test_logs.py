@@ -1,4 +1,4 @@
-"""What `holdfast run` writes: order, levels, time, exceptions, librdkafka's lines, other libraries' lines."""
+"""What `statehold run` writes: order, levels, time, exceptions, librdkafka's lines, other libraries' lines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.config.settings import LogSettings
-from holdfast.observe import Log
-from holdfast.ops.kafka_lines import KafkaLines, split
-from holdfast.ops.logs import configure_logging, configure_quietly
+from statehold.config.settings import LogSettings
+from statehold.observe import Log
+from statehold.ops.kafka_lines import KafkaLines, split
+from statehold.ops.logs import configure_logging, configure_quietly
 
 REFUSED = (
     "FAIL [rdkafka#producer-{n}] [thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: "

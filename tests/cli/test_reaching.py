@@ -15,7 +15,7 @@ TOKEN = "an-owl-in-the-attic"  # noqa: S105
 def test_instances_are_asked_over_http_with_the_token(on_kafka: Commands, tmp_path: Path) -> None:
     on_kafka.create_topics(2)
     plain = on_kafka.environment
-    on_kafka.environment = plain | {"HOLDFAST_OPS__TOKEN": TOKEN}
+    on_kafka.environment = plain | {"STATEHOLD_OPS__TOKEN": TOKEN}
     daemon = on_kafka.start("--json", "--set", "service.instance=one")
     daemon.wait_for("live", 2)
     # Another machine: none of its sockets is there.
@@ -29,7 +29,7 @@ def test_instances_are_asked_over_http_with_the_token(on_kafka: Commands, tmp_pa
     assert "401" in refused.stdout
     assert {row["phase"] for row in json.loads(on_kafka.run("top", *names).stdout)["rows"]} == {"assigned"}
 
-    on_kafka.environment = on_kafka.environment | {"HOLDFAST_OPS__TOKEN": TOKEN}
+    on_kafka.environment = on_kafka.environment | {"STATEHOLD_OPS__TOKEN": TOKEN}
 
     def answered() -> bool:
         done = on_kafka.run("status", *names)

@@ -1,4 +1,4 @@
-"""`holdfast repair` as an operator types it: what it shows and refuses, its exit codes, what stays in the log."""
+"""`statehold repair` as an operator types it: what it shows and refuses, its exit codes, what stays in the log."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ RECORDS = 6
     ],
     ids=["place", "both", "full", "why", "records", "from"],
 )
-def test_a_wrong_command_is_refused(holdfast: Commands, options: list[str], code: int, told: str) -> None:
-    done = holdfast.run("repair", options[0], "app:service", *options[1:])
+def test_a_wrong_command_is_refused(statehold: Commands, options: list[str], code: int, told: str) -> None:
+    done = statehold.run("repair", options[0], "app:service", *options[1:])
     assert (done.returncode, done.stdout) == (code, "")
     assert told in done.stderr
     assert code == 2 or done.stderr.count("\n") == 1
@@ -45,7 +45,7 @@ class Stopped:
 
     def __init__(self, commands: Commands) -> None:
         self.commands, self.topic = commands, f"{commands.name}.in"
-        servers = {"bootstrap.servers": commands.environment["HOLDFAST_KAFKA__BOOTSTRAP_SERVERS"]}
+        servers = {"bootstrap.servers": commands.environment["STATEHOLD_KAFKA__BOOTSTRAP_SERVERS"]}
         self.admin = AdminClient(dict(servers))
         self.asker = Consumer({**servers, "group.id": commands.name})
         commands.write_app(KEEPING)
@@ -80,8 +80,8 @@ class Stopped:
         return done.stderr
 
     def trace(self) -> dict[str, Any]:
-        """The adopt record, as `holdfast cat` shows it."""
-        done = self.commands.run("cat", f"{self.commands.name}.{self.topic}.increment", "--json")
+        """The adopt record, as `statehold cat` shows it."""
+        done = self.commands.run("cat", f"{self.commands.name}.{self.topic}.changelog", "--json")
         assert done.returncode == 0, done.stderr
         (found,) = [row for line in done.stdout.splitlines() if (row := json.loads(line))["kind"] == "adopt"]
         assert (found["who"], found["why"]) == ("ann", "ticket 9")

@@ -1,4 +1,4 @@
-"""`holdfast run`, `status` and `retry` against a real broker, each in a process of its own."""
+"""`statehold run`, `status` and `retry` against a real broker, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_without_topics_it_ends_with_one_line_that_names_the_command(on_kafka: C
     assert done.returncode == 5
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["event"], last["level"], last["error"]) == ("stopped", "error", "TopicMissing")
-    assert f"`holdfast topics create --name {on_kafka.name} --input {on_kafka.name}.in" in last["cause"]
+    assert f"`statehold topics create --name {on_kafka.name} --input {on_kafka.name}.in" in last["cause"]
     events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
     assert [event for event in events if event != "ops_open"][:2] == ["control_open", "starting"]
 
@@ -71,7 +71,7 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
 
     refused = on_kafka.run("retry", "0", "--service", on_kafka.name)
     assert refused.returncode == 1
-    assert refused.stderr == f"holdfast: partition 0 of {on_kafka.name} is live, not failed; nothing to retry\n"
+    assert refused.stderr == f"statehold: partition 0 of {on_kafka.name} is live, not failed; nothing to retry\n"
 
     again = on_kafka.run("retry", "1", "--service", on_kafka.name)
     assert again.returncode == 1

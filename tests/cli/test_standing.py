@@ -1,4 +1,4 @@
-"""`holdfast pause`, `resume` and `drain` as a user runs them: real processes, a real broker."""
+"""`statehold pause`, `resume` and `drain` as a user runs them: real processes, a real broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafk
     on_kafka.create_topics(2)
     refused = on_kafka.run("pause", "app:service")
     assert refused.returncode == 1
-    assert "`holdfast topics create ... --control` creates it" in refused.stderr
+    assert "`statehold topics create ... --control` creates it" in refused.stderr
     made = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--control")
     assert made.returncode == 0, made.stderr
     daemon = on_kafka.start()

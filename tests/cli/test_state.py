@@ -1,4 +1,4 @@
-"""`holdfast state`: what is wrong with a command is told in one line, before anything is touched."""
+"""`statehold state`: what is wrong with a command is told in one line, before anything is touched."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def halve(key, old):
         (["repartition", "--to", "3", "--why", "x", "--partitioner", "fixes"], "fixes: there is no such function"),
     ],
 )
-def test_a_wrong_command_is_refused_in_one_line(holdfast: Commands, options: list[str], told: str) -> None:
-    holdfast.write_app(KEEPING)
-    (holdfast.directory / "fixes.py").write_text(FIXES)
-    done = holdfast.run("state", options[0], "app:service", *options[1:])
+def test_a_wrong_command_is_refused_in_one_line(statehold: Commands, options: list[str], told: str) -> None:
+    statehold.write_app(KEEPING)
+    (statehold.directory / "fixes.py").write_text(FIXES)
+    done = statehold.run("state", options[0], "app:service", *options[1:])
     assert (done.returncode, done.stdout) == (1, "")
     assert told in done.stderr
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""What a supervisor hears of `holdfast run`, over a real datagram socket; and of which verdicts it is told."""
+"""What a supervisor hears of `statehold run`, over a real datagram socket; and of which verdicts it is told."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from tests.cli.commands import WAIT_SECONDS, Commands
 
-from holdfast.exits import Exit
-from holdfast.ops.sd_notify import Notify, watchdog_seconds
-from holdfast.ops.supervision import Supervision, Told
+from statehold.exits import Exit
+from statehold.ops.sd_notify import Notify, watchdog_seconds
+from statehold.ops.supervision import Supervision, Told
 
 APP = """
 import time
 from pathlib import Path
-from holdfast import Handler, Output, Record, Service
+from statehold import Handler, Output, Record, Service
 
 class Held(Handler[str]):
     echo = Output("{name}.out", value=str)
@@ -68,7 +68,7 @@ class Ear:
 
 @pytest.fixture(params=["path", "abstract"])
 def ear(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ear]:
-    address = str(tmp_path / "n.sock") if request.param == "path" else f"@holdfast-test-{os.getpid()}-{id(request)}"
+    address = str(tmp_path / "n.sock") if request.param == "path" else f"@statehold-test-{os.getpid()}-{id(request)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
         bound.bind(address if address[0] == "/" else f"\0{address[1:]}")
         yield Ear(address, bound)
@@ -148,8 +148,8 @@ def test_a_supervisor_hears_the_life_of_a_process(on_kafka: Commands, ear: Ear) 
     gate, jam = on_kafka.directory / "gate", on_kafka.directory / "jam"
     gate.touch()
     jam.touch()
-    limits = {"HOLDFAST_FAILURE__HANDLER_STUCK": "1", "HOLDFAST_FAILURE__STUCK_EXIT": "off"}
-    limits |= {"HOLDFAST_FAILURE__HANDLER_SLOW": "0.5"}
+    limits = {"STATEHOLD_FAILURE__HANDLER_STUCK": "1", "STATEHOLD_FAILURE__STUCK_EXIT": "off"}
+    limits |= {"STATEHOLD_FAILURE__HANDLER_SLOW": "0.5"}
     on_kafka.environment |= {"NOTIFY_SOCKET": ear.address, "WATCHDOG_USEC": "1000000", **limits}
     daemon = on_kafka.start()
 

@@ -1,4 +1,4 @@
-"""`holdfast top` on a terminal of its own, while one instance is killed and the other takes over."""
+"""`statehold top` on a terminal of its own, while one instance is killed and the other takes over."""
 
 from __future__ import annotations
 

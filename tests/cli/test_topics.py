@@ -1,4 +1,4 @@
-"""`holdfast topics create | check` against a real broker."""
+"""`statehold topics create | check` against a real broker."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.cli.commands import Commands
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
 
 def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
     name = on_kafka.name
-    topics = [f"{name}.in", f"{name}.out", f"{name}.{name}.in.increment", f"{name}.{name}.in.full"]
+    topics = [f"{name}.in", f"{name}.out", f"{name}.{name}.in.changelog", f"{name}.{name}.in.snapshot"]
 
     missing = on_kafka.run("topics", "check", "app:service", "--json")
     assert missing.returncode == 1
     assert {each["topic"]: each["state"] for each in json.loads(missing.stdout)} == dict.fromkeys(topics, "missing")
     assert missing.stderr.count("\n") == 1
-    assert "`holdfast topics create" in missing.stderr
+    assert "`statehold topics create" in missing.stderr
 
     refused = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"holdfast: the input {name}.in is missing; --partitions N creates it [TopicMissing]\n"
+    assert refused.stderr == f"statehold: the input {name}.in is missing; --partitions N creates it [TopicMissing]\n"
 
     created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
     assert created.returncode == 0, created.stderr
@@ -42,7 +42,7 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
 
 def test_a_topic_that_differs_is_told_with_the_command_that_mends_it(on_kafka: Commands, kafka: Cluster) -> None:
     on_kafka.create_topics(1)
-    increment = f"{on_kafka.name}.{on_kafka.name}.in.increment"
+    increment = f"{on_kafka.name}.{on_kafka.name}.in.changelog"
     short = ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, increment, incremental_configs=[short])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -61,6 +61,6 @@ def test_a_start_that_cannot_be_told_is_refused(on_kafka: Commands, start_at: st
     done = on_kafka.run("topics", "create", "app:service", "--start-at", start_at, "--partitions", "1")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("holdfast: ")
+    assert done.stderr.startswith("statehold: ")
     assert "beginning" in done.stderr
     assert done.stderr.count("\n") == 1

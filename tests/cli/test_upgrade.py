@@ -1,4 +1,4 @@
-"""`holdfast finish-upgrade` on a real broker; beside an old release: tests/system/test_rolling_upgrade.py."""
+"""`statehold finish-upgrade` on a real broker; beside an old release: tests/system/test_rolling_upgrade.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.cli.commands import Commands
 
-from holdfast.snapshot import frame
+from statehold.snapshot import frame
 
 pytestmark = pytest.mark.kafka
 
@@ -23,10 +23,10 @@ def test_a_service_that_began_in_the_newest_format_has_nothing_to_finish(on_kafk
     looked = on_kafka.run("finish-upgrade", "app:service", "--dry-run")
     assert (
         looked.stdout.splitlines()[1]
-        == f"partition 1: format {frame.NEWEST}, transaction 0 by holdfast 0.1.0 (topics create)"
+        == f"partition 1: format {frame.NEWEST}, transaction 0 by statehold 0.1.0 (topics create)"
     )
     ours = on_kafka.run("command", "finish-upgrade", "app:service")
-    assert "'finish-upgrade' is holdfast's own command: `holdfast finish-upgrade`" in ours.stderr
+    assert "'finish-upgrade' is statehold's own command: `statehold finish-upgrade`" in ours.stderr
     absent = on_kafka.run("finish-upgrade", "--name", "nobody", "--input", "nothing")
     assert absent.returncode == 1
-    assert absent.stderr.startswith("holdfast: missing on the cluster: nobody.nothing.increment")
+    assert absent.stderr.startswith("statehold: missing on the cluster: nobody.nothing.changelog")

@@ -10,7 +10,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from holdfast.config import (
+from statehold.config import (
     CommitSettings,
     Extra,
     GroupSettings,
@@ -22,8 +22,8 @@ from holdfast.config import (
     SettingsError,
     client,
 )
-from holdfast.config.client_keys import ALLOWED
-from holdfast.config.load import load
+from statehold.config.client_keys import ALLOWED
+from statehold.config.load import load
 
 Build = Callable[[Settings], client.ClientConfig]
 

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.config import Extra, KafkaSettings, Settings, client
+from statehold.config import Extra, KafkaSettings, Settings, client
 
 if TYPE_CHECKING:
-    from holdfast.dev import Cluster
+    from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config import Extra, SettingsError
-from holdfast.config.client_keys import ALLOWED
-from holdfast.config.extra import key_from_environment
-from holdfast.config.load import load
-from holdfast.config.locked_keys import ALIASES, LOCKED, OWNED
-from holdfast.config.sources import known_options
+from statehold.config import Extra, SettingsError
+from statehold.config.client_keys import ALLOWED
+from statehold.config.extra import key_from_environment
+from statehold.config.load import load
+from statehold.config.locked_keys import ALIASES, LOCKED, OWNED
+from statehold.config.sources import known_options
 
 PROMISED = (
     "isolation.level",
@@ -90,6 +90,6 @@ def test_every_key_has_an_environment_name(key: str) -> None:
 def test_one_key_by_two_names_keeps_the_order_of_precedence() -> None:
     settings = load(
         overrides={"kafka.extra.fetch.message.max.bytes": "2000"},
-        env={"HOLDFAST_KAFKA__EXTRA__MAX_PARTITION_FETCH_BYTES": "1000"},
+        env={"STATEHOLD_KAFKA__EXTRA__MAX_PARTITION_FETCH_BYTES": "1000"},
     )
     assert dict(settings.kafka.extra) == {"fetch.message.max.bytes": "2000"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import SettingsError
-from holdfast.config.load import load
+from statehold.config import SettingsError
+from statehold.config.load import load
 
 
 @pytest.mark.parametrize(

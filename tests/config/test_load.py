@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import Problem, Secret, Settings, SettingsError
-from holdfast.config.load import load
-from holdfast.config.sources import known_options
+from statehold.config import Problem, Secret, Settings, SettingsError
+from statehold.config.load import load
+from statehold.config.sources import known_options
 
 Write = Callable[[str], Path]
 
@@ -42,7 +42,7 @@ def test_each_source_wins_over_the_next(toml: Write, secrets: Path) -> None:
     read: list[float] = [load(path, env={}, profile="development").commit.interval]
     (secrets / "commit.interval").write_text("2s\n")
     read.append(load(path, env={}, secrets_dir=secrets).commit.interval)
-    env = {"HOLDFAST_COMMIT__INTERVAL": "3s"}
+    env = {"STATEHOLD_COMMIT__INTERVAL": "3s"}
     read.append(load(path, env=env, secrets_dir=secrets).commit.interval)
     read.append(load(path, {"commit.interval": "4s"}, env, secrets).commit.interval)
     assert read == [1.0, 2.0, 3.0, 4.0]
@@ -51,7 +51,7 @@ def test_each_source_wins_over_the_next(toml: Write, secrets: Path) -> None:
 
 def test_sources_fill_one_section_together(toml: Write) -> None:
     path = toml('[kafka]\nbootstrap_servers = "a:1, b:2"\n[kafka.security]\nprotocol = "ssl"\n')
-    env = {"HOLDFAST_KAFKA__SECURITY__SSL_CA_LOCATION": "/ca.pem"}
+    env = {"STATEHOLD_KAFKA__SECURITY__SSL_CA_LOCATION": "/ca.pem"}
     kafka = load(path, {"kafka.rack": "r1"}, env).kafka
     assert (kafka.bootstrap_servers, kafka.rack) == ("a:1, b:2", "r1")
     assert (kafka.security.protocol, kafka.security.ssl_ca_location) == ("ssl", "/ca.pem")
@@ -76,7 +76,7 @@ def test_toml_may_use_numbers_words_and_units(toml: Write) -> None:
 
 def test_librdkafka_keys_are_written_with_or_without_quotes(toml: Write) -> None:
     path = toml('[kafka.extra]\n"fetch.wait.max.ms" = 50\nsocket.nagle.disable = false\n')
-    env = {"HOLDFAST_KAFKA__EXTRA__FETCH_MIN_BYTES": "10"}
+    env = {"STATEHOLD_KAFKA__EXTRA__FETCH_MIN_BYTES": "10"}
     extra = load(path, {"kafka.extra.log_level": "3"}, env).kafka.extra
     assert dict(extra) == {
         "fetch.wait.max.ms": "50",
@@ -91,8 +91,8 @@ def test_librdkafka_keys_are_written_with_or_without_quotes(toml: Write) -> None
     [
         "kafka.security.sasl_password",
         "kafka__security__sasl_password",
-        "HOLDFAST_KAFKA__SECURITY__SASL_PASSWORD",
-        "holdfast_kafka__security__sasl_password",
+        "STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD",
+        "statehold_kafka__security__sasl_password",
     ],
 )
 def test_a_secret_file_is_named_like_its_setting_and_loses_its_last_newline(secrets: Path, name: str) -> None:
@@ -104,9 +104,9 @@ def test_a_secret_file_is_named_like_its_setting_and_loses_its_last_newline(secr
 
 def test_variables_of_tools_are_no_settings() -> None:
     env = {
-        "HOLDFAST_DEV_CACHE": "/x",
-        "HOLDFAST_TEST_SEED": "1",
-        "HOLDFAST_BENCH_RECORDS": "2",
+        "STATEHOLD_DEV_CACHE": "/x",
+        "STATEHOLD_TEST_SEED": "1",
+        "STATEHOLD_BENCH_RECORDS": "2",
         "PATH": "/bin",
     }
     assert load(env=env) == Settings()
@@ -139,8 +139,8 @@ def test_an_unknown_key_of_the_command_line_gets_a_hint(key: str, hint: str) -> 
 
 
 def test_an_unknown_variable_is_named_as_it_was_written() -> None:
-    with pytest.raises(SettingsError, match=r"\(environment variable HOLDFAST_KAFKA_BOOTSTRAP_SERVERS\)") as raised:
-        load(env={"HOLDFAST_KAFKA_BOOTSTRAP_SERVERS": "a:1"})
+    with pytest.raises(SettingsError, match=r"\(environment variable STATEHOLD_KAFKA_BOOTSTRAP_SERVERS\)") as raised:
+        load(env={"STATEHOLD_KAFKA_BOOTSTRAP_SERVERS": "a:1"})
     assert "did you mean kafka.bootstrap_servers?" in str(raised.value)
 
 
@@ -154,11 +154,12 @@ def test_an_unknown_secret_is_named_without_its_content(secrets: Path) -> None:
 def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(toml: Write) -> None:
     path = toml("[commit]\nmax_records = 0\n")
     with pytest.raises(SettingsError) as raised:
-        load(path, {"snapshot.delta_interval": "often"}, {"HOLDFAST_LOG__FORMAT": "xml"})
+        load(path, {"snapshot.delta_interval": "often"}, {"STATEHOLD_LOG__FORMAT": "xml"})
     lines = sorted(str(raised.value).splitlines())
     assert lines[0] == (f"setting commit.max_records = 0 ({path}:2): allowed: a whole number, from 1 to 10_000_000")
     assert lines[1] == (
-        "setting log.format = 'xml' (environment variable HOLDFAST_LOG__FORMAT): allowed: 'auto' or 'json' or 'console'"
+        "setting log.format = 'xml' (environment variable STATEHOLD_LOG__FORMAT): "
+        "allowed: 'auto' or 'json' or 'console'"
     )
     assert lines[2].startswith("setting snapshot.delta_interval = 'often' (command line): allowed: a number of")
     assert lines[2].endswith("'commit' or 'off'")
@@ -166,8 +167,8 @@ def test_a_bad_value_is_told_with_its_origin_and_what_is_allowed(toml: Write) ->
 
 def test_the_bad_value_told_is_the_one_that_won(toml: Write) -> None:
     path = toml("[commit]\nmax_records = 7\n")
-    with pytest.raises(SettingsError, match=r"= 'x' \(environment variable HOLDFAST_COMMIT__MAX_RECORDS\)"):
-        load(path, env={"HOLDFAST_COMMIT__MAX_RECORDS": "x"})
+    with pytest.raises(SettingsError, match=r"= 'x' \(environment variable STATEHOLD_COMMIT__MAX_RECORDS\)"):
+        load(path, env={"STATEHOLD_COMMIT__MAX_RECORDS": "x"})
 
 
 def test_a_contradiction_names_the_origin_of_its_key() -> None:
@@ -180,11 +181,11 @@ def test_a_contradiction_names_the_origin_of_its_key() -> None:
 def test_a_refused_librdkafka_key_names_its_origin(toml: Write) -> None:
     path = toml('[kafka.extra]\n"isolation.level" = "read_uncommitted"\n')
     with pytest.raises(SettingsError) as raised:
-        load(path, {"kafka.extra.acks": "0"}, {"HOLDFAST_KAFKA__EXTRA__FETCH_WAIT_MAX_MS": "soon"})
+        load(path, {"kafka.extra.acks": "0"}, {"STATEHOLD_KAFKA__EXTRA__FETCH_WAIT_MAX_MS": "soon"})
     origins = {problem.key: problem.origin for problem in raised.value.problems}
     assert origins == {
         "kafka.extra.acks": "command line",
-        "kafka.extra.fetch.wait.max.ms": "environment variable HOLDFAST_KAFKA__EXTRA__FETCH_WAIT_MAX_MS",
+        "kafka.extra.fetch.wait.max.ms": "environment variable STATEHOLD_KAFKA__EXTRA__FETCH_WAIT_MAX_MS",
         "kafka.extra.isolation.level": f"{path}:2",
     }
 
@@ -214,7 +215,7 @@ def test_files_and_directories_that_are_absent_are_named(tmp_path: Path) -> None
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_COMMIT__INTERVAL", "70ms")
+    monkeypatch.setenv("STATEHOLD_COMMIT__INTERVAL", "70ms")
     assert load().commit.interval == 0.07
 
 

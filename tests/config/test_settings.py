@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import (
+from statehold.config import (
     CommitSettings,
     Extra,
     FlowSettings,
@@ -24,10 +24,10 @@ from holdfast.config import (
     SettingsError,
     SnapshotSettings,
 )
-from holdfast.config.around import SinkSettings
-from holdfast.config.options import options_of
-from holdfast.config.settings import sections
-from holdfast.errors import HoldfastError
+from statehold.config.around import SinkSettings
+from statehold.config.options import options_of
+from statehold.config.settings import sections
+from statehold.errors import StateholdError
 
 
 def test_the_defaults_are_complete_and_agree_with_each_other() -> None:
@@ -39,8 +39,8 @@ def test_the_defaults_are_complete_and_agree_with_each_other() -> None:
 
 def test_plain_settings_need_no_pydantic() -> None:
     code = (
-        "import sys, holdfast, holdfast.config, holdfast.config.client as client\n"
-        "client.consumer(holdfast.config.Settings(), 'group')\n"
+        "import sys, statehold, statehold.config, statehold.config.client as client\n"
+        "client.consumer(statehold.config.Settings(), 'group')\n"
         "print(sorted({'pydantic', 'pydantic_settings', 'typer', 'pyspark'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -95,7 +95,7 @@ def test_a_value_outside_its_limits_is_refused_by_name(section: Any, wrong: dict
     with pytest.raises(SettingsError, match="allowed: ") as raised:
         section(**wrong)
     assert [problem.key for problem in raised.value.problems] == [key]
-    assert isinstance(raised.value, HoldfastError)
+    assert isinstance(raised.value, StateholdError)
 
 
 def test_several_wrong_values_are_told_at_once() -> None:

@@ -15,12 +15,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from holdfast.dev import Cluster
-from holdfast.dev.process import Identity
-from holdfast.dev.properties import parse, shipped
-from holdfast.dev.state import load
-from holdfast.kafka.probe import listed_brokers
-from holdfast.pytest_plugin import ClusterFactory
+from statehold.dev import Cluster
+from statehold.dev.process import Identity
+from statehold.dev.properties import parse, shipped
+from statehold.dev.state import load
+from statehold.kafka.probe import listed_brokers
+from statehold.pytest_plugin import ClusterFactory
 
 pytestmark = pytest.mark.kafka
 
@@ -170,7 +170,7 @@ def test_clients_are_sent_to_the_advertised_port(kafka_cluster: ClusterFactory) 
 
 def test_brokers_die_with_their_parent_even_by_kill_9(python: str) -> None:
     program = (
-        "import sys, time\nfrom holdfast.dev import Cluster\n"
+        "import sys, time\nfrom statehold.dev import Cluster\n"
         "with Cluster() as cluster:\n    print(cluster.directory, flush=True)\n    time.sleep(600)\n"
     )
     with subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE, text=True) as parent:

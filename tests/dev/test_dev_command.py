@@ -1,4 +1,4 @@
-"""`holdfast dev up | status | down`, as a user runs them."""
+"""`statehold dev up | status | down`, as a user runs them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.dev import Cluster
-from holdfast.dev.ports import free_ports
-from holdfast.dev.process import Identity
-from holdfast.dev.state import BrokerState, load, save
-from holdfast.kafka.probe import listed_brokers
+from statehold.dev import Cluster
+from statehold.dev.ports import free_ports
+from statehold.dev.process import Identity
+from statehold.dev.state import BrokerState, load, save
+from statehold.kafka.probe import listed_brokers
 
 pytestmark = pytest.mark.kafka
 
 
 @dataclass
 class Command:
-    """`holdfast dev ...` on a directory of the test's own."""
+    """`statehold dev ...` on a directory of the test's own."""
 
     python: str
     directory: Path
@@ -34,7 +34,7 @@ class Command:
         command = [
             self.python,
             "-m",
-            "holdfast.ops.cli.entry",
+            "statehold.ops.cli.entry",
             "dev",
             *arguments,
             "--dir",
@@ -90,7 +90,7 @@ def test_a_directory_in_use_names_the_holder_and_nothing_is_stopped(dev: Command
     second = dev.run("up")
 
     assert second.returncode == 1
-    assert second.stderr.startswith(f"holdfast: directory {dev.directory} is held by pid {pid} (")
+    assert second.stderr.startswith(f"statehold: directory {dev.directory} is held by pid {pid} (")
     assert second.stderr.count("\n") == 1
     assert dev.run("status").returncode == 0
 
@@ -101,7 +101,7 @@ def test_a_port_in_use_names_the_holder(dev: Command, kafka: Cluster) -> None:
     refused = dev.run("up", "--port", str(held))
 
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"holdfast: port {held} is held by pid ")
+    assert refused.stderr.startswith(f"statehold: port {held} is held by pid ")
     assert "kafka.Kafka" in refused.stderr
     assert kafka.is_alive(1)
 
@@ -136,4 +136,4 @@ def test_status_without_a_cluster_says_how_to_start_one(dev: Command) -> None:
     absent = dev.run("status")
 
     assert (absent.returncode, absent.stdout) == (3, "")
-    assert absent.stderr == (f"holdfast: there is no cluster in {dev.directory}: start one with `holdfast dev up`\n")
+    assert absent.stderr == (f"statehold: there is no cluster in {dev.directory}: start one with `statehold dev up`\n")

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dev.errors import JarsDamaged, JavaMissing
-from holdfast.dev.fetch import extract
-from holdfast.dev.jars import DEFAULT_VERSION, class_path, shipped_sums
-from holdfast.dev.java import find_java, parse_major
+from statehold.dev.errors import JarsDamaged, JavaMissing
+from statehold.dev.fetch import extract
+from statehold.dev.jars import DEFAULT_VERSION, class_path, shipped_sums
+from statehold.dev.java import find_java, parse_major
 
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache that holds version 0.0.1, of one small jar."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = tmp_path / "holdfast" / "kafka-0.0.1"
+    home = tmp_path / "statehold" / "kafka-0.0.1"
     (home / "libs").mkdir(parents=True)
     (home / "libs" / "kafka.jar").write_bytes(b"classes")
     (home / "SHA256SUMS").write_text(f"{hashlib.sha256(b'classes').hexdigest()}  libs/kafka.jar\n")

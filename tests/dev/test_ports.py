@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dev.errors import InUse
-from holdfast.dev.holder import holder_of_file, require_unheld
-from holdfast.dev.ports import HOST, free_ports, is_free, require_free
+from statehold.dev.errors import InUse
+from statehold.dev.holder import holder_of_file, require_unheld
+from statehold.dev.ports import HOST, free_ports, is_free, require_free
 
 
 @pytest.fixture

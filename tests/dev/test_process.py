@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.dev.process import Identity, command_of
+from statehold.dev.process import Identity, command_of
 
 
 @pytest.fixture

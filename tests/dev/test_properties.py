@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dev.properties import Address, compose, parse, render, shipped
+from statehold.dev.properties import Address, compose, parse, render, shipped
 
 FILES = ("broker", "replicas-1", "replicas-3", "development")
 THREE = [Address(node, 9000 + node, 9100 + node, 9200 + node, 9000 + node) for node in (1, 2, 3)]

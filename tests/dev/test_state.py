@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dev import Cluster, DevError
-from holdfast.dev.process import Identity
-from holdfast.dev.properties import Address
-from holdfast.dev.state import BrokerState, ClusterState, assign_ports, load, save
+from statehold.dev import Cluster, DevError
+from statehold.dev.process import Identity
+from statehold.dev.properties import Address
+from statehold.dev.state import BrokerState, ClusterState, assign_ports, load, save
 
 KNOWN = ClusterState("4.4.0", "an-id", (BrokerState(Address(1, 9092, 1, 2, 9092), Identity(7, "then")),))
 
@@ -56,7 +56,7 @@ def test_another_cluster_in_the_directory_is_refused(
 ) -> None:
     save(tmp_path, KNOWN)
 
-    with pytest.raises(DevError, match=f"{said}: .*holdfast dev down --delete"):
+    with pytest.raises(DevError, match=f"{said}: .*statehold dev down --delete"):
         Cluster(brokers, directory=tmp_path, version=version)
 
 

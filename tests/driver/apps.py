@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.config.processing import SnapshotSettings
-from holdfast.config.settings import Settings
-from holdfast.handler import EffectKey
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Mark
-from holdfast.testing import Driver
+from statehold import Handler, Output, Record, Table
+from statehold.config.processing import SnapshotSettings
+from statehold.config.settings import Settings
+from statehold.handler import EffectKey
+from statehold.snapshot import records
+from statehold.snapshot.records import Mark
+from statehold.testing import Driver
 
 Interval = float | Literal["commit", "off"]
 
@@ -54,7 +54,7 @@ class Accounts(Handler[Op]):
 
 
 def fold(ops: Iterable[Op]) -> tuple[dict[str, Balance], list[int]]:
-    """Accounts and outputs by a recomputation that knows nothing of holdfast."""
+    """Accounts and outputs by a recomputation that knows nothing of statehold."""
     totals: dict[str, Balance] = {}
     sent: list[int] = []
     for op in ops:
@@ -102,7 +102,7 @@ def snapshot(driver: Driver, **changes: float | bool | str) -> None:
 
 
 def marks(driver: Driver) -> list[Mark]:
-    found = [records.unpack(message.value()) for message in driver.broker.log(driver.names.increment, 0).committed()]
+    found = [records.unpack(message.value()) for message in driver.broker.log(driver.names.changelog, 0).committed()]
     return [record for record in found if isinstance(record, Mark)]
 
 

@@ -8,18 +8,18 @@ from functools import partial
 import pytest
 from tests.driver.apps import Accounts, Balance, Interval, Op, events, marks
 
-from holdfast.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
-from holdfast.snapshot import adopt
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.full import FullWriter
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.records import FullRef, Mark
-from holdfast.snapshot.restore import restore
-from holdfast.snapshot.state import State
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
-from holdfast.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
-from holdfast.worker.engine import Engine
+from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
+from statehold.snapshot import adopt
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot.full import FullWriter
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.records import FullRef, Mark
+from statehold.snapshot.restore import restore
+from statehold.snapshot.state import State
+from statehold.testing import Driver
+from statehold.testing.broker import Call
+from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
+from statehold.worker.engine import Engine
 
 REASON = Reason(tool="test 1", who="ann", why="all totals doubled")
 OPS = [Op("ann", 1), Op("bob", 2), Op("ann", 3)]
@@ -28,14 +28,14 @@ Change = Callable[[State], None]
 
 
 class Tool:
-    """What `holdfast state ...` does, on the cluster in memory: fence, read, write a full, adopt."""
+    """What `statehold state ...` does, on the cluster in memory: fence, read, write a full, adopt."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.place = driver, driver._place(0)
         self.reader = MemoryReader(driver.broker, lambda: False)
         self.producer = MemoryTransactions(driver.broker, driver.names, 0)
         self.producer.fence(lambda: False)
-        found = last_mark(self.reader, driver.names.increment, 0)
+        found = last_mark(self.reader, driver.names.changelog, 0)
         assert found is not None
         self.old: Mark = found
 
@@ -45,8 +45,8 @@ class Tool:
 
     def full(self, state: State, lineage: str) -> FullRef:
         shown = adopt.boundary(self.place, lineage, self.old.n + 1, self.old.positions["input"], state, self.old)
-        end = self.reader.bounds(self.driver.names.increment, 0)[1]
-        sink = MemoryFullSink(self.driver.broker, self.driver.names.full, 0)
+        end = self.reader.bounds(self.driver.names.changelog, 0)[1]
+        sink = MemoryFullSink(self.driver.broker, self.driver.names.snapshot, 0)
         ref = FullWriter(self.place, state, shown, end, -1, sink, 4096).advance(shown.n, -1, self.driver.clock)
         assert ref is not None
         return ref
@@ -126,7 +126,7 @@ def test_later_fulls_are_of_the_new_lineage_and_older_ones_are_no_base() -> None
     assert driver.mark().fulls == (newest, *mark.fulls)
     assert old[0] not in driver.mark().fulls
     driver.crash()
-    driver.broker.log(driver.names.full, 0).replace(newest.low, b"damaged")
+    driver.broker.log(driver.names.snapshot, 0).replace(newest.low, b"damaged")
     driver.restore()
     assert driver.table("balances")["ann"] == Balance(9, 3)
     assert len(events(driver, "full_unusable")) == 1
@@ -136,7 +136,7 @@ def test_without_the_adopted_full_the_older_history_is_not_mistaken_for_the_stat
     driver = fed()
     driver.crash()
     mark = Tool(driver).adopt(double)
-    driver.broker.log(driver.names.full, 0).replace(mark.fulls[0].low, b"damaged")
+    driver.broker.log(driver.names.snapshot, 0).replace(mark.fulls[0].low, b"damaged")
     with pytest.raises(DamagedIncrement, match="adopt record 5 names a full that the deltas lead on from"):
         driver.restore()
 

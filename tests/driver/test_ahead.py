@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.driver.apps import Accounts, Op, agrees, events, marks, sliced
 
-from holdfast import Record
-from holdfast.config.processing import CommitSettings
-from holdfast.errors import (
+from statehold import Record
+from statehold.config.processing import CommitSettings
+from statehold.errors import (
     Fenced,
     HandlerFailed,
-    HoldfastError,
     MessageRefused,
     OutcomeUnknown,
     OutputRefused,
     ProducerFenced,
+    StateholdError,
     TransactionAborted,
 )
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
+from statehold.testing import Driver
+from statehold.testing.broker import Call
 
 OLDER = [Op("ann", 1), Op("bob", 2), Op("cid", 3)]
 #: touches a key of the older transaction, closes one of it, and opens a new one
@@ -79,7 +79,7 @@ def test_at_most_one_transaction_is_ahead() -> None:
 @pytest.mark.parametrize("call", ["offsets", "increment", "commit"])
 @pytest.mark.parametrize("ahead", [1, 2])
 def test_a_commit_that_fails_takes_what_is_ahead_with_it(
-    call: Call, error: HoldfastError, after: bool, ahead: int
+    call: Call, error: StateholdError, after: bool, ahead: int
 ) -> None:
     if call == "commit":
         error = OutcomeUnknown(str(error))
@@ -96,7 +96,7 @@ def test_a_commit_that_fails_takes_what_is_ahead_with_it(
 
 @pytest.mark.parametrize("call", ["begin", "send"])
 @pytest.mark.parametrize("error", [OutcomeUnknown("?"), TransactionAborted("no")])
-def test_what_was_ahead_is_undone_alone_when_kafka_refuses_to_hear_of_it(call: Call, error: HoldfastError) -> None:
+def test_what_was_ahead_is_undone_alone_when_kafka_refuses_to_hear_of_it(call: Call, error: StateholdError) -> None:
     driver = in_flight()
     driver.broker.fail(call, error)
     driver.commit()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.errors import HandlerFailed
-from holdfast.testing import BatchesMatter, Driver
+from statehold import Handler, Output, Record, Table
+from statehold.errors import HandlerFailed
+from statehold.testing import BatchesMatter, Driver
 
 
 class Batched(Handler[int]):

@@ -11,11 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval, events, marks, snapshot
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.command import FINISH_UPGRADE, TAKE, header
-from holdfast.errors import HandlerFailed, MessageRefused, OutcomeUnknown, OutputRefused
-from holdfast.snapshot import frame
-from holdfast.testing import Driver
+from statehold import Handler, Output, Record, Table
+from statehold.command import FINISH_UPGRADE, TAKE, header
+from statehold.errors import HandlerFailed, MessageRefused, OutcomeUnknown, OutputRefused
+from statehold.snapshot import frame
+from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]
 
@@ -58,7 +58,7 @@ def ordered(driver: Driver) -> list[str]:
             total += values[offset]
         read = mark.positions["input"]
         for command in mark.pinned:
-            name = json.loads(dict(command.headers)["holdfast-command"] or b"")["name"]
+            name = json.loads(dict(command.headers)["statehold-command"] or b"")["name"]
             said.append(f"{name} {total}")
             total = 0
     return said
@@ -137,7 +137,7 @@ def test_without_records_it_gets_a_transaction_of_its_own(interval: Interval) ->
     assert driver.position() == 1
 
 
-def test_what_comes_together_keeps_its_order_also_with_commands_of_holdfast() -> None:
+def test_what_comes_together_keeps_its_order_also_with_commands_of_statehold() -> None:
     driver = Driver(Register, delta_interval="off")
     driver.feed(1)
     for name in ("a", TAKE, "b", FINISH_UPGRADE, "c"):
@@ -242,7 +242,7 @@ def test_the_older_format_pins_nothing_and_says_so() -> None:
     driver.advance(5.0)
     assert driver.table("sums") == {"now": 3}
     (refused,) = events(driver, "command_refused")
-    assert "`holdfast finish-upgrade` first" in refused["cause"]
+    assert "`statehold finish-upgrade` first" in refused["cause"]
     driver.command(FINISH_UPGRADE)
     driver.commit()
     driver.command("cut", via_control_topic=True)
@@ -293,7 +293,7 @@ def test_whatever_happens_each_is_handled_once_where_its_mark_says(moves: list[o
                 driver.take_full()
     driver.advance(5.0)
     driver.commit()
-    order = ordered(driver) if driver.broker.log(driver.names.increment, 0).start == 0 else None
+    order = ordered(driver) if driver.broker.log(driver.names.changelog, 0).start == 0 else None
     answers = driver.outputs("answers")
     if order is not None:
         assert answers == order

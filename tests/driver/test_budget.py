@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from tests.driver.apps import Accounts, Op, agrees, events, many
 
-from holdfast import Record
-from holdfast.config.settings import Settings
-from holdfast.snapshot.budget import Speed, Workload
-from holdfast.snapshot.discover import COMPACTION
-from holdfast.snapshot.full import FullWriter
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryFullSink
+from statehold import Record
+from statehold.config.settings import Settings
+from statehold.snapshot.budget import Speed, Workload
+from statehold.snapshot.discover import COMPACTION
+from statehold.snapshot.full import FullWriter
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryFullSink
 
 #: a machine on which a delta of one key takes about a quarter of a second
 SLOW = Speed(fixed=0.0, full=1.0, increments=10_000.0, digest=1.0)
@@ -92,7 +92,7 @@ def test_where_fulls_are_left_to_a_compaction_it_is_asked_for() -> None:
     assert not events(driver, "full_written")
     (warning,) = events(driver, "compaction_wanted")
     assert 4.0 <= warning["restore_seconds"] < 5.0, "before it is exceeded, and once"
-    assert "holdfast compact" in warning["cause"]
+    assert "statehold compact" in warning["cause"]
 
 
 def test_the_full_of_a_compaction_ends_the_warning() -> None:
@@ -145,7 +145,7 @@ def publish_full(driver: Driver) -> None:
     """What a compaction leaves behind: a full of the newest mark, which no mark refers to."""
     worker = driver._lane(0).worker
     assert worker.engine is not None
-    sink = MemoryFullSink(driver.broker, driver.names.full, 0)
+    sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
     writer = FullWriter(driver._place(0), worker.engine.state, driver.mark(), 0, -1, sink, 4096)
     writer._manifest = msgspec.structs.replace(writer._manifest, maker=COMPACTION)
     assert writer.advance(driver.mark().n, -1.0, driver.clock) is not None

@@ -11,12 +11,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
-from holdfast import Dedupe, Handler, Output, Record, Table
-from holdfast.errors import UsageError
-from holdfast.expiring import SWEEP
-from holdfast.handler import declared
-from holdfast.internal import CLOCK, EXPIRY, internal
-from holdfast.testing import Driver
+from statehold import Dedupe, Handler, Output, Record, Table
+from statehold.errors import UsageError
+from statehold.expiring import SWEEP
+from statehold.handler import declared
+from statehold.internal import CLOCK, EXPIRY, internal
+from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]
 #: seconds
@@ -151,8 +151,8 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
 
 
 def test_reserved_names_and_batches_are_refused() -> None:
-    with pytest.raises(UsageError, match="are holdfast's own"):
-        internal(Few, {"holdfast.mine": Table(key=str, value=int)})
+    with pytest.raises(UsageError, match="are statehold's own"):
+        internal(Few, {"statehold.mine": Table(key=str, value=int)})
 
     class Batched(Few):
         def on_batch(self, records: Sequence[Record[int]]) -> None: ...

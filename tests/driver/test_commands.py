@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
-from holdfast import Handler, Record, Table
-from holdfast.command import TAKE, Command, header
-from holdfast.errors import KafkaTrouble, UndecodableRecord
-from holdfast.testing import Driver
+from statehold import Handler, Record, Table
+from statehold.command import TAKE, Command, header
+from statehold.errors import KafkaTrouble, UndecodableRecord
+from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]
 
@@ -116,7 +116,7 @@ def test_what_is_no_command_stops_the_partition_at_it() -> None:
     driver = Driver(Register)
     driver.feed(1)
     with pytest.raises(UndecodableRecord, match=r"input\[0\]@1: BadCommand"):
-        driver.feed(None, headers=[("holdfast-command", b"{")])
+        driver.feed(None, headers=[("statehold-command", b"{")])
     driver.withdraw()
     driver.feed(2)
     assert driver.table("sums") == {"now": 3}

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, agrees, events, many
 
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.full import FullWriter
-from holdfast.snapshot.records import Chunk, FullRef, Manifest
-from holdfast.snapshot.restore import restore
-from holdfast.snapshot.state import State
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryFullSink, MemoryReader
-from holdfast.worker.notice import Notice
+from statehold.snapshot import frame, records
+from statehold.snapshot.full import FullWriter
+from statehold.snapshot.records import Chunk, FullRef, Manifest
+from statehold.snapshot.restore import restore
+from statehold.snapshot.state import State
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryFullSink, MemoryReader
+from statehold.worker.notice import Notice
 
 OPS = many(24)
 
@@ -24,7 +24,7 @@ class Sink(MemoryFullSink):
     """Writes a full to a driver's full topic as a compaction does."""
 
     def __init__(self, driver: Driver, maker: str) -> None:
-        super().__init__(driver.broker, driver.names.full, 0)
+        super().__init__(driver.broker, driver.names.snapshot, 0)
         self._maker = maker
 
     def send(self, payload: bytes) -> None:
@@ -48,7 +48,7 @@ def compacting(driver: Driver, maker: str = "compaction") -> tuple[FullWriter, i
     place = driver._place(0)
     reader = MemoryReader(driver.broker, lambda: False)
     found = restore(reader, place, lambda: State([Accounts.balances.bind()]), lambda *_: None, count().__next__)
-    begin = reader.bounds(driver.names.increment, 0)[0]
+    begin = reader.bounds(driver.names.changelog, 0)[0]
     return FullWriter(place, found.state, found.mark, begin, -1, Sink(driver, maker), 400), found.mark.n
 
 
@@ -82,7 +82,7 @@ def test_the_next_mark_of_whoever_restored_from_it_refers_to_it() -> None:
 def test_it_is_found_behind_what_a_worker_has_begun_since(chunks: int) -> None:
     driver = fed(Driver(Accounts), 0)
     ref = compacted(driver)
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     for i in range(chunks):
         log.append(records.pack(Chunk("worker's", i, -1, msgspec.Raw(b"\x90"))))
     fed(driver, 1)
@@ -105,7 +105,7 @@ def test_a_damaged_one_is_stepped_over() -> None:
     driver = fed(Driver(Accounts), 0)
     older = compacted(driver)
     newer = compacted(fed(driver, 1))
-    driver.broker.log(driver.names.full, 0).replace(newer.low, b"damaged")
+    driver.broker.log(driver.names.snapshot, 0).replace(newer.low, b"damaged")
     driver.crash()
     driver.restore()
     assert events(driver, "restored")[-1]["full"] == older.offset
@@ -190,7 +190,7 @@ def test_a_base_that_is_truncated_while_it_is_read_makes_the_restore_begin_again
     def truncate(topic: str, partition: int) -> None:
         """The end is looked at, the manifest is read, and then the chunks: those are gone by then."""
         reads.append(topic)
-        if reads.count(driver.names.full) == 3:
+        if reads.count(driver.names.snapshot) == 3:
             driver.broker.on_read = None
             newer.append(compacted(driver))
             driver.broker.log(topic, 0).truncate(newer[0].low)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, marks, snapshot, with_interval
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.errors import (
+from statehold import Handler, Output, Record, Table
+from statehold.errors import (
     DamagedIncrement,
     NoMark,
     NonDeterministicReplay,
@@ -20,8 +20,8 @@ from holdfast.errors import (
     TornTransaction,
     TransactionAborted,
 )
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
+from statehold.testing import Driver
+from statehold.testing.broker import Call
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 
@@ -35,7 +35,7 @@ def test_a1_truncation_never_deletes_the_last_mark() -> None:
     driver.feed(ANN)
     for _ in range(4):
         assert driver.take_full() is not None
-    assert driver.broker.log(driver.names.increment, 0).start > 0
+    assert driver.broker.log(driver.names.changelog, 0).start > 0
     driver.crash()
     driver.restore()
     assert agrees(driver, [ANN])
@@ -53,7 +53,7 @@ def test_a1_an_increment_topic_that_lost_its_marks_is_no_first_start() -> None:
     driver.feed(ANN)
     driver.commit()
     driver.crash()
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     log.truncate(log.end)
     with pytest.raises(DamagedIncrement, match="was there and is gone"):
         driver.restore()
@@ -64,7 +64,7 @@ def test_a1_an_untouched_increment_topic_is_no_first_start_either() -> None:
     driver.feed(ANN)
     driver.commit()
     driver.crash()
-    del driver.broker.logs[driver.names.increment, 0]
+    del driver.broker.logs[driver.names.changelog, 0]
     with pytest.raises(NoMark, match="topics create --start-at"):
         driver.restore()
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, Balance, Op, agrees, events, many, marks, sliced, snapshot
 
-from holdfast.config.processing import CommitSettings
-from holdfast.errors import (
+from statehold.config.processing import CommitSettings
+from statehold.errors import (
     TransactionAborted,
 )
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Chunk, EntryDecoder
-from holdfast.testing import Driver
+from statehold.snapshot import records
+from statehold.snapshot.records import Chunk, EntryDecoder
+from statehold.testing import Driver
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 
@@ -89,14 +89,14 @@ def test_a6_a_slice_holds_committed_values_only() -> None:
     live.ask_full()
     while live.fulls._writer is None:
         driver.advance(0.2)
-    chunks = driver.broker.log(driver.names.full, 0).end
+    chunks = driver.broker.log(driver.names.snapshot, 0).end
     extra = [Op(op.account, 1000, size=1000) for op in ops]
     for op in extra:
         driver.feed(op)
         driver.clock.advance(0.001)
         live.fulls.between(live.committer.mark)
         driver.clock.advance(0.02)
-    written = [records.unpack(message.value()) for message in driver.broker.log(driver.names.full, 0).committed()]
+    written = [records.unpack(message.value()) for message in driver.broker.log(driver.names.snapshot, 0).committed()]
     assert len(written) > chunks > 0
     decode = EntryDecoder({"balances": str}).decode
     for chunk in [record for record in written if isinstance(record, Chunk)]:
@@ -148,7 +148,7 @@ def test_a10_a_full_that_is_truncated_while_it_is_written_is_given_up() -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    full = driver.broker.log(driver.names.full, 0)
+    full = driver.broker.log(driver.names.snapshot, 0)
 
     def truncate() -> None:
         driver.clock.advance(0.006)
@@ -171,7 +171,7 @@ def test_a10_a_reference_is_a_hint_and_another_full_is_taken() -> None:
     newer = driver.take_full()
     assert older is not None
     assert newer is not None
-    full = driver.broker.log(driver.names.full, 0)
+    full = driver.broker.log(driver.names.snapshot, 0)
     full.replace(newer.low, b"garbage")
     driver.crash()
     driver.restore()
@@ -186,7 +186,7 @@ def test_a10_fulls_that_are_gone_do_not_count_as_kept() -> None:
     driver.feed(ANN)
     first = driver.take_full()
     assert first is not None
-    full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.full, driver.names.increment))
+    full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.snapshot, driver.names.changelog))
     full.truncate(first.offset + 1)
     start = increment.start
     driver.feed(BOB)
@@ -208,11 +208,11 @@ def test_a10_a_restore_that_truncation_overtakes_is_planned_again() -> None:
     driver.feed(ANN2)
     driver.commit()
     driver.crash()
-    increment = driver.broker.log(driver.names.increment, 0)
+    increment = driver.broker.log(driver.names.changelog, 0)
     asked = [0]
 
     def overtake(topic: str, partition: int) -> None:
-        if topic == driver.names.increment:
+        if topic == driver.names.changelog:
             asked[0] += 1
             if asked[0] == 2:  # the deltas of the first attempt, after its last mark
                 increment.truncate(increment.start + 1)

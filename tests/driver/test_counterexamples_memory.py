@@ -6,15 +6,15 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, marks
 
-from holdfast import Handler, Output, Record
-from holdfast.errors import (
+from statehold import Handler, Output, Record
+from statehold.errors import (
     OutcomeUnknown,
     PartitionError,
     TransactionAborted,
 )
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
-from holdfast.worker.mailbox import Batch
+from statehold.testing import Driver
+from statehold.testing.broker import Call
+from statehold.worker.mailbox import Batch
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from holdfast import Dedupe, Handler, Record, Table, Timer
-from holdfast.errors import UsageError
-from holdfast.failures import dead_letter
-from holdfast.internal import CLOCK, EXPIRY, TIMERS
-from holdfast.letters import SETTLED
-from holdfast.partitioner import murmur2
-from holdfast.surgery.layout import Layout, leave_own
-from holdfast.testing import Driver
+from statehold import Dedupe, Handler, Record, Table, Timer
+from statehold.errors import UsageError
+from statehold.failures import dead_letter
+from statehold.internal import CLOCK, EXPIRY, TIMERS
+from statehold.letters import SETTLED
+from statehold.partitioner import murmur2
+from statehold.surgery.layout import Layout, leave_own
+from statehold.testing import Driver
 
 
 class Carts(Handler[str]):

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, Balance, Caller, Op, call
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.errors import HandlerFailed, MutatedInPlace, UndecodableRecord, UsageError
-from holdfast.handler import EffectKey
-from holdfast.testing import Driver
+from statehold import Handler, Output, Record, Table
+from statehold.errors import HandlerFailed, MutatedInPlace, UndecodableRecord, UsageError
+from statehold.handler import EffectKey
+from statehold.testing import Driver
 
 
 def test_a_first_test_is_short() -> None:
@@ -112,7 +112,7 @@ def test_a_value_changed_in_place_is_caught() -> None:
     driver.feed("pear")
     with pytest.raises(MutatedInPlace, match=r"table 'items', key 'all'"):
         driver.commit()
-    increment = driver.broker.log(driver.names.increment, 0)
+    increment = driver.broker.log(driver.names.changelog, 0)
     assert increment.stable == increment.end, "a failed partition leaves no transaction open"
     assert driver.table("items") == {"all": ["apple"]}
 
@@ -268,5 +268,5 @@ def test_the_input_type_tells_how_values_are_encoded() -> None:
 
 
 def test_it_needs_no_kafka_client() -> None:
-    code = "import holdfast.testing, sys; sys.exit('confluent_kafka' in sys.modules)"
+    code = "import statehold.testing, sys; sys.exit('confluent_kafka' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import Handler, Record, Table, Timer
-from holdfast.config.around import EffectsSettings
-from holdfast.config.processing import CommitSettings
-from holdfast.handler import EffectKey
-from holdfast.testing import Driver
-from holdfast.worker.effects import weight
-from holdfast.worker.noting import effect_room
+from statehold import Handler, Record, Table, Timer
+from statehold.config.around import EffectsSettings
+from statehold.config.processing import CommitSettings
+from statehold.handler import EffectKey
+from statehold.testing import Driver
+from statehold.worker.effects import weight
+from statehold.worker.noting import effect_room
 
 
 class Posting(Handler[str]):

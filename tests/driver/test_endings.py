@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
-from holdfast.errors import KafkaTrouble, TransactionAborted
-from holdfast.snapshot.records import Mark
-from holdfast.testing import Driver
-from holdfast.testing.stepped import InlineEffects, SteppedWorker
-from holdfast.worker.committer import Committer
-from holdfast.worker.fulls import Fulls
-from holdfast.worker.lifecycle import Phase
-from holdfast.worker.live import Live
+from statehold.errors import KafkaTrouble, TransactionAborted
+from statehold.snapshot.records import Mark
+from statehold.testing import Driver
+from statehold.testing.stepped import InlineEffects, SteppedWorker
+from statehold.worker.committer import Committer
+from statehold.worker.fulls import Fulls
+from statehold.worker.lifecycle import Phase
+from statehold.worker.live import Live
 
 ANN, BOB = Op("ann", 1), Op("bob", 2)
 

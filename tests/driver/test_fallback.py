@@ -7,10 +7,10 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, many, marks, snapshot
 from tests.driver.test_fulls import damage
 
-from holdfast.errors import NewerFormat, NoUsableFull
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.records import FullRef
-from holdfast.testing import Driver
+from statehold.errors import NewerFormat, NoUsableFull
+from statehold.snapshot import frame, records
+from statehold.snapshot.records import FullRef
+from statehold.testing import Driver
 
 
 def fed(driver: Driver, ops: list[Op], count: int) -> None:
@@ -118,7 +118,7 @@ def test_with_the_input_gone_as_well_it_ends_typed_and_names_every_full_and_the_
         assert f"the full at offset {ref.offset}: damaged: checksum differs" in said
     assert f"the full at offset {first.offset}: the deltas lead on from transaction {second.first}" in said
     assert f"the input after it is gone: it begins at {len(ops) - 5}, 30 is needed" in said
-    assert "`holdfast snapshot restore`" in said
+    assert "`statehold snapshot restore`" in said
     assert not events(driver, "live")[2:]
 
 
@@ -156,7 +156,7 @@ def test_a_full_whose_state_is_another_one_is_passed_over_too() -> None:
     fed(driver, ops, 10)
     newest = full(driver)
     driver.crash()
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     (message,) = log.committed(older.low, older.low + 1)
     wrong = records.unpack(message.value())
     (message,) = log.committed(newest.low, newest.low + 1)
@@ -182,7 +182,7 @@ def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
         driver.feed(op)
     driver.commit()
     driver.crash()
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     for message in list(log.committed()):
         data = message.value() or b""
         record = records.unpack(data)
@@ -194,7 +194,7 @@ def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
     with pytest.raises(NewerFormat) as failure:
         driver.restore()
     said = str(failure.value)
-    assert f"written in format {frame.NEWEST + 1} by holdfast 9.1.0 (web2-7 on web2); this is holdfast " in said
+    assert f"written in format {frame.NEWEST + 1} by statehold 9.1.0 (web2-7 on web2); this is statehold " in said
     assert f"which reads formats 1 to {frame.NEWEST}" in said
     assert "run that release or a newer one. Nothing was changed" in said
 

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import Accounts, Interval, Op, agrees, with_interval
 
-from holdfast.errors import (
+from statehold.errors import (
     Fenced,
-    HoldfastError,
     MessageRefused,
     OutcomeUnknown,
     OutputRefused,
     ProducerFenced,
+    StateholdError,
     TornTransaction,
     TransactionAborted,
 )
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
-from holdfast.worker.lifecycle import Phase
+from statehold.testing import Driver
+from statehold.testing.broker import Call
+from statehold.worker.lifecycle import Phase
 
 CALLS: tuple[Call, ...] = ("begin", "send", "increment", "offsets", "commit")
 FIRST, SECOND, THIRD = Op("ann", 1), Op("ann", 2), Op("bob", 3)
@@ -33,7 +33,7 @@ FIRST, SECOND, THIRD = Op("ann", 1), Op("ann", 2), Op("bob", 3)
     "error", [OutcomeUnknown("?"), TransactionAborted("no"), TransactionAborted("moved", stale=True)], ids=str
 )
 @pytest.mark.parametrize("call", CALLS)
-def test_one_failing_call_costs_nothing(call: Call, error: HoldfastError, after: bool) -> None:
+def test_one_failing_call_costs_nothing(call: Call, error: StateholdError, after: bool) -> None:
     if call == "commit":
         error = OutcomeUnknown(str(error))  # what the port promises for any error of this call
     driver = Driver(Accounts)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
-from holdfast import Handler, Record, Table
-from holdfast.config.connection import KafkaSettings
-from holdfast.errors import KafkaTrouble, NoUsableFull, OutputRefused
-from holdfast.snapshot.records import FullRef
-from holdfast.testing import Driver
-from holdfast.worker.truncation import Truncation
+from statehold import Handler, Record, Table
+from statehold.config.connection import KafkaSettings
+from statehold.errors import KafkaTrouble, NoUsableFull, OutputRefused
+from statehold.snapshot.records import FullRef
+from statehold.testing import Driver
+from statehold.worker.truncation import Truncation
 
 OPS = many(24)
 MODES: list[Interval] = ["commit", 0.5, "off"]
@@ -102,15 +102,15 @@ def flip(data: bytes) -> bytes:
 
 DAMAGE: dict[str, Callable[[Driver, int, int], None]] = {
     "a chunk is damaged": lambda d, low, end: damage(d, low + 1),
-    "a chunk is missing": lambda d, low, end: d.broker.log(d.names.full, 0).abort_record(low + 1),
+    "a chunk is missing": lambda d, low, end: d.broker.log(d.names.snapshot, 0).abort_record(low + 1),
     "the manifest is damaged": lambda d, low, end: damage(d, end),
-    "the manifest is missing": lambda d, low, end: d.broker.log(d.names.full, 0).abort_record(end),
-    "all is truncated": lambda d, low, end: d.broker.log(d.names.full, 0).truncate(end + 1),
+    "the manifest is missing": lambda d, low, end: d.broker.log(d.names.snapshot, 0).abort_record(end),
+    "all is truncated": lambda d, low, end: d.broker.log(d.names.snapshot, 0).truncate(end + 1),
 }
 
 
 def damage(driver: Driver, offset: int) -> None:
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     (message,) = log.committed(offset, offset + 1)
     log.replace(offset, flip(message.value() or b""))
 
@@ -137,8 +137,8 @@ def test_without_fulls_and_with_truncated_deltas_the_state_is_gone_and_that_is_s
     ref = driver.take_full()
     assert ref is not None
     driver.crash()
-    driver.broker.log(driver.names.full, 0).truncate(ref.offset + 1)
-    driver.broker.log(driver.names.increment, 0).truncate(ref.increment)
+    driver.broker.log(driver.names.snapshot, 0).truncate(ref.offset + 1)
+    driver.broker.log(driver.names.changelog, 0).truncate(ref.increment)
     with pytest.raises(
         NoUsableFull, match=r"full at offset 1: its records are gone.*no full at all: the deltas begin with transaction"
     ):
@@ -157,7 +157,7 @@ def test_truncation_keeps_what_a_restore_needs(interval: Interval) -> None:
     driver.feed(ops[-1])
     kept = driver.mark().fulls
     assert len(kept) == driver.settings.snapshot.keep
-    full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.full, driver.names.increment))
+    full, increment = (driver.broker.log(topic, 0) for topic in (driver.names.snapshot, driver.names.changelog))
     assert full.start == kept[-1].low > 0
     assert increment.start == kept[-1].increment > 0
     for ref in kept[:-1]:
@@ -173,7 +173,7 @@ def test_nothing_is_deleted_behind_a_full_that_cannot_be_read(interval: Interval
     """It was written and acknowledged, and is damaged since (rule C4): it is no longer counted as kept."""
     driver = filled(interval)
     keep = driver.settings.snapshot.keep
-    full = driver.broker.log(driver.names.full, 0)
+    full = driver.broker.log(driver.names.snapshot, 0)
     taken = []
     for i in range(keep + 1):
         driver.feed(Op(f"k{i:03}", 1))
@@ -192,7 +192,7 @@ def test_nothing_is_deleted_behind_a_full_that_cannot_be_read(interval: Interval
 def test_each_kept_full_is_read_back_once() -> None:
     driver = filled("commit")
     reads: list[int] = []
-    driver.broker.on_read = lambda topic, partition: reads.append(partition) if topic == driver.names.full else None
+    driver.broker.on_read = lambda topic, partition: reads.append(partition) if topic == driver.names.snapshot else None
     for i in range(7):
         driver.feed(Op(f"k{i:03}", 1))
         assert driver.take_full() is not None
@@ -258,7 +258,7 @@ def test_a_value_that_fits_no_message_is_refused_by_name() -> None:
 def test_no_kept_full_loses_a_chunk_wherever_it_begins() -> None:
     """Rule C4: the chunks of a newer one may begin before those of an older one, if a compaction has written it."""
     driver = filled("commit")
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     for number in range(10):
         log.append(b"chunk %d" % number)
     newer, older, oldest = (FullRef(low, 9, first, first, 3) for low, first in ((2, 9), (6, 8), (5, 7)))

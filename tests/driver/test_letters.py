@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from tests.driver.apps import Interval
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.config.around import EffectsSettings
-from holdfast.errors import (
+from statehold import Handler, Output, Record, Table
+from statehold.config.around import EffectsSettings
+from statehold.errors import (
     HandlerFailed,
     MessageRefused,
     OutputRefused,
@@ -19,10 +19,10 @@ from holdfast.errors import (
     UndecodableRecord,
     UsageError,
 )
-from holdfast.failures import dead_letter, park, retry, retry_later
-from holdfast.handler import EffectKey
-from holdfast.letters import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
-from holdfast.testing import Driver
+from statehold.failures import dead_letter, park, retry, retry_later
+from statehold.handler import EffectKey
+from statehold.letters import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
+from statehold.testing import Driver
 
 DELTAS: list[Interval] = ["commit", 5.0]
 
@@ -491,7 +491,7 @@ def test_a_delay_that_is_no_longer_in_the_code_is_told_while_records_wait_for_it
         before = len(driver.events)
         driver.restore()
         unread = [fields for event, fields in driver.events[before:] if event == "retries_unread"]
-        assert all("put retry_later(60) back until `holdfast lag` counts none" in each["cause"] for each in unread)
+        assert all("put retry_later(60) back until `statehold lag` counts none" in each["cause"] for each in unread)
         return [(each["topic"], each["offset"]) for each in unread]
 
     driver = Driver(Hooks)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, many
 
-from holdfast.config.settings import Settings
-from holdfast.testing import Driver
+from statehold.config.settings import Settings
+from statehold.testing import Driver
 
 OPS = many(40)
 
@@ -40,7 +40,7 @@ def reads_of_fulls(driver: Driver) -> Iterator[list[int]]:
     reads = [0]
 
     def count(topic: str, partition: int) -> None:
-        reads[0] += topic == driver.names.full
+        reads[0] += topic == driver.names.snapshot
 
     driver.broker.on_read = count
     yield reads

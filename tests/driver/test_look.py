@@ -11,18 +11,18 @@ from tests.driver.test_adopt import Tool, double
 from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
 
-from holdfast.errors import NoUsableFull, UsageError
-from holdfast.snapshot import records
-from holdfast.snapshot.budget import Workload
-from holdfast.snapshot.look import forecast, past
-from holdfast.snapshot.look.compare import history
-from holdfast.snapshot.look.past import At, Point
-from holdfast.snapshot.look.survey import Survey, survey
-from holdfast.snapshot.look.verify import Verdict, verify
-from holdfast.snapshot.records import Mark, Part
-from holdfast.table import Changes
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryReader
+from statehold.errors import NoUsableFull, UsageError
+from statehold.snapshot import records
+from statehold.snapshot.budget import Workload
+from statehold.snapshot.look import forecast, past
+from statehold.snapshot.look.compare import history
+from statehold.snapshot.look.past import At, Point
+from statehold.snapshot.look.survey import Survey, survey
+from statehold.snapshot.look.verify import Verdict, verify
+from statehold.snapshot.records import Mark, Part
+from statehold.table import Changes
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryReader
 
 MODES: list[Interval] = ["commit", 0.5, "off"]
 
@@ -96,7 +96,7 @@ def test_all_is_good_in_every_mode(interval: Interval) -> None:
 def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
     """Its frame and its chain are whole: only the digest tells."""
     driver, _ = fed("commit")
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     parts = [(m.offset(), records.unpack(m.value())) for m in log.committed()]
     offset, part = [(o, r) for o, r in parts if isinstance(r, Part)][-3]
     other = records.entry(Changes("balances", ["k1"], [b"\x93\x01\x01\xa0"]))
@@ -106,7 +106,7 @@ def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
 
     (fault,) = [each for each in found.findings if each.fault]
     mark = next(o for o, r in parts if isinstance(r, Mark) and r.n == part.n)
-    assert (fault.topic, fault.offset) == (driver.names.increment, mark)
+    assert (fault.topic, fault.offset) == (driver.names.changelog, mark)
     assert f"at mark {part.n} " in fault.text
 
 
@@ -155,7 +155,7 @@ def surveyed(driver: Driver) -> tuple[Survey, Workload]:
 def test_a_restore_that_replays_far_is_foreseen() -> None:
     """The deltas lead on from the second full only: an older one, or none, serves with the input after it."""
     driver, _, (first, second, third) = switched()
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     for ref in (third, second):
         assert not surveyed(driver)[0].far
         log.replace(ref.offset, b"\x01Fgone")

@@ -12,10 +12,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
-from holdfast import Handler, Output, Record, Reference, Table
-from holdfast.errors import HandlerFailed, NonDeterministicReplay, RegistryUnreachable, UsageError
-from holdfast.reference import Rows, SharedRows, put, references
-from holdfast.testing import Driver
+from statehold import Handler, Output, Record, Reference, Table
+from statehold.errors import HandlerFailed, NonDeterministicReplay, RegistryUnreachable, UsageError
+from statehold.reference import Rows, SharedRows, put, references
+from statehold.testing import Driver
 
 PRICES = "prices-v1"
 
@@ -77,7 +77,7 @@ def test_a_replay_sees_what_live_saw(steps: list[tuple[str, str, Any]], interval
     driver.commit()
     state = driver.table("seen")
     assert [state[offset] for offset in sorted(state) if offset >= 0] == driver.outputs("sent")
-    if driver.broker.log(driver.names.increment, 0).start == 0:
+    if driver.broker.log(driver.names.changelog, 0).start == 0:
         driver.replay(batches=2)
 
 

@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, with_interval
 
-from holdfast import Handler, Record, Sink, Table, Timer
-from holdfast.errors import OutcomeUnknown, SinkRefused, TooManyFailures, TransactionAborted
-from holdfast.failures import Policy, dead_letter, park, retry
-from holdfast.sink import BadRow, DatabaseTrouble
-from holdfast.testing import Driver
+from statehold import Handler, Record, Sink, Table, Timer
+from statehold.errors import OutcomeUnknown, SinkRefused, TooManyFailures, TransactionAborted
+from statehold.failures import Policy, dead_letter, park, retry
+from statehold.sink import BadRow, DatabaseTrouble
+from statehold.testing import Driver
 
 #: an amount that a constraint of the database does not allow
 BAD = 13
@@ -442,6 +442,6 @@ def _discarded(driver: Driver) -> set[int]:
     found = set()
     for message in driver.broker.log(driver.names.dead, 0).committed():
         headers = dict(message.headers() or ())
-        if message.value() is None and b"dlq-discarded" in (headers.get("holdfast-command") or b""):
-            found.add(int(headers["holdfast-dead-offset"] or b"-1"))
+        if message.value() is None and b"dlq-discarded" in (headers.get("statehold-command") or b""):
+            found.add(int(headers["statehold-dead-offset"] or b"-1"))
     return found

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, marks
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.errors import (
+from statehold import Handler, Output, Record, Table
+from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
     HandlerFailed,
@@ -17,11 +17,11 @@ from holdfast.errors import (
     TopicReplaced,
     UnknownSchema,
 )
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Part
-from holdfast.table import Changes
-from holdfast.testing import Driver
-from holdfast.testing.log import Transaction
+from statehold.snapshot import records
+from statehold.snapshot.records import Part
+from statehold.table import Changes
+from statehold.testing import Driver
+from statehold.testing.log import Transaction
 
 
 @pytest.mark.parametrize("interval", ["off", 3600.0])
@@ -192,7 +192,7 @@ def test_an_open_transaction_of_a_stranger_below_the_end_is_named() -> None:
     driver.feed(Op("ann", 1))
     driver.commit()
     driver.crash()
-    driver.broker.log(driver.names.increment, 0).append(b"?", transaction=Transaction())
+    driver.broker.log(driver.names.changelog, 0).append(b"?", transaction=Transaction())
     with pytest.raises(HangingTransaction, match="a transaction is open"):
         driver.restore()
 
@@ -212,7 +212,7 @@ def test_a_topic_that_was_deleted_and_made_anew_is_another_topic(monkeypatch: py
 
 def forge(driver: Driver) -> int:
     """Change a value in a delta, with a frame that is right; its offset."""
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     for message in log.committed():
         record = records.unpack(message.value())
         if isinstance(record, Part):
@@ -238,7 +238,7 @@ def test_a_record_that_is_not_ours_on_the_increment_topic_is_damage(garbage: byt
     driver.feed(Op("ann", 1))
     driver.commit()
     driver.crash()
-    driver.broker.log(driver.names.increment, 0).append(garbage)
+    driver.broker.log(driver.names.changelog, 0).append(garbage)
     with pytest.raises(DamagedIncrement, match="a record cannot be read"):
         driver.restore()
 

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, marks, with_interval
 
-from holdfast import Handler, Output, Record, Reference, Sink, Table, Timer, command
-from holdfast.config.processing import CommitSettings
-from holdfast.errors import (
+from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, command
+from statehold.config.processing import CommitSettings
+from statehold.errors import (
     HandlerFailed,
     NonDeterministicReplay,
     OutcomeUnknown,
@@ -25,10 +25,10 @@ from holdfast.errors import (
     TransactionAborted,
     UsageError,
 )
-from holdfast.failures import dead_letter, retry_later
-from holdfast.sink import DatabaseTrouble, Held, Rows, RowsRefused
-from holdfast.testing import BatchesMatter, Driver
-from holdfast.worker.lifecycle import Phase
+from statehold.failures import dead_letter, retry_later
+from statehold.sink import DatabaseTrouble, Held, Rows, RowsRefused
+from statehold.testing import BatchesMatter, Driver
+from statehold.worker.lifecycle import Phase
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -552,7 +552,7 @@ def apply(driver: Driver, step: Any) -> None:
 
 
 def endure(driver: Driver, step: Any) -> None:
-    """What surfaces is cured by a restart, as a supervisor or `holdfast retry` would."""
+    """What surfaces is cured by a restart, as a supervisor or `statehold retry` would."""
     try:
         apply(driver, step)
     except (TransactionAborted, OutcomeUnknown, SinkFenced, HandlerFailed, KeyboardInterrupt):

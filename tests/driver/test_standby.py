@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from tests.driver.apps import Accounts, Balance, Interval, Op, agrees, fold, many, with_interval
 from tests.driver.test_adopt import Tool, double
 
-from holdfast import Handler, Record, Table
-from holdfast.errors import StateRefused
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.digest import MODULUS, table_digest
-from holdfast.snapshot.records import Mark, Part
-from holdfast.snapshot.standby import Copy
-from holdfast.testing import Driver
-from holdfast.testing.lane import Lane
-from holdfast.worker.standby import Standbys
+from statehold import Handler, Record, Table
+from statehold.errors import StateRefused
+from statehold.snapshot import digest, records
+from statehold.snapshot.digest import MODULUS, table_digest
+from statehold.snapshot.records import Mark, Part
+from statehold.snapshot.standby import Copy
+from statehold.testing import Driver
+from statehold.testing.lane import Lane
+from statehold.worker.standby import Standbys
 
 NAMES = ("ann", "bob", "cyd", "dee", "eve")
 
@@ -86,7 +86,7 @@ def test_a_copy_is_what_its_owner_says_at_each_mark_and_a_takeover_goes_on_from_
                 (driver.crash if step == "crash" else driver.stop)()
                 left = driver.standbys.copies().get(0)
                 # Its owner may have truncated what it has not read: it follows when a test says so.
-                fit = left is not None and left.offset >= driver.broker.log(driver.names.increment, 0).start
+                fit = left is not None and left.offset >= driver.broker.log(driver.names.changelog, 0).start
                 driver.restore()
                 assert (taken_over(driver) is not None) == fit
             case "command":
@@ -119,7 +119,7 @@ def test_a_takeover_reads_the_tail_and_no_full() -> None:
     driver.restore()
     driver.broker.on_read = None
     assert taken_over(driver) == len(tail)
-    assert driver.names.full not in read
+    assert driver.names.snapshot not in read
     assert agrees(driver, ops + tail)
     assert driver.standbys.copies() == {}, "it is the owner's state now"
 
@@ -147,7 +147,7 @@ def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPat
     """Where no full comes; what it tells its next owner does not depend on that."""
     told = []
     for counted in (10_000, 5):
-        monkeypatch.setattr("holdfast.snapshot.standby._COUNTED", counted)
+        monkeypatch.setattr("statehold.snapshot.standby._COUNTED", counted)
         driver = Driver(Accounts, autocommit=False)
         for op in many(30):
             driver.feed(op)
@@ -170,7 +170,7 @@ def test_an_owner_that_commits_while_its_copy_is_made() -> None:
     driver.take_full()
 
     def goes_on(topic: str, partition: int) -> None:
-        if topic == driver.names.full and len(ops) < 40:
+        if topic == driver.names.snapshot and len(ops) < 40:
             for name in NAMES:
                 ops.append(Op(name, 1))
                 driver.feed(ops[-1], key=name)
@@ -214,7 +214,7 @@ def test_the_fence_comes_before_the_last_mark_is_read() -> None:
 
 def damage_part(driver: Driver) -> None:
     """A delta loses a key: only the digest can tell."""
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     for message in log.committed():
         record = records.unpack(message.value())
         if isinstance(record, Part) and record.n == driver.mark().n:
@@ -222,7 +222,7 @@ def damage_part(driver: Driver) -> None:
 
 
 def lose_header(driver: Driver) -> None:
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     log.abort_record(next(log.committed(log.end - 4)).offset())
 
 
@@ -284,7 +284,7 @@ def test_a_log_that_tells_another_story_of_the_last_transaction_is_believed() ->
         driver.commit()
     driver.stand_by()
     driver.crash()
-    log = driver.broker.log(driver.names.increment, 0)
+    log = driver.broker.log(driver.names.changelog, 0)
     for message in list(log.committed()):
         record = records.unpack(message.value())
         if getattr(record, "n", 0) == 2:

@@ -13,17 +13,17 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, many
 from tests.support.s3 import S3, serving
 
-from holdfast.config.errors import SettingsError
-from holdfast.config.settings import Settings
-from holdfast.errors import RestoreTimeout
-from holdfast.snapshot import frame
-from holdfast.snapshot.frame import BadFrame
-from holdfast.snapshot.store import orphans
-from holdfast.snapshot.store.base import Store, StoreTrouble, open_store
-from holdfast.snapshot.store.files import FileStore
-from holdfast.snapshot.store.sink import StoreSink
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryReader
+from statehold.config.errors import SettingsError
+from statehold.config.settings import Settings
+from statehold.errors import RestoreTimeout
+from statehold.snapshot import frame
+from statehold.snapshot.frame import BadFrame
+from statehold.snapshot.store import orphans
+from statehold.snapshot.store.base import Store, StoreTrouble, open_store
+from statehold.snapshot.store.files import FileStore
+from statehold.snapshot.store.sink import StoreSink
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryReader
 
 OPS = many(40)
 STORES = ["file", pytest.param("s3", marks=pytest.mark.slow)]
@@ -75,7 +75,7 @@ def keys(root: str) -> list[str]:
 
 
 def kinds(driver: Driver) -> set[bytes]:
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     return {frame.kind_of(each.value()) for batch in log.read(log.start, log.end, 1000) for each in batch}
 
 
@@ -162,7 +162,7 @@ def test_what_no_manifest_names_is_removed_when_it_is_old(root: str) -> None:
 def test_nothing_is_removed_while_a_manifest_cannot_be_read(root: str) -> None:
     driver = stopped(root)
     before = keys(root)
-    driver.broker.log(driver.names.full, 0).append(b"\x01F\x00\x00" + b"damaged" * 4)
+    driver.broker.log(driver.names.snapshot, 0).append(b"\x01F\x00\x00" + b"damaged" * 4)
     with pytest.raises(BadFrame):
         orphans.collect(open_store(root), reader(driver), driver._place(0), time.time() + 7200)
     assert keys(root) == before

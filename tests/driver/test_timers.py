@@ -11,11 +11,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tests.driver.apps import Interval, events, marks
 
-from holdfast import Handler, Output, Record, Table, Timer
-from holdfast.command import FINISH_UPGRADE, TICK, header
-from holdfast.errors import HandlerFailed, UsageError
-from holdfast.snapshot import frame
-from holdfast.testing import Driver
+from statehold import Handler, Output, Record, Table, Timer
+from statehold.command import FINISH_UPGRADE, TICK, header
+from statehold.errors import HandlerFailed, UsageError
+from statehold.snapshot import frame
+from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]
 #: milliseconds after its record that a timer is due, and after a timer that its successor is
@@ -109,11 +109,11 @@ def test_each_fires_once_at_its_place_whoever_owns_the_partition(
             driver.restore()
     driver.advance(60.0)
     assert driver.outputs("out") == recomputed(driver)
-    assert driver.table("holdfast.timers") == {}, "all have fired: the partition was idle for long enough"
-    before = driver.table("sums"), driver.table("holdfast.clock")
+    assert driver.table("statehold.timers") == {}, "all have fired: the partition was idle for long enough"
+    before = driver.table("sums"), driver.table("statehold.clock")
     driver.crash()
     driver.restore()
-    assert (driver.table("sums"), driver.table("holdfast.clock")) == before
+    assert (driver.table("sums"), driver.table("statehold.clock")) == before
     fired = {each.key for each in driver.effects}
     assert len(fired) == len([said for said in driver.outputs("out") if "due" in said])
     if steps:
@@ -130,7 +130,7 @@ def test_an_idle_partition_goes_by_a_clock_that_its_mark_pins(interval: Interval
     assert len(driver.outputs("out")) == 1
     (tick,) = [pinned for mark in marks(driver) for pinned in mark.pinned]
     assert tick.headers == (header(TICK),)
-    assert tick.time == tick.offset == driver.table("holdfast.clock")["now"]
+    assert tick.time == tick.offset == driver.table("statehold.clock")["now"]
     assert len(marks(driver)) < 10, "one transaction for it, none without need"
     driver.crash()
     driver.restore()
@@ -235,5 +235,5 @@ def test_nobody_else_moves_the_clock() -> None:
     control = driver.broker.log(driver.names.control, 0)
     control.append(None, None, [header(TICK)], 9_000_000)
     driver.advance(2.0)
-    assert driver.table("holdfast.clock") == {"now": 1_000_000}
+    assert driver.table("statehold.clock") == {"now": 1_000_000}
     assert not any(mark.pinned for mark in marks(driver))

@@ -16,13 +16,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from examples.around.taker import Taker
 from tests.ops.desk import await_true
 
-from holdfast.config.load import load
-from holdfast.names import Names
-from holdfast.service import Service
-from holdfast.topics import Topics
+from statehold.config.load import load
+from statehold.names import Names
+from statehold.service import Service
+from statehold.topics import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
-HOLDFAST = Path(sys.executable).with_name("holdfast")
+STATEHOLD = Path(sys.executable).with_name("statehold")
 
 
 class Scene:
@@ -31,17 +31,17 @@ class Scene:
     def __init__(self, servers: str, directory: Path, service: Service, *outputs: str, **more: str) -> None:
         self.servers, self.directory = servers, directory
         self.environment = {
-            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers,
-            "HOLDFAST_SERVICE__NAMESPACE": f"around-{uuid.uuid4().hex[:8]}.",
-            "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
-            "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
+            "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers,
+            "STATEHOLD_SERVICE__NAMESPACE": f"around-{uuid.uuid4().hex[:8]}.",
+            "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
+            "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.2",
             # A process that was killed comes back as the same member: no test of what a session is.
-            "HOLDFAST_GROUP__MEMBERSHIP": "static",
-            "HOLDFAST_SERVICE__INSTANCE": "one",
-            **{name: value for name, value in more.items() if name.startswith("HOLDFAST_")},
+            "STATEHOLD_GROUP__MEMBERSHIP": "static",
+            "STATEHOLD_SERVICE__INSTANCE": "one",
+            **{name: value for name, value in more.items() if name.startswith("STATEHOLD_")},
         }
         self._more = more
-        names = Names(service.name, service.input, self.environment["HOLDFAST_SERVICE__NAMESPACE"])
+        names = Names(service.name, service.input, self.environment["STATEHOLD_SERVICE__NAMESPACE"])
         self.names = names
         findings = Topics(load(env=self.environment), names, list(outputs)).create("beginning", partitions=2)
         assert all(finding.good for finding in findings), findings
@@ -55,7 +55,7 @@ class Scene:
         return process
 
     def run(self, target: str) -> subprocess.Popen[bytes]:
-        return self.start(str(HOLDFAST), "run", target)
+        return self.start(str(STATEHOLD), "run", target)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGKILL)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Service, Table
 
 MODULUS = 2**61 - 1
 

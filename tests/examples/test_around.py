@@ -19,8 +19,8 @@ from tests.examples.around import Outside, Scene, committed
 from tests.ops.desk import await_true
 
 from examples.around import endofday, front, invoices
-from holdfast.dev import Cluster
-from holdfast.dev.ports import free_ports
+from statehold.dev import Cluster
+from statehold.dev.ports import free_ports
 
 pytestmark = pytest.mark.kafka
 
@@ -47,7 +47,7 @@ def test_every_invoice_is_posted_under_one_key_whenever_the_sender_is_killed(
         kafka.bootstrap_servers,
         tmp_path,
         invoices.service,
-        HOLDFAST_SNAPSHOT__DELTA_INTERVAL="off",
+        STATEHOLD_SNAPSHOT__DELTA_INTERVAL="off",
         INVOICES_URL=f"http://127.0.0.1:{outside._port}/invoices",
     )
     target = "examples.around.invoices:service"
@@ -125,7 +125,7 @@ def post(url: str, key: str, show: str, seats: int) -> bool:
 def test_posts_that_come_twice_book_once(kafka: Cluster, tmp_path: Path, seed: int) -> None:
     chance, posts = random.Random(seed), 400
     scene = Scene(
-        kafka.bootstrap_servers, tmp_path, front.service, "seats-booked", HOLDFAST_SNAPSHOT__DELTA_INTERVAL="off"
+        kafka.bootstrap_servers, tmp_path, front.service, "seats-booked", STATEHOLD_SNAPSHOT__DELTA_INTERVAL="off"
     )
     port = free_ports(1)[0]
     url, web = f"http://127.0.0.1:{port}", ("examples.around.front:app", "--port", str(port))
@@ -182,9 +182,9 @@ def test_every_movement_is_in_one_statement_though_the_clock_closes_the_day(kafk
         tmp_path,
         endofday.service,
         "statements",
-        HOLDFAST_SNAPSHOT__DELTA_INTERVAL="off",
-        HOLDFAST_SNAPSHOT__PERIODIC_FULL="false",
-        HOLDFAST_TIMERS__IDLE="1",
+        STATEHOLD_SNAPSHOT__DELTA_INTERVAL="off",
+        STATEHOLD_SNAPSHOT__PERIODIC_FULL="false",
+        STATEHOLD_TIMERS__IDLE="1",
         ENDOFDAY_DAY="2",
     )
     target, run = "examples.around.endofday:service", scene.names.namespace

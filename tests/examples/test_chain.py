@@ -12,13 +12,13 @@ import pytest
 from examples.feeding import Feed
 from examples.held import held_by
 from examples.proof import Event, compare_events, compare_state, digest
-from examples.running import ServiceProcess, holdfast, wait_until
+from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Arrivals, Progress, Raw, by_key, read_committed
 from tests.examples.chain import MODULUS, A, B, C
 
-from holdfast import Handler
-from holdfast.dev import Cluster
-from holdfast.names import Names
+from statehold import Handler
+from statehold.dev import Cluster
+from statehold.names import Names
 
 pytestmark = pytest.mark.kafka
 
@@ -79,7 +79,7 @@ def test_three_services_killed_at_random(
     random = Random(seed)
     servers = kafka_cluster().bootstrap_servers
     for _, _, target, _ in SERVICES:
-        holdfast(servers, f"topics create {target} --start-at beginning --partitions {PARTITIONS}")
+        statehold(servers, f"topics create {target} --start-at beginning --partitions {PARTITIONS}")
     processes = [ServiceProcess(target, servers, tmp_path, name, *EAGER) for name, _, target, _ in SERVICES]
     feed = Feed(servers, "chain.start", RATE)
     upstream = Thread(target=feed.send, args=(list(steps(random)),))

@@ -7,7 +7,7 @@ from examples.clearing.market import trades
 from examples.clearing.oracle import book_all
 from examples.clearing.verify import tables
 
-from holdfast.testing import Driver
+from statehold.testing import Driver
 
 
 def buy(number: int, quantity: int, price: int, side: str = "buy") -> Trade:

@@ -44,4 +44,4 @@ def test_the_oracle_shares_nothing_with_the_service() -> None:
             if isinstance(node, ast.Import | ast.ImportFrom)
             for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
         }
-        assert not [name for name in imported if name.startswith(("holdfast", "examples"))]
+        assert not [name for name in imported if name.startswith(("statehold", "examples"))]

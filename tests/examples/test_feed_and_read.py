@@ -12,7 +12,7 @@ from examples.clearing.market import trades
 from examples.feeding import Feed
 from examples.topics import by_key, read_committed
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.brokers import started
 from tests.system.verify import read_all
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 

@@ -13,11 +13,11 @@ from examples.clearing.market import trades
 from examples.clearing.verify import verify
 from examples.feeding import Feed
 from examples.held import held_by
-from examples.running import ServiceProcess, holdfast, wait_until
+from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress
 
-from holdfast.dev import Cluster
-from holdfast.names import Names
+from statehold.dev import Cluster
+from statehold.names import Names
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -35,7 +35,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(
     figure: Callable[[str, float, str], None],
 ) -> None:
     random, servers = Random(seed), kafka_cluster().bootstrap_servers
-    holdfast(servers, f"topics create {TARGET} --start-at beginning --partitions 4")
+    statehold(servers, f"topics create {TARGET} --start-at beginning --partitions 4")
     options = ("--config", CONFIG)
     processes = [ServiceProcess(TARGET, servers, tmp_path, name, *options) for name in ("one", "two")]
     feed = Feed(servers, "trades", RATE)

@@ -5,7 +5,7 @@ import pytest
 from examples.ledger.app import Ledger, Transaction
 from tests.examples.bank import Day, agreement, hellers, needs_data, rows, running
 
-from holdfast.testing import Driver
+from statehold.testing import Driver
 
 
 def test_money_is_read_exactly() -> None:

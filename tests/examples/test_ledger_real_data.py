@@ -11,12 +11,12 @@ from examples.feeding import Feed
 from examples.held import held_by
 from examples.ledger.app import Ledger
 from examples.proof import compare_events, digest
-from examples.running import ServiceProcess, holdfast, wait_until
+from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress, by_key, read_committed
 from tests.examples.bank import Agreement, Row, agreement, needs_data, rows, running
 
-from holdfast.dev import Cluster
-from holdfast.names import Names
+from statehold.dev import Cluster
+from statehold.names import Names
 
 pytestmark = [pytest.mark.kafka, needs_data]
 
@@ -32,7 +32,7 @@ def test_a_killed_ledger_ends_with_the_banks_balances(
 ) -> None:
     servers = kafka_cluster().bootstrap_servers
     book = rows()
-    holdfast(servers, f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}")
+    statehold(servers, f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}")
     ledger = ServiceProcess(TARGET, servers, tmp_path, "ledger", *EAGER)
     feed = Feed(servers, "transactions", RATE)
     bank = Thread(target=feed.send, args=([row.record() for row in book],))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from examples.letters.app import Case, Desk, Payment, Payments
 
-from holdfast.testing import Driver
+from statehold.testing import Driver
 
 
 def test_the_desk_knows_what_waits() -> None:

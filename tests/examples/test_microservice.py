@@ -14,12 +14,12 @@ import pytest
 from examples.microservice.app import service as declared
 from tests.ops.desk import TOKEN, Reply, ask, await_true
 
-from holdfast.config.load import load
-from holdfast.dev import Cluster
-from holdfast.dev.ports import free_ports
-from holdfast.names import Names
-from holdfast.partitioner import murmur2
-from holdfast.topics import Topics
+from statehold.config.load import load
+from statehold.dev import Cluster
+from statehold.dev.ports import free_ports
+from statehold.names import Names
+from statehold.partitioner import murmur2
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -36,12 +36,12 @@ class Web:
         self.url = f"http://127.0.0.1:{port}"
         environment = {
             **os.environ,
-            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers,
-            "HOLDFAST_SERVICE__NAMESPACE": namespace,
-            "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
-            "HOLDFAST_OPS__ADVERTISED": f"{self.url}/ops",
-            "HOLDFAST_OPS__TOKEN": TOKEN,
-            "HOLDFAST_OPS__STATE": "on",
+            "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers,
+            "STATEHOLD_SERVICE__NAMESPACE": namespace,
+            "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
+            "STATEHOLD_OPS__ADVERTISED": f"{self.url}/ops",
+            "STATEHOLD_OPS__TOKEN": TOKEN,
+            "STATEHOLD_OPS__STATE": "on",
         }
         self._log = (directory / f"web-{port}.log").open("w+b")
         command = [sys.executable, "-m", "uvicorn", "examples.microservice.app:app", "--port", str(port)]
@@ -69,8 +69,8 @@ class Web:
 def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
     namespace = f"web-{uuid.uuid4().hex[:8]}."
     environment = {
-        "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "HOLDFAST_SERVICE__NAMESPACE": namespace,
+        "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "STATEHOLD_SERVICE__NAMESPACE": namespace,
     }
     names = Names(declared.name, declared.input, namespace)
     findings = Topics(load(env=environment), names, []).create("end", partitions=PARTITIONS)
@@ -104,7 +104,7 @@ def test_two_of_them_and_one_is_killed(webs: tuple[Web, Web]) -> None:
     first, second = webs
     for web in webs:
         await_true(lambda: web.says("/ops/ready", 200), "both are ready")  # noqa: B023
-    held = "holdfast_partitions_assigned"
+    held = "statehold_partitions_assigned"
     await_true(
         lambda: all(f"{held}{{" in metrics(web) and f"}} {PARTITIONS / 2}" in metrics(web) for web in webs), "two each"
     )
@@ -140,7 +140,7 @@ def metrics(web: Web) -> str:
 
 def on_the_same_port(web: Web) -> None:
     """Health, metrics, state and the console, below the application's mount."""
-    assert 'holdfast_partition_phase{partition="0",phase="live"' in metrics(web)
+    assert 'statehold_partition_phase{partition="0",phase="live"' in metrics(web)
     assert web.says("/ops/live", 200)
     assert web.says("/ops/startup", 200)
     assert web.says("/ops/status", 401)
@@ -153,7 +153,7 @@ def on_the_same_port(web: Web) -> None:
     assert state.json["value"]["visits"] == 3
     page = web.ask("/ops/")
     assert page is not None
-    assert b"<title>holdfast</title>" in page.body
+    assert b"<title>statehold</title>" in page.body
     assert "default-src 'none'" in page.headers["content-security-policy"]
     bare = web.ask("/ops")
     assert bare is not None

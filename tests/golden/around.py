@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from tests.golden.bank_v1 import Move
 
-from holdfast import Dedupe, Handler, Output, Record, Table, Timer
-from holdfast.errors import UndecodableRecord
-from holdfast.failures import dead_letter
+from statehold import Dedupe, Handler, Output, Record, Table, Timer
+from statehold.errors import UndecodableRecord
+from statehold.failures import dead_letter
 
 
 class Refused(ValueError):
@@ -19,6 +19,7 @@ class Refused(ValueError):
 class Around(Handler[Move]):
     """Duplicates, a table whose rows expire, timers, effects that are owed, and keys that wait behind a dead letter."""
 
+    system_prefix = "holdfast."
     on_failure: ClassVar = {Refused: dead_letter(), UndecodableRecord: dead_letter()}
     accounts = Table(key=str, value=int)
     lately = Table(key=str, value=int, ttl=timedelta(seconds=20))

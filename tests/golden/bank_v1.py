@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Table
+from statehold import Handler, Output, Record, Table
 
 
 class Move(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 from tests.golden import bank_v1
 from tests.golden.bank_v1 import Move
 
-from holdfast import Handler, Output, Record, Table
+from statehold import Handler, Output, Record, Table
 
 
 class Account(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.golden import bank_v2
 
-from holdfast import Record
+from statehold import Record
 
 
 class Bank(bank_v2.Bank):

@@ -20,14 +20,14 @@ from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
 
-from holdfast.snapshot import adopt as adopting
-from holdfast.snapshot.full import FullWriter
-from holdfast.snapshot.last import last_mark
-from holdfast.snapshot.restore import restore
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
-from holdfast.version import __version__
-from holdfast.worker.engine import Engine
+from statehold.snapshot import adopt as adopting
+from statehold.snapshot.full import FullWriter
+from statehold.snapshot.last import last_mark
+from statehold.snapshot.restore import restore
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
+from statehold.version import __version__
+from statehold.worker.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "interval": 2.0, "off": "off"}
@@ -63,13 +63,13 @@ def adopt(driver: Driver) -> None:
     producer = MemoryTransactions(driver.broker, driver.names, 0)
     producer.fence(lambda: False)
     reader = MemoryReader(driver.broker, lambda: False)
-    old = last_mark(reader, driver.names.increment, 0)
+    old = last_mark(reader, driver.names.changelog, 0)
     assert old is not None
     new = partial(Engine, driver._kind, 0)
     state = restore(reader, place, lambda: new().state, lambda *_: None, driver.clock).state
-    position, end = old.positions[driver.names.input], reader.bounds(driver.names.increment, 0)[1]
+    position, end = old.positions[driver.names.input], reader.bounds(driver.names.changelog, 0)[1]
     boundary = adopting.boundary(place, "second", old.n + 1, position, state, old)
-    sink = MemoryFullSink(driver.broker, driver.names.full, 0)
+    sink = MemoryFullSink(driver.broker, driver.names.snapshot, 0)
     base = FullWriter(place, state, boundary, end, -1, sink, 4096).advance(boundary.n, -1, driver.clock)
     adoption = adopting.Adoption(
         place=place, old=old, lineage="second", base=base, digest=state.digest, keys=state.keys, position=position
@@ -85,7 +85,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
         print(f"{path} is kept as it is")
         return
     lines = []
-    for topic in (driver.names.input, driver.names.increment, driver.names.full):
+    for topic in (driver.names.input, driver.names.changelog, driver.names.snapshot):
         for message in driver.broker.log(topic, 0).committed():
             line: dict[str, Any] = {"topic": topic, "offset": message.offset()}
             line["value"] = base64.b64encode(message.value() or b"").decode()
@@ -96,7 +96,7 @@ def dump(driver: Driver, path: Path, written_by: str) -> None:
     mark = driver.mark()
     tables = {name: sorted(driver.table(name).items()) for name in driver._lane(0).engine().state.tables}
     expected = {
-        "holdfast": written_by,
+        "statehold": written_by,
         "position": driver.position(),
         "n": mark.n,
         "digest": mark.digest.hex(),

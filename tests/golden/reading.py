@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast import Handler
-from holdfast.testing import Driver
-from holdfast.testing.lane import Lane
+from statehold import Handler
+from statehold.testing import Driver
+from statehold.testing.lane import Lane
 
 HERE = Path(__file__).resolve().parent
 
@@ -19,15 +19,20 @@ def driver_of(path: Path, kind: type[Handler[Any]], **options: Any) -> Driver:
     driver = Driver(kind, **options)
     for line in path.read_text().splitlines():
         row = json.loads(line)
-        log = driver.broker.log(row["topic"], 0)
+        log = driver.broker.log(_topic(row["topic"]), 0)
         log.end = row["offset"]  # the markers of transactions have taken offsets, too
         key = base64.b64decode(row["key"]) if "key" in row else None
         log.append(base64.b64decode(row["value"]), key, timestamp=row["timestamp"])
-    driver.broker.log(driver.names.increment, 0).end += 1
+    driver.broker.log(driver.names.changelog, 0).end += 1
     expected = expected_of(path)
     driver.broker.offsets[driver.names.input, 0] = expected["position"]
     driver._lanes[0] = Lane(driver._tools, driver.clock, driver.broker.log(driver.names.input, 0), 1)
     return driver
+
+
+def _topic(written: str) -> str:
+    """Today's name of a topic: the files keep the names of their time."""
+    return written.replace(".increment", ".changelog").replace(".full", ".snapshot")
 
 
 def expected_of(path: Path) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from tests.golden.bank_v1 import Move
 from tests.golden.generate import AROUND, MODES
 from tests.golden.reading import HERE, driver_of, expected_of
 
-from holdfast import Handler, Table
-from holdfast.errors import NonDeterministicReplay, UnknownSchema, UpgradeUnfinished
-from holdfast.snapshot import frame, records
-from holdfast.testing import Driver
+from statehold import Handler, Table
+from statehold.errors import NonDeterministicReplay, UnknownSchema, UpgradeUnfinished
+from statehold.snapshot import frame, records
+from statehold.testing import Driver
 
 FORMATS = sorted(path.name for path in HERE.glob("format-*"))
 #: which release of the service wrote which folder
@@ -70,7 +70,7 @@ def test_each_full_of_a_golden_file_is_a_base(folder: str, mode: str) -> None:
     expected = expected_of(path_of(folder, mode))
     driver = driver_of(path_of(folder, mode), writer_of(folder, mode), delta_interval=mode_of(mode))
     newest, older, *_ = expected["fulls"]
-    driver.broker.log(driver.names.full, 0).replace(newest, b"\x01Fdamaged beyond all repair")
+    driver.broker.log(driver.names.snapshot, 0).replace(newest, b"\x01Fdamaged beyond all repair")
     driver.restore()
     assert [fields["full"] for event, fields in driver.events if event == "restored"] == [older]
     assert tables_of(driver) == expected["tables"]
@@ -130,7 +130,7 @@ def test_a_mark_of_format_1_is_written_as_before() -> None:
     driver.restore()
     driver.feed(Move("account-00", 1, 20_261_200), key="account-00")
     driver.commit()
-    written = [message.value() or b"" for message in driver.broker.log(driver.names.increment, 0).committed()]
+    written = [message.value() or b"" for message in driver.broker.log(driver.names.changelog, 0).committed()]
     assert {data[0] for data in written} == {1}
     known = set(msgspec.msgpack.decode(frame.unpack(written[0 if written[0][1:2] == b"M" else 1])))
     newest = set(msgspec.msgpack.decode(frame.unpack(written[-1])))

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from holdfast.kafka import bounded as module
-from holdfast.kafka.bounded import bounded
+from statehold.kafka import bounded as module
+from statehold.kafka.bounded import bounded
 
 
 def test_it_is_given_its_timeout_and_its_error_comes_back() -> None:

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.dev import Cluster
-from holdfast.kafka.handle import Handle
+from statehold.dev import Cluster
+from statehold.kafka.handle import Handle
 
 pytestmark = pytest.mark.kafka
 

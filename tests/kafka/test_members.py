@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.config.connection import GroupSettings
-from holdfast.config.settings import ServiceSettings, Settings
-from holdfast.errors import InstanceTaken, TransactionAborted
-from holdfast.kafka.errors import translate
-from holdfast.kafka.static_member import NameTaken, means
-from holdfast.observe import Log
-from holdfast.testing.stepped import EventLog
+from statehold.config.connection import GroupSettings
+from statehold.config.settings import ServiceSettings, Settings
+from statehold.errors import InstanceTaken, TransactionAborted
+from statehold.kafka.errors import translate
+from statehold.kafka.static_member import NameTaken, means
+from statehold.observe import Log
+from statehold.testing.stepped import EventLog
 
 #: a transaction that is refused so is rolled back and handled again, with the group metadata fetched anew
 STALE = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID", "STALE_MEMBER_EPOCH")

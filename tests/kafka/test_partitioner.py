@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from holdfast import Output
-from holdfast.config.connection import KafkaSettings
-from holdfast.config.settings import Settings
-from holdfast.dev import Cluster
-from holdfast.dev.jars import class_path
-from holdfast.dev.java import find_java
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.output import Sent
-from holdfast.partitioner import murmur2
+from statehold import Output
+from statehold.config.connection import KafkaSettings
+from statehold.config.settings import Settings
+from statehold.dev import Cluster
+from statehold.dev.jars import class_path
+from statehold.dev.java import find_java
+from statehold.kafka.admin import Admin
+from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.output import Sent
+from statehold.partitioner import murmur2
 
 PARTITIONS = 7
 COUNTS = (1, 2, PARTITIONS, 100, 9973)

@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.config.connection import KafkaSettings
-from holdfast.config.settings import Settings
-from holdfast.dev import Cluster
-from holdfast.kafka.consumer import KafkaGroupConsumer
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.ports import Trouble
-from holdfast.record import Message
+from statehold.config.connection import KafkaSettings
+from statehold.config.settings import Settings
+from statehold.dev import Cluster
+from statehold.kafka.consumer import KafkaGroupConsumer
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.ports import Trouble
+from statehold.record import Message
 
 pytestmark = pytest.mark.kafka
 GONE, END = 100, 120

@@ -22,16 +22,16 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
-from holdfast import Record, Service
-from holdfast.command import PAUSE, TAKE
-from holdfast.commanding import Commander
-from holdfast.config.processing import FailureSettings, SnapshotSettings
-from holdfast.dev import Cluster
-from holdfast.ops.http.server import OpsServer
-from holdfast.ops.job_metrics import JobMetrics
-from holdfast.ops.monitoring.alerts import ALERTS, rules
-from holdfast.pytest_plugin import ClusterFactory
-from holdfast.topics import Topics
+from statehold import Record, Service
+from statehold.command import PAUSE, TAKE
+from statehold.commanding import Commander
+from statehold.config.processing import FailureSettings, SnapshotSettings
+from statehold.dev import Cluster
+from statehold.ops.http.server import OpsServer
+from statehold.ops.job_metrics import JobMetrics
+from statehold.ops.monitoring.alerts import ALERTS, rules
+from statehold.pytest_plugin import ClusterFactory
+from statehold.topics import Topics
 
 pytestmark = [
     pytest.mark.kafka,
@@ -41,16 +41,16 @@ pytestmark = [
 
 #: limits that a test can reach in seconds; the others are as shipped
 LIMITS = {
-    "HoldfastOutage": 3.0,
-    "HoldfastLoopStandsStill": 3.0,
-    "HoldfastBehind": 5.0,
-    "HoldfastEffectsFail": 0.0,
-    "HoldfastCommitsSlow": 0.5,
-    "HoldfastRollbacks": 0.0,
-    "HoldfastFenced": 0.0,
-    "HoldfastRebalances": 1.0,
-    "HoldfastRestoreOverBudget": 0.0,
-    "HoldfastCompactionOld": 2.0,
+    "StateholdOutage": 3.0,
+    "StateholdLoopStandsStill": 3.0,
+    "StateholdBehind": 5.0,
+    "StateholdEffectsFail": 0.0,
+    "StateholdCommitsSlow": 0.5,
+    "StateholdRollbacks": 0.0,
+    "StateholdFenced": 0.0,
+    "StateholdRebalances": 1.0,
+    "StateholdRestoreOverBudget": 0.0,
+    "StateholdCompactionOld": 2.0,
 }
 fired: set[str] = set()
 
@@ -119,7 +119,7 @@ class Night:
 
         await_true(all_live, "both partitions are live")
         # What increases before the second scrape is no increase to Prometheus.
-        series = f'holdfast_slow_records_total{{service="{self.names.service}"}}'
+        series = f'statehold_slow_records_total{{service="{self.names.service}"}}'
         self.prometheus.await_series([f"count_over_time({series}[60s]) > 1"], 240.0)
 
     def fires(self, alert: str, /, seconds: float = 240.0, **labels: str) -> None:
@@ -144,23 +144,23 @@ def test_an_instance_that_is_gone(night: Night) -> None:
     night.live("one", "two")
     service = night.names.service
     with repeatedly(partial(come_and_go, night.names)):
-        night.fires("HoldfastRebalances", service=service)
+        night.fires("StateholdRebalances", service=service)
     night.live("one", "two")
-    night.prometheus.await_calm("HoldfastPartitionUnowned", service=service)
+    night.prometheus.await_calm("StateholdPartitionUnowned", service=service)
     night.servers["two"].close()
-    night.fires("HoldfastDown", name=f"{service}-two")
-    night.fires("HoldfastPartitionUnowned", service=service)
+    night.fires("StateholdDown", name=f"{service}-two")
+    night.fires("StateholdPartitionUnowned", service=service)
 
 
 def test_a_restore_that_takes_long(night: Night) -> None:
     (night.folder / "gate").unlink()
     night.start()
     service = night.names.service
-    night.fires("HoldfastTakeoverLong", service=service)
-    night.fires("HoldfastNotReady", service=service)
+    night.fires("StateholdTakeoverLong", service=service)
+    night.fires("StateholdNotReady", service=service)
     (night.folder / "gate").touch()
     night.live("one")
-    night.prometheus.await_calm("HoldfastTakeoverLong", service=service)
+    night.prometheus.await_calm("StateholdTakeoverLong", service=service)
 
 
 def test_a_record_that_cannot_be_handled(night: Night) -> None:
@@ -171,11 +171,11 @@ def test_a_record_that_cannot_be_handled(night: Night) -> None:
     producer.produce(night.names.input, b"no order", partition=0)
     producer.flush(30)
     service = night.names.service
-    night.fires("HoldfastPartitionFailed", service=service, partition="0")
+    night.fires("StateholdPartitionFailed", service=service, partition="0")
     with repeatedly(night.services["one"].retry):  # it is undone again each time
-        night.fires("HoldfastRollbacks", service=service, partition="0")
+        night.fires("StateholdRollbacks", service=service, partition="0")
     assert not night.prometheus.query(
-        f'ALERTS{{alertname="HoldfastPartitionFailed",partition="1",service="{service}"}}'
+        f'ALERTS{{alertname="StateholdPartitionFailed",partition="1",service="{service}"}}'
     )
 
 
@@ -188,11 +188,11 @@ def test_a_handler_that_hangs(night: Night) -> None:
     (night.folder / "jam").touch()
     night.feed(800)
     service = night.names.service
-    night.fires("HoldfastSlowRecords", service=service)
-    night.fires("HoldfastStandsStill", service=service)
-    night.fires("HoldfastBehind", service=service)
+    night.fires("StateholdSlowRecords", service=service)
+    night.fires("StateholdStandsStill", service=service)
+    night.fires("StateholdBehind", service=service)
     threading.Thread(target=night.services["one"].stop).start()
-    night.fires("HoldfastLoopStandsStill", service=service)
+    night.fires("StateholdLoopStandsStill", service=service)
 
 
 def test_a_stranger_and_retention(night: Night) -> None:
@@ -200,16 +200,16 @@ def test_a_stranger_and_retention(night: Night) -> None:
     night.live("one")
     night.feed(50)
     name = night.names.service
-    night.fires("HoldfastRestoreOverBudget", service=name)
+    night.fires("StateholdRestoreOverBudget", service=name)
     with holding(night.names):
-        night.fires("HoldfastOpenTransaction", service=name)
+        night.fires("StateholdOpenTransaction", service=name)
     Producer(
         {"bootstrap.servers": night.names.servers, "transactional.id": service.names.transactional_id(0)}
     ).init_transactions(60)
     night.feed(50)
-    night.fires("HoldfastFenced", service=name)
+    night.fires("StateholdFenced", service=name)
     configure(night.names.servers, night.names.input, "retention.ms", "3600000")
-    night.fires("HoldfastRetentionNear", service=name)  # it is looked at once a minute
+    night.fires("StateholdRetentionNear", service=name)  # it is looked at once a minute
 
 
 def test_a_partition_that_was_told_to_stand_still(night: Night) -> None:
@@ -218,18 +218,18 @@ def test_a_partition_that_was_told_to_stand_still(night: Night) -> None:
     service = night.start()
     night.live("one")
     Commander(service.settings, service.names).send(PAUSE, [1], control=True)
-    night.fires("HoldfastPaused", service=night.names.service, partition="1")
+    night.fires("StateholdPaused", service=night.names.service, partition="1")
 
 
 def test_effects_and_fulls_that_fail(night: Night) -> None:
     service = night.start(handler=Effective)
     night.live("one")
     night.feed(5)
-    night.fires("HoldfastEffectsFail", service=night.names.service)
+    night.fires("StateholdEffectsFail", service=night.names.service)
     night.feed(2000)
-    configure(night.names.servers, service.names.full, "max.message.bytes", "100")
+    configure(night.names.servers, service.names.snapshot, "max.message.bytes", "100")
     Commander(service.settings, service.names).send(TAKE, [])
-    night.fires("HoldfastFullsGivenUp", service=night.names.service)
+    night.fires("StateholdFullsGivenUp", service=night.names.service)
 
 
 def test_an_outage(kafka_cluster: ClusterFactory, prometheus: Prometheus, tmp_path: Path) -> None:
@@ -247,10 +247,10 @@ def test_an_outage(kafka_cluster: ClusterFactory, prometheus: Prometheus, tmp_pa
             time.sleep(1.5)  # the fault itself
             cluster.resume(1)
             time.sleep(0.5)
-        night.fires("HoldfastCommitsSlow", service=name)
+        night.fires("StateholdCommitsSlow", service=name)
         cluster.pause(1)
         stack.callback(cluster.resume, 1)
-        night.fires("HoldfastOutage", service=name)
+        night.fires("StateholdOutage", service=name)
 
 
 def test_a_call_that_does_not_come_back(night: Night) -> None:
@@ -259,7 +259,7 @@ def test_a_call_that_does_not_come_back(night: Night) -> None:
     night.live("one")
     assert service._leaving is not None
     with service._leaving.watch.call("a call", 0.1, overdue=lambda why: None):
-        night.fires("HoldfastStuckCall", service=night.names.service)
+        night.fires("StateholdStuckCall", service=night.names.service)
 
 
 def test_a_compaction_that_fails(night: Night) -> None:
@@ -267,8 +267,8 @@ def test_a_compaction_that_fails(night: Night) -> None:
     with serving(night.folder) as url:
         night.prometheus.scrape(job=url)
         (night.folder / "metrics").write_text((night.folder / "run.prom").read_text())
-        night.fires("HoldfastCompactionFailed", service="clearing")
-        night.fires("HoldfastCompactionOld", service="clearing")
+        night.fires("StateholdCompactionFailed", service="clearing")
+        night.fires("StateholdCompactionOld", service="clearing")
         night.prometheus.scrape(job="")
 
 
@@ -279,7 +279,7 @@ def test_a_process_with_too_many_files(night: Night) -> None:
     used = len(list(Path("/proc/self/fd").iterdir()))
     resource.setrlimit(resource.RLIMIT_NOFILE, (round(used / 0.83), hard))
     try:
-        night.fires("HoldfastFilesNearLimit", name=f"{night.names.service}-one")
+        night.fires("StateholdFilesNearLimit", name=f"{night.names.service}-one")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

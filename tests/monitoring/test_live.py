@@ -10,16 +10,16 @@ import pytest
 from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
-from holdfast import Record
-from holdfast.command import TAKE
-from holdfast.commanding import Commander
-from holdfast.config.processing import SnapshotSettings
-from holdfast.dev import Cluster
-from holdfast.failures import dead_letter
-from holdfast.ops.http.server import OpsServer
-from holdfast.ops.job_metrics import registry_of
-from holdfast.ops.monitoring.alerts import ALERTS, rules
-from holdfast.ops.monitoring.dashboard import rows
+from statehold import Record
+from statehold.command import TAKE
+from statehold.commanding import Commander
+from statehold.config.processing import SnapshotSettings
+from statehold.dev import Cluster
+from statehold.failures import dead_letter
+from statehold.ops.http.server import OpsServer
+from statehold.ops.job_metrics import registry_of
+from statehold.ops.monitoring.alerts import ALERTS, rules
+from statehold.ops.monitoring.dashboard import rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 
@@ -35,7 +35,7 @@ NOT_USED = {
     "reference age seconds",
 }
 #: what a compaction leaves behind, not a service
-OF_A_JOB = {"HoldfastCompactionFailed", "HoldfastCompactionOld"}
+OF_A_JOB = {"StateholdCompactionFailed", "StateholdCompactionOld"}
 
 
 class Careful(Desk):
@@ -68,7 +68,7 @@ def test_every_panel_and_alert_has_series(kafka: Cluster, tmp_path: Path) -> Non
         prometheus.await_series([alert.query(WINDOW) for alert in ALERTS if alert.name not in OF_A_JOB])
         for alert in ALERTS:  # as it stands in the rules
             prometheus.query(alert.expression())
-        assert prometheus.query('ALERTS{alertname="HoldfastPartitionFailed"}') == []
+        assert prometheus.query('ALERTS{alertname="StateholdPartitionFailed"}') == []
 
 
 def test_what_a_compaction_leaves_has_the_names_that_its_alerts_look_at() -> None:

@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 from tests.support.prometheus import missing, promtool
 
-from holdfast.metrics import DECLARED
-from holdfast.ops.monitoring.__main__ import files
-from holdfast.ops.monitoring.alerts import ALERTS, rules
-from holdfast.ops.monitoring.dashboard import dashboard, rows
+from statehold.metrics import DECLARED
+from statehold.ops.monitoring.__main__ import files
+from statehold.ops.monitoring.alerts import ALERTS, rules
+from statehold.ops.monitoring.dashboard import dashboard, rows
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 needs_promtool = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
 
-P = 'service="clearing",partition="0",instance="web1:8470",job="holdfast"'
-I = 'service="clearing",instance="web1:8470",job="holdfast"'  # noqa: E741  an instance beside a partition
+P = 'service="clearing",partition="0",instance="web1:8470",job="statehold"'
+I = 'service="clearing",instance="web1:8470",job="statehold"'  # noqa: E741  an instance beside a partition
 J = 'service="clearing"'
 
 
 def phase(name: str) -> str:
-    return f'holdfast_partition_phase{{{P},phase="{name}"}}'
+    return f'statehold_partition_phase{{{P},phase="{name}"}}'
 
 
 def counted(name: str, labels: str, per_minute: float) -> tuple[str, str]:
-    return f"holdfast_{name}{{{labels}}}", f"0+{per_minute:g}x90"
+    return f"statehold_{name}{{{labels}}}", f"0+{per_minute:g}x90"
 
 
 def level(name: str, labels: str, value: float) -> tuple[str, str]:
-    return f"holdfast_{name}{{{labels}}}", f"{value:g}x90"
+    return f"statehold_{name}{{{labels}}}", f"{value:g}x90"
 
 
 def slow_commits(bound: str) -> list[tuple[str, str]]:
@@ -39,78 +39,78 @@ def slow_commits(bound: str) -> list[tuple[str, str]]:
     found = []
     for le in ("0.1", "10", "+Inf"):
         n = 100 if le == "+Inf" or float(le) >= float(bound) else 0
-        found.append((f'holdfast_commit_seconds_bucket{{{P},le="{le}"}}', f"0+{n}x90"))
+        found.append((f'statehold_commit_seconds_bucket{{{P},le="{le}"}}', f"0+{n}x90"))
     return found
 
 
 LAGGING = level("consumer_lag_records", P, 500)
 #: alert -> series that make it fire at 80 minutes, series that do not
 CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
-    "HoldfastDown": ([('up{job="holdfast",instance="web1:8470"}', "0x90")], [('up{job="holdfast"}', "1x90")]),
-    "HoldfastPartitionUnowned": (
+    "StateholdDown": ([('up{job="statehold",instance="web1:8470"}', "0x90")], [('up{job="statehold"}', "1x90")]),
+    "StateholdPartitionUnowned": (
         [level("input_partitions", I, 4), level("partitions_assigned", I, 3)],
         [level("input_partitions", I, 4), level("partitions_assigned", I, 4)],
     ),
-    "HoldfastNotReady": ([level("ready", I, 0)], [level("ready", I, 1)]),
-    "HoldfastPartitionFailed": ([(phase("failed"), "1x90")], [(phase("live"), "1x90")]),
-    "HoldfastOutage": ([level("outage_seconds", I, 61)], [level("outage_seconds", I, 59)]),
-    "HoldfastLoopStandsStill": (
+    "StateholdNotReady": ([level("ready", I, 0)], [level("ready", I, 1)]),
+    "StateholdPartitionFailed": ([(phase("failed"), "1x90")], [(phase("live"), "1x90")]),
+    "StateholdOutage": ([level("outage_seconds", I, 61)], [level("outage_seconds", I, 59)]),
+    "StateholdLoopStandsStill": (
         [level("loop_heartbeat_timestamp_seconds", I, 60)],
-        [(f"holdfast_loop_heartbeat_timestamp_seconds{{{I}}}", "0+60x90")],
+        [(f"statehold_loop_heartbeat_timestamp_seconds{{{I}}}", "0+60x90")],
     ),
-    "HoldfastStuckCall": ([level("stuck_calls", I, 1)], [level("stuck_calls", I, 0)]),
-    "HoldfastBehind": (
+    "StateholdStuckCall": ([level("stuck_calls", I, 1)], [level("stuck_calls", I, 0)]),
+    "StateholdBehind": (
         [level("last_record_timestamp_seconds", P, 60), LAGGING],
         [level("last_record_timestamp_seconds", P, 60), level("consumer_lag_records", P, 3)],  # nothing more came
     ),
-    "HoldfastStandsStill": (
+    "StateholdStandsStill": (
         [LAGGING, counted("records_processed_total", P, 0)],
         [LAGGING, counted("records_processed_total", P, 5)],  # behind, and at work
     ),
-    "HoldfastPaused": ([level("partition_paused", P, 1), (phase("live"), "1x90")], [(phase("live"), "1x90")]),
-    "HoldfastOpenTransaction": (
+    "StateholdPaused": ([level("partition_paused", P, 1), (phase("live"), "1x90")], [(phase("live"), "1x90")]),
+    "StateholdOpenTransaction": (
         [level("input_hidden_records", P, 9), level("position_offset", P, 70), level("consumer_lag_records", P, 0)],
         # producers with transactions that end: the last stable offset moves
         [level("input_hidden_records", P, 9), counted("position_offset", P, 40), level("consumer_lag_records", P, 0)],
     ),
-    "HoldfastRetentionNear": (
+    "StateholdRetentionNear": (
         [level("input_retention_left_seconds", P, 3600)],
-        [(f"holdfast_input_retention_left_seconds{{{P}}}", "Inf " * 90)],
+        [(f"statehold_input_retention_left_seconds{{{P}}}", "Inf " * 90)],
     ),
-    "HoldfastSlowRecords": ([counted("slow_records_total", P, 1)], [counted("slow_records_total", P, 0)]),
-    "HoldfastDeadLetters": (
+    "StateholdSlowRecords": ([counted("slow_records_total", P, 1)], [counted("slow_records_total", P, 0)]),
+    "StateholdDeadLetters": (
         [counted("failed_records_total", f'{P},what="raised"', 1)],
         [counted("failed_records_total", f'{P},what="retry"', 1)],
     ),
-    "HoldfastEffectsFail": ([counted("effect_failures_total", P, 1)], [counted("effect_failures_total", P, 0.2)]),
-    "HoldfastCommitsSlow": (slow_commits("10"), slow_commits("0.1")),
-    "HoldfastRollbacks": (
+    "StateholdEffectsFail": ([counted("effect_failures_total", P, 1)], [counted("effect_failures_total", P, 0.2)]),
+    "StateholdCommitsSlow": (slow_commits("10"), slow_commits("0.1")),
+    "StateholdRollbacks": (
         [counted("transactions_total", f'{P},outcome="aborted"', 2)],
         [counted("transactions_total", f'{P},outcome="committed"', 600)],
     ),
-    "HoldfastFenced": (
+    "StateholdFenced": (
         [counted("transactions_total", f'{P},outcome="fenced"', 1)],
         [counted("transactions_total", f'{P},outcome="fenced"', 0.1)],  # takeovers fence, too
     ),
-    "HoldfastRebalances": (
+    "StateholdRebalances": (
         [counted("rebalances_total", f'{I},kind="assigned"', 2)],
         [counted("rebalances_total", f'{I},kind="assigned"', 0.5)],
     ),
-    "HoldfastTakeoverLong": ([(phase("restoring"), "1x90")], [(phase("live"), "1x90")]),
-    "HoldfastRestoreOverBudget": (
+    "StateholdTakeoverLong": ([(phase("restoring"), "1x90")], [(phase("live"), "1x90")]),
+    "StateholdRestoreOverBudget": (
         [level("restore_predicted_seconds", P, 20), level("restore_budget_seconds", I, 10)],
         [level("restore_predicted_seconds", P, 9), level("restore_budget_seconds", I, 10)],
     ),
-    "HoldfastFullsGivenUp": (
+    "StateholdFullsGivenUp": (
         [counted("fulls_total", f'{P},outcome="given_up"', 0.1)],
         [counted("fulls_total", f'{P},outcome="written"', 0.1)],
     ),
-    "HoldfastCompactionFailed": ([level("compaction_success", J, 0)], [level("compaction_success", J, 1)]),
-    "HoldfastCompactionOld": (
+    "StateholdCompactionFailed": ([level("compaction_success", J, 0)], [level("compaction_success", J, 1)]),
+    "StateholdCompactionOld": (
         [level("compaction_finished_timestamp_seconds", J, -2 * 86400)],
         [level("compaction_finished_timestamp_seconds", J, 0)],
     ),
-    "HoldfastFilesNearLimit": (
+    "StateholdFilesNearLimit": (
         [(f"process_open_fds{{{I}}}", "900x90"), (f"process_max_fds{{{I}}}", "1024x90")],
         [(f"process_open_fds{{{I}}}", "90x90"), (f"process_max_fds{{{I}}}", "1024x90")],
     ),
@@ -119,7 +119,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize("name", sorted(files()))
 def test_a_file_is_what_the_declarations_say(name: str) -> None:
-    assert (DEPLOY / name).read_text() == files()[name], "run python -m holdfast.ops.monitoring"
+    assert (DEPLOY / name).read_text() == files()[name], "run python -m statehold.ops.monitoring"
 
 
 def test_every_metric_has_a_panel() -> None:
@@ -146,12 +146,12 @@ def test_the_dashboard_is_whole() -> None:
 
 
 def test_the_runbook_may_lie_elsewhere() -> None:
-    assert '"https://wiki/holdfast/alerts.html#holdfastdown"' in rules("https://wiki/holdfast")
+    assert '"https://wiki/statehold/alerts.html#stateholddown"' in rules("https://wiki/statehold")
 
 
 @needs_promtool
 def test_promtool_accepts_them() -> None:
-    for arguments in (("check", "rules", "holdfast.rules.yml"), ("check", "config", "prometheus.yml")):
+    for arguments in (("check", "rules", "statehold.rules.yml"), ("check", "config", "prometheus.yml")):
         done = promtool(*arguments, cwd=DEPLOY / "prometheus")
         assert done.returncode == 0, done.stdout
 
@@ -165,8 +165,8 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
         for name, cases in CASES.items()
         for series, fires in zip(cases, (True, False), strict=True)
     ]
-    (tmp_path / "holdfast.rules.yml").write_text(rules())
-    whole = {"rule_files": ["holdfast.rules.yml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "statehold.rules.yml").write_text(rules())
+    whole = {"rule_files": ["statehold.rules.yml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yml").write_text(json.dumps(whole))  # JSON is YAML
     done = promtool("test", "rules", "tests.yml", cwd=tmp_path)
     assert done.returncode == 0, done.stdout

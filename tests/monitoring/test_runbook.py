@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import errors
-from holdfast.ops.monitoring.alerts import ALERTS, RUNBOOK, anchor, rules
+import statehold
+from statehold import errors
+from statehold.ops.monitoring.alerts import ALERTS, RUNBOOK, anchor, rules
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("Meaning", "Safe", "Look at", "Do", "Call")
@@ -39,24 +39,26 @@ def test_a_section_says_what_one_needs_at_night(alert: object) -> None:
     assert all(len(text) > 3 for _, text in told)
 
 
-def all_errors() -> list[type[errors.HoldfastError]]:
+def all_errors() -> list[type[errors.StateholdError]]:
     """Every class, of all packages: the test fails as well when a new module brings one."""
-    for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    for module in pkgutil.walk_packages(statehold.__path__, "statehold."):
         if not module.name.endswith((".__main__", "pytest_plugin")):
             with suppress(ImportError):  # of an extra that is not installed
                 importlib.import_module(module.name)
 
-    def below(kind: type[errors.HoldfastError]) -> Iterator[type[errors.HoldfastError]]:
+    def below(kind: type[errors.StateholdError]) -> Iterator[type[errors.StateholdError]]:
         for each in kind.__subclasses__():
             yield each
             yield from below(each)
 
-    return list(dict.fromkeys(each for each in below(errors.HoldfastError) if each.__module__.startswith("holdfast.")))
+    return list(
+        dict.fromkeys(each for each in below(errors.StateholdError) if each.__module__.startswith("statehold."))
+    )
 
 
 def test_each_error_has_its_section() -> None:
     declared = [
-        name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.HoldfastError)
+        name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.StateholdError)
     ]
     told = [name for name in sections("errors") if name != "Of tools"]
     assert sorted(told) == sorted(declared), "docs/runbook/errors.md has a section for each class of core/errors.py"
@@ -74,6 +76,6 @@ def test_the_errors_of_tools_are_named_too() -> None:
     missing = [
         each.__name__
         for each in all_errors()
-        if each.__module__ != "holdfast.errors" and f"`{each.__name__}`" not in told
+        if each.__module__ != "statehold.errors" and f"`{each.__name__}`" not in told
     ]
     assert missing == []

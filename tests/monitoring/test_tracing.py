@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tests.ops.desk import Names, Order, a_desk, await_true, create_topics
 from tests.unit.messages import message
 
-from holdfast import Record
-from holdfast.dev import Cluster
-from holdfast.ops.http.server import OpsServer
-from holdfast.worker.handling import Handling
-from holdfast.worker.spans import Spans
+from statehold import Record
+from statehold.dev import Cluster
+from statehold.ops.http.server import OpsServer
+from statehold.worker.handling import Handling
+from statehold.worker.spans import Spans
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -116,7 +116,7 @@ def test_nothing_when_it_is_off(kafka: Cluster, spans: InMemorySpanExporter) -> 
 
 
 def test_without_it_nothing_of_it_is_imported(python: str) -> None:
-    program = "import sys, holdfast.service; print([each for each in sys.modules if 'opentelemetry' in each])"
+    program = "import sys, statehold.service; print([each for each in sys.modules if 'opentelemetry' in each])"
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
 

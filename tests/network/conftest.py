@@ -11,8 +11,8 @@ from tests.support.netns import Net
 from tests.system.conftest import SETTINGS
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.dev.properties import Host
+from statehold.dev import Cluster
+from statehold.dev.properties import Host
 
 StageOf = Callable[[int], Stage]
 

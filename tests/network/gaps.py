@@ -25,7 +25,7 @@ def _gap_of(stage: Stage, partition: int, since: float) -> float:
     )
     longest, last = 0.0, since
     try:
-        consumer.assign([TopicPartition(stage.names.increment, partition, 0)])
+        consumer.assign([TopicPartition(stage.names.changelog, partition, 0)])
         while True:
             message = consumer.poll(60)
             assert message is not None, "no end of the increment topic"

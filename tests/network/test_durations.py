@@ -19,8 +19,8 @@ from tests.support.netns import Net
 from tests.system.conftest import SETTINGS
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.dev.properties import Host
+from statehold.dev import Cluster
+from statehold.dev.properties import Host
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 
@@ -35,10 +35,10 @@ FAR_CONTROLLERS = {
 
 #: a transaction whose every step waits for a replica that is two seconds away takes half a minute
 LONG = {
-    "HOLDFAST_COMMIT__TIMEOUT": "60",
-    "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "120",
-    "HOLDFAST_GROUP__SESSION_TIMEOUT": "30",
-    "HOLDFAST_KAFKA__SOCKET_TIMEOUT": "30",
+    "STATEHOLD_COMMIT__TIMEOUT": "60",
+    "STATEHOLD_COMMIT__TRANSACTION_TIMEOUT": "120",
+    "STATEHOLD_GROUP__SESSION_TIMEOUT": "30",
+    "STATEHOLD_KAFKA__SOCKET_TIMEOUT": "30",
 }
 
 

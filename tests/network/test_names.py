@@ -14,8 +14,8 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import Process
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.dev.properties import Host
+from statehold.dev import Cluster
+from statehold.dev.properties import Host
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 

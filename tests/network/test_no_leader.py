@@ -18,15 +18,15 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.dev import Cluster
-from holdfast.dev.jars import DEFAULT_VERSION
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.kafka.remains import Remains
-from holdfast.observe import Log
-from holdfast.ports import Noted
-from holdfast.snapshot.records import Header, pack
-from holdfast.topics import REQUIRED
+from statehold.dev import Cluster
+from statehold.dev.jars import DEFAULT_VERSION
+from statehold.kafka.admin import Admin
+from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.remains import Remains
+from statehold.observe import Log
+from statehold.ports import Noted
+from statehold.snapshot.records import Header, pack
+from statehold.topics import REQUIRED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -34,11 +34,11 @@ VICTIM = 3
 ALONE = [[VICTIM], [VICTIM]]
 #: a transaction is open until so many records are handled or the minute is over
 OPEN = {
-    "HOLDFAST_COMMIT__INTERVAL": "60",
-    "HOLDFAST_COMMIT__MAX_RECORDS": "100000",
-    "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "300",
+    "STATEHOLD_COMMIT__INTERVAL": "60",
+    "STATEHOLD_COMMIT__MAX_RECORDS": "100000",
+    "STATEHOLD_COMMIT__TRANSACTION_TIMEOUT": "300",
 }
-PATIENT = {"HOLDFAST_RESTORE__HANGING_AFTER": "20"}
+PATIENT = {"STATEHOLD_RESTORE__HANGING_AFTER": "20"}
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +109,8 @@ def test_these_brokers_complete_it_without_a_marker_and_the_next_one_takes_it_al
 
 @pytest.mark.parametrize("which", ["output", "increment", "both"])
 def test_what_a_killed_owner_left_there_is_thrown_away_by_the_next(stage: Stage, cluster: Cluster, which: str) -> None:
-    names = {"output": [stage.output], "increment": [stage.names.increment]}
-    alone = names.get(which, [stage.output, stage.names.increment])
+    names = {"output": [stage.output], "increment": [stage.names.changelog]}
+    alone = names.get(which, [stage.output, stage.names.changelog])
     new = [NewTopic(topic, 2, replica_assignment=ALONE, config=REQUIRED) for topic in alone]
     for future in stage.admin.create_topics(new).values():
         future.result(30)
@@ -145,27 +145,27 @@ def test_a_committed_one_without_its_marker_is_left_alone_and_told(
     stage: Stage, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names, settings = stage.names, stage.settings()
-    new = NewTopic(names.increment, 2, replica_assignment=ALONE, config=REQUIRED)
-    stage.admin.create_topics([new])[names.increment].result(30)
+    new = NewTopic(names.changelog, 2, replica_assignment=ALONE, config=REQUIRED)
+    stage.admin.create_topics([new])[names.changelog].result(30)
     stage.create_topics()
     admin, log = Admin(settings, names.group), Log(service=names.service)
     member = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": names.group})
     owner = KafkaTransactions(settings, names, 0, log, time.monotonic)
     owner.fence(lambda: False)
     owner.begin()
-    owner.send_increment(names.increment, 0, pack(Header(1, owner.attempt, "some", 0)))
+    owner.send_increment(names.changelog, 0, pack(Header(1, owner.attempt, "some", 0)))
     owner.lineage = Noted("some", 1).text()
     owner.send_offsets(7, member.consumer_group_metadata())
     cluster.kill(VICTIM)
-    await_true(lambda: leader(stage.admin, names.increment) < 0, "it has no leader", 120)
+    await_true(lambda: leader(stage.admin, names.changelog) < 0, "it has no leader", 120)
     owner.commit()
     cluster.start(VICTIM)
-    await_true(lambda: leader(stage.admin, names.increment) == VICTIM, "it has one")
-    assert hidden(stage.admin, names.increment, 0) == 1
+    await_true(lambda: leader(stage.admin, names.changelog) == VICTIM, "it has one")
+    assert hidden(stage.admin, names.changelog, 0) == 1
     remains = Remains(settings, admin, names, 0, {}, log)
     heir = KafkaTransactions(settings, names, 0, log, time.monotonic, remains=remains)
     heir.fence(lambda: False)
-    assert hidden(stage.admin, names.increment, 0) == 1, "nothing was thrown away"
+    assert hidden(stage.admin, names.changelog, 0) == 1, "nothing was thrown away"
     told = capsys.readouterr()
     assert "commit_hidden" in told.out + told.err
     member.close()

@@ -18,7 +18,7 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -12,7 +12,7 @@ from tests.network.conftest import StageOf
 from tests.support.netns import HERE, Net
 from tests.system.stage import Feeder, Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 
@@ -35,13 +35,13 @@ def test_a_start_that_sees_the_cluster_through_its_eyes_does_not_go_back_in_time
     threading.Event().wait(20.0)  # its leaderships are gone, and only it does not know
     through = ",".join(servers[broker - 1] for broker in sound)
     feed_through(stage, through, 1000)
-    stage.process("sound", HOLDFAST_KAFKA__BOOTSTRAP_SERVERS=through).await_live(*range(PARTITIONS), seconds=240)
+    stage.process("sound", STATEHOLD_KAFKA__BOOTSTRAP_SERVERS=through).await_live(*range(PARTITIONS), seconds=240)
     stage.await_all(240)
     assert stage.processes["sound"].stop(120) == 0
 
     net.pass_on(HERE, stale)
     net.pass_on(stale, HERE)
-    process = stage.process("misled", HOLDFAST_KAFKA__BOOTSTRAP_SERVERS=servers[stale - 1])
+    process = stage.process("misled", STATEHOLD_KAFKA__BOOTSTRAP_SERVERS=servers[stale - 1])
     feed_through(stage, through, 1000)
     threading.Event().wait(60.0)
     net.heal()

@@ -19,8 +19,8 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.topics import REQUIRED
+from statehold.dev import Cluster
+from statehold.topics import REQUIRED
 
 pytestmark = pytest.mark.kafka
 
@@ -159,8 +159,8 @@ def test_a_partition_without_a_leader_waits_alone_and_goes_live_by_itself(cluste
     lonely = {"min.insync.replicas": "1"}
     for topic, config in (
         (stage.names.input, {}),
-        (stage.names.increment, REQUIRED),
-        (stage.names.full, REQUIRED),
+        (stage.names.changelog, REQUIRED),
+        (stage.names.snapshot, REQUIRED),
     ):
         new = NewTopic(topic, 3, replica_assignment=[[1], [2], [3]], config={**config, **lonely})
         stage.admin.create_topics([new])[topic].result(30)

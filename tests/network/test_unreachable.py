@@ -10,7 +10,7 @@ from tests.network.conftest import StageOf
 from tests.support.netns import HERE, Net
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 

@@ -16,13 +16,13 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.errors import TopicMissing
-from holdfast.kafka.admin import Admin
+from statehold.dev import Cluster
+from statehold.errors import TopicMissing
+from statehold.kafka.admin import Admin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-QUICK = {"HOLDFAST_COMMIT__TIMEOUT": "6", "HOLDFAST_SERVICE__TOPOLOGY_INTERVAL": "3600"}
+QUICK = {"STATEHOLD_COMMIT__TIMEOUT": "6", "STATEHOLD_SERVICE__TOPOLOGY_INTERVAL": "3600"}
 VICTIM = 3
 
 
@@ -78,9 +78,9 @@ def test_an_output_without_a_leader(stage: Stage, cluster: Cluster) -> None:
 
 def test_a_topic_that_two_of_three_brokers_do_not_know_is_absent(stage: Stage, cluster: Cluster) -> None:
     stage.create_topics()
-    stage.admin.delete_topics([stage.names.full])[stage.names.full].result(30)
-    await_true(lambda: stage.names.full not in stage.topics(), "it is gone")
+    stage.admin.delete_topics([stage.names.snapshot])[stage.names.snapshot].result(30)
+    await_true(lambda: stage.names.snapshot not in stage.topics(), "it is gone")
     with pytest.raises(TopicMissing, match=r"broker \d and broker \d of 3 say so"):
-        Admin(stage.settings(), stage.names.group).require_there(stage.names.full)
-    with pytest.raises(TopicMissing, match=stage.names.full):
+        Admin(stage.settings(), stage.names.group).require_there(stage.names.snapshot)
+    with pytest.raises(TopicMissing, match=stage.names.snapshot):
         stage.service().start()

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import msgspec
 from confluent_kafka import Producer
 
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.config.connection import GroupSettings, KafkaSettings
-from holdfast.config.ops import OpsSettings
-from holdfast.config.processing import SnapshotSettings
-from holdfast.config.secret import Secret
-from holdfast.config.settings import ServiceSettings, Settings
-from holdfast.topics import Topics
+from statehold import Handler, Output, Record, Service, Table
+from statehold.config.connection import GroupSettings, KafkaSettings
+from statehold.config.ops import OpsSettings
+from statehold.config.processing import SnapshotSettings
+from statehold.config.secret import Secret
+from statehold.config.settings import ServiceSettings, Settings
+from statehold.topics import Topics
 
 WAIT_SECONDS = 90.0
 TOKEN = "an-owl-in-the-attic"  # noqa: S105

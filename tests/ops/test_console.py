@@ -12,15 +12,15 @@ import pytest
 from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 from tests.support.browser import ENTER, TAB, Browser, missing
 
-from holdfast import Record, Service
-from holdfast.config.processing import SnapshotSettings
-from holdfast.dev import Cluster
-from holdfast.ops.http.server import OpsServer
+from statehold import Record, Service
+from statehold.config.processing import SnapshotSettings
+from statehold.dev import Cluster
+from statehold.ops.http.server import OpsServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 
-#: where pictures for the docs go, if they are wanted: HOLDFAST_IMAGES=docs/images
-IMAGES = Path(os.environ["HOLDFAST_IMAGES"]) if "HOLDFAST_IMAGES" in os.environ else None
+#: where pictures for the docs go, if they are wanted: STATEHOLD_IMAGES=docs/images
+IMAGES = Path(os.environ["STATEHOLD_IMAGES"]) if "STATEHOLD_IMAGES" in os.environ else None
 PARTITIONS = 4
 #: records into a replay at which it waits
 HALF = 700

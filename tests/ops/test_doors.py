@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Handler, Record, Service, Table
-from holdfast.config import Secret, Settings
-from holdfast.config.ops import OpsSettings
-from holdfast.ops.http.answers import Request
-from holdfast.ops.http.guard import Guard
-from holdfast.ops.http.server import OpsServer
+from statehold import Handler, Record, Service, Table
+from statehold.config import Secret, Settings
+from statehold.config.ops import OpsSettings
+from statehold.ops.http.answers import Request
+from statehold.ops.http.guard import Guard
+from statehold.ops.http.server import OpsServer
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105
 HEADERS = {

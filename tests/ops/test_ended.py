@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.ops.desk import Names, a_desk, await_true, create_topics
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the threads")]
 

@@ -13,12 +13,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ops.desk import TOKEN, Names, a_desk, ask, with_token
 
-from holdfast.config.errors import SettingsError
-from holdfast.config.load import load
-from holdfast.config.ops import OpsSettings
-from holdfast.errors import StartError
-from holdfast.ops.http import health
-from holdfast.ops.http.server import OpsServer
+from statehold.config.errors import SettingsError
+from statehold.config.load import load
+from statehold.config.ops import OpsSettings
+from statehold.errors import StartError
+from statehold.ops.http import health
+from statehold.ops.http.server import OpsServer
 
 NOWHERE = Names("127.0.0.1:1", "desk", "orders", "done")
 
@@ -98,7 +98,7 @@ def test_metrics_are_what_prometheus_reads(url: str) -> None:
     reply = ask(url, "/metrics")
     assert reply.headers["content-type"].startswith("text/plain")
     names = {family.name for family in text_string_to_metric_families(reply.body.decode())}
-    assert {"holdfast_build_info", "holdfast_ready", "process_resident_memory_bytes"} <= names
+    assert {"statehold_build_info", "statehold_ready", "process_resident_memory_bytes"} <= names
     openmetrics = ask(url, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
     assert openmetrics.body.endswith(b"# EOF\n")
@@ -201,10 +201,10 @@ def test_an_advertised_url_is_what_the_group_is_told() -> None:
 @pytest.mark.parametrize(
     ("environment", "wrong"),
     [
-        ({"HOLDFAST_OPS__STATE": "on"}, "ops.state"),
-        ({"HOLDFAST_OPS__TOKEN": "short"}, "ops.token"),
-        ({"HOLDFAST_OPS__LISTEN": "everywhere"}, "ops.listen"),
-        ({"HOLDFAST_OPS__ADVERTISED": "web1:80"}, "ops.advertised"),
+        ({"STATEHOLD_OPS__STATE": "on"}, "ops.state"),
+        ({"STATEHOLD_OPS__TOKEN": "short"}, "ops.token"),
+        ({"STATEHOLD_OPS__LISTEN": "everywhere"}, "ops.listen"),
+        ({"STATEHOLD_OPS__ADVERTISED": "web1:80"}, "ops.advertised"),
     ],
 )
 def test_settings_that_would_open_a_door_are_refused(environment: dict[str, str], wrong: str) -> None:

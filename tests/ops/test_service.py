@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 
-from holdfast import Record, Service, metrics
-from holdfast.dev import Cluster
-from holdfast.ops.http.server import OpsServer
-from holdfast.partitioner import murmur2
+from statehold import Record, Service, metrics
+from statehold.dev import Cluster
+from statehold.ops.http.server import OpsServer
+from statehold.partitioner import murmur2
 
 pytestmark = pytest.mark.kafka
 
@@ -104,17 +104,19 @@ def test_what_a_live_service_tells(desks: Desks) -> None:
     url = desks.start("one")
     feed(desks.names, ORDERS)
     await_true(lambda: ask(url, "/ready").status == 200 and desks.held("one") == {0, 1}, "both partitions are live")
-    await_true(lambda: sum(value for _, value in series(url).get("holdfast_records_processed_total", [])) == 60, "60")
+    await_true(lambda: sum(value for _, value in series(url).get("statehold_records_processed_total", [])) == 60, "60")
     assert ask(url, "/live").status == ask(url, "/startup").status == 200
-    await_true(lambda: "holdfast_consumer_lag_records" in series(url), "the brokers have told the ends of the input")
+    await_true(lambda: "statehold_consumer_lag_records" in series(url), "the brokers have told the ends of the input")
     found = series(url)
     assert {metric.name for metric in ALWAYS} - set(found) == set()
-    assert {labels["service"] for labels, _ in found["holdfast_partition_phase"]} == {desks.names.service}
+    assert {labels["service"] for labels, _ in found["statehold_partition_phase"]} == {desks.names.service}
     live = [
-        (labels["partition"], value) for labels, value in found["holdfast_partition_phase"] if labels["phase"] == "live"
+        (labels["partition"], value)
+        for labels, value in found["statehold_partition_phase"]
+        if labels["phase"] == "live"
     ]
     assert live == [("0", 1.0), ("1", 1.0)]
-    await_true(lambda: all(value == 0 for _, value in series(url)["holdfast_consumer_lag_records"]), "no lag is left")
+    await_true(lambda: all(value == 0 for _, value in series(url)["statehold_consumer_lag_records"]), "no lag is left")
 
     told = get(url, "/status")
     assert (told["service"], told["url"], told["ready"]) == (desks.names.service, url, True)
@@ -230,7 +232,7 @@ def test_a_copy_answers_with_its_age_and_never_older_than_allowed(desks: Desks) 
     (copy,) = get(there, "/status")["standbys"]
     assert (copy["partition"], copy["loading"], copy["age"] >= 0) == (home, None, True)
     shown = ask(there, "/metrics").body.decode()
-    assert "holdfast_standby_ready{" in shown
+    assert "statehold_standby_ready{" in shown
 
 
 def test_which_instance_holds_a_key(desks: Desks) -> None:

@@ -28,7 +28,7 @@ def copy_tree(root: Path, target: Path) -> Path:
 
 def find_uv() -> str:
     """Return the uv that script/bootstrap used."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "statehold"
     found = shutil.which("uv") or str(cache / "uv" / "bin" / "uv")
     if not Path(found).exists():
         pytest.skip("no uv here: script/bootstrap brings it")
@@ -55,5 +55,5 @@ def build_wheel(root: Path, python: str, scratch: Path) -> Path:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--wheel-dir", str(scratch)]
     done = run(python, "-m", "pip", "wheel", *options, str(tree))
     assert done.returncode == 0, done.stderr
-    (wheel,) = scratch.glob("holdfast-*.whl")
+    (wheel,) = scratch.glob("statehold-*.whl")
     return wheel

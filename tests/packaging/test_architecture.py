@@ -13,69 +13,69 @@ import pytest
 WIRING = 5
 # Layer of each module, by its longest matching prefix. A module may import its own layer and lower ones.
 LAYERS = {
-    "holdfast.errors": 0,
-    "holdfast.model": 0,
-    "holdfast.names": 0,
-    "holdfast.table": 0,
-    "holdfast.sorted_table": 0,
-    "holdfast.traced_table": 0,
-    "holdfast.clock_table": 0,
-    "holdfast.due_table": 0,
-    "holdfast.expiring": 0,
-    "holdfast.timers": 0,
-    "holdfast.declarations": 0,
-    "holdfast.internal": 0,
-    "holdfast.output": 0,
-    "holdfast.record": 0,
-    "holdfast.reference": 0,
-    "holdfast.handler": 0,
-    "holdfast.serde": 0,
-    "holdfast.letters": 0,
-    "holdfast.retried": 0,
-    "holdfast.failures": 0,
-    "holdfast.version": 0,
-    "holdfast.versions": 0,
-    "holdfast.partitioner": 0,
-    "holdfast.observe": 0,
-    "holdfast.memory": 0,
-    "holdfast.metrics": 0,
-    "holdfast.meters": 0,
-    "holdfast.gauges": 0,
-    "holdfast.recent": 0,
-    "holdfast.ports": 0,
-    "holdfast.beside": 0,
-    "holdfast.watch": 0,
-    "holdfast.contact": 0,
-    "holdfast.command": 0,
-    "holdfast.pinned": 0,
-    "holdfast.sink": 0,
-    "holdfast.config": 1,
-    "holdfast.rights": 2,
-    "holdfast.snapshot": 2,
-    "holdfast.worker": 3,
-    "holdfast.balancer": 3,
-    "holdfast.kafka": 3,
-    "holdfast.dev": 4,  # asks the adapter whether a broker serves
-    "holdfast.pytest_plugin": WIRING,
-    "holdfast": WIRING,  # the wiring: service, testing, topics, and the root that names them all
-    "holdfast.ops": 6,
+    "statehold.errors": 0,
+    "statehold.model": 0,
+    "statehold.names": 0,
+    "statehold.table": 0,
+    "statehold.sorted_table": 0,
+    "statehold.traced_table": 0,
+    "statehold.clock_table": 0,
+    "statehold.due_table": 0,
+    "statehold.expiring": 0,
+    "statehold.timers": 0,
+    "statehold.declarations": 0,
+    "statehold.internal": 0,
+    "statehold.output": 0,
+    "statehold.record": 0,
+    "statehold.reference": 0,
+    "statehold.handler": 0,
+    "statehold.serde": 0,
+    "statehold.letters": 0,
+    "statehold.retried": 0,
+    "statehold.failures": 0,
+    "statehold.version": 0,
+    "statehold.versions": 0,
+    "statehold.partitioner": 0,
+    "statehold.observe": 0,
+    "statehold.memory": 0,
+    "statehold.metrics": 0,
+    "statehold.meters": 0,
+    "statehold.gauges": 0,
+    "statehold.recent": 0,
+    "statehold.ports": 0,
+    "statehold.beside": 0,
+    "statehold.watch": 0,
+    "statehold.contact": 0,
+    "statehold.command": 0,
+    "statehold.pinned": 0,
+    "statehold.sink": 0,
+    "statehold.config": 1,
+    "statehold.rights": 2,
+    "statehold.snapshot": 2,
+    "statehold.worker": 3,
+    "statehold.balancer": 3,
+    "statehold.kafka": 3,
+    "statehold.dev": 4,  # asks the adapter whether a broker serves
+    "statehold.pytest_plugin": WIRING,
+    "statehold": WIRING,  # the wiring: service, testing, topics, and the root that names them all
+    "statehold.ops": 6,
 }
-INDEPENDENT = ("holdfast.worker", "holdfast.balancer", "holdfast.kafka")  # one layer, not each other
+INDEPENDENT = ("statehold.worker", "statehold.balancer", "statehold.kafka")  # one layer, not each other
 ONLY_IN = {
-    "confluent_kafka": ("holdfast.kafka", "holdfast.schema"),
-    "pyspark": ("holdfast.snapshot.spark",),
-    "pyarrow": ("holdfast.snapshot.spark",),
-    "typer": ("holdfast.ops.cli",),
-    "rich": ("holdfast.ops.cli",),
-    "pydantic": ("holdfast.config",),
-    "pydantic_settings": ("holdfast.config",),
-    "prometheus_client": ("holdfast.meters", "holdfast.ops"),
-    "pytest": ("holdfast.pytest_plugin",),
-    "obstore": ("holdfast.snapshot.store",),
-    "psycopg": ("holdfast.worker",),
+    "confluent_kafka": ("statehold.kafka", "statehold.schema"),
+    "pyspark": ("statehold.snapshot.spark",),
+    "pyarrow": ("statehold.snapshot.spark",),
+    "typer": ("statehold.ops.cli",),
+    "rich": ("statehold.ops.cli",),
+    "pydantic": ("statehold.config",),
+    "pydantic_settings": ("statehold.config",),
+    "prometheus_client": ("statehold.meters", "statehold.ops"),
+    "pytest": ("statehold.pytest_plugin",),
+    "obstore": ("statehold.snapshot.store",),
+    "psycopg": ("statehold.worker",),
 }
-FOLDERS = {"core": "holdfast"} | {
-    name: f"holdfast.{name}" for name in ("config", "balancer", "worker", "snapshot", "ops")
+FOLDERS = {"core": "statehold"} | {
+    name: f"statehold.{name}" for name in ("config", "balancer", "worker", "snapshot", "ops")
 }
 
 
@@ -106,9 +106,9 @@ def imports_of(module: str, path: Path, known: frozenset[str]) -> Iterator[Impor
             assert node.level == 0, f"{path}:{node.lineno}: import from the defining module by its full name"
             base = node.module or ""
             for alias in node.names:
-                if (base, alias.name) == ("holdfast", "__version__"):
+                if (base, alias.name) == ("statehold", "__version__"):
                     continue  # the one thing that the root itself defines
-                # `from holdfast import config` names a module, not a thing in holdfast
+                # `from statehold import config` names a module, not a thing in statehold
                 deeper = f"{base}.{alias.name}"
                 yield Import(module, deeper if deeper in known else base, node.lineno)
 
@@ -130,10 +130,10 @@ def complaint(found: Import) -> str | None:
     owners = ONLY_IN.get(found.target.split(".")[0])
     if owners and not any(within(found.importer, owner) for owner in owners):
         return f"only {', '.join(owners)} may import it"
-    if not within(found.target, "holdfast"):
+    if not within(found.target, "statehold"):
         return None
-    if found.target == "holdfast" and layer_of(found.importer) < WIRING:
-        return "import from the defining module, not from holdfast"
+    if found.target == "statehold" and layer_of(found.importer) < WIRING:
+        return "import from the defining module, not from statehold"
     if layer_of(found.target) > layer_of(found.importer):
         return f"layer {layer_of(found.importer)} may not import layer {layer_of(found.target)}"
     sides = [[side for side in INDEPENDENT if within(name, side)] for name in (found.importer, found.target)]
@@ -157,18 +157,18 @@ def test_imports_point_down(root: Path) -> None:
 @pytest.mark.parametrize(
     ("importer", "target"),
     [
-        ("holdfast.worker.partition", "holdfast.balancer.flow"),
-        ("holdfast.balancer.manager", "holdfast.worker"),
-        ("holdfast.snapshot.codec", "holdfast.worker.partition"),
-        ("holdfast.worker.committer", "holdfast.kafka.producer"),
-        ("holdfast.config.settings", "holdfast.snapshot"),
-        ("holdfast.errors", "holdfast.config"),
-        ("holdfast.service", "holdfast.ops.cli"),
-        ("holdfast.worker.partition", "confluent_kafka"),
-        ("holdfast.service", "confluent_kafka.admin"),
-        ("holdfast.snapshot.codec", "pyspark.sql"),
-        ("holdfast.service", "typer"),
-        ("holdfast.worker.partition", "holdfast"),
+        ("statehold.worker.partition", "statehold.balancer.flow"),
+        ("statehold.balancer.manager", "statehold.worker"),
+        ("statehold.snapshot.codec", "statehold.worker.partition"),
+        ("statehold.worker.committer", "statehold.kafka.producer"),
+        ("statehold.config.settings", "statehold.snapshot"),
+        ("statehold.errors", "statehold.config"),
+        ("statehold.service", "statehold.ops.cli"),
+        ("statehold.worker.partition", "confluent_kafka"),
+        ("statehold.service", "confluent_kafka.admin"),
+        ("statehold.snapshot.codec", "pyspark.sql"),
+        ("statehold.service", "typer"),
+        ("statehold.worker.partition", "statehold"),
     ],
 )
 def test_a_wrong_import_is_seen(importer: str, target: str) -> None:
@@ -180,15 +180,15 @@ def test_every_package_is_installed(root: Path) -> None:
     import tomllib
 
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    listed = {name for name in project["tool"]["setuptools"]["packages"] if not name.startswith("holdfast.deploy")}
+    listed = {name for name in project["tool"]["setuptools"]["packages"] if not name.startswith("statehold.deploy")}
     there = {name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in modules(root)}
     assert listed == there
     assert all((path.parent / "__init__.py").exists() for _, path in modules(root))
 
 
-def test_import_holdfast_needs_no_extra(python: str) -> None:
+def test_import_statehold_needs_no_extra(python: str) -> None:
     lean = (
-        "import sys, holdfast\n"
+        "import sys, statehold\n"
         f"heavy = {set(ONLY_IN) - {'prometheus_client'}}\n"
         "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
     )

@@ -32,7 +32,7 @@ def test_a_second_run_needs_no_network(root: Path) -> None:
 
 @pytest.mark.kafka
 def test_a_broker_starts_without_a_route(root: Path, python: str) -> None:
-    program = "from holdfast.dev import Cluster\nwith Cluster() as kafka:\n    print(kafka.bootstrap_servers)\n"
+    program = "from statehold.dev import Cluster\nwith Cluster() as kafka:\n    print(kafka.bootstrap_servers)\n"
 
     told = run(*NO_ROUTE, python, "-c", LOOPBACK_UP, python, "-c", program, cwd=root)
 
@@ -66,4 +66,4 @@ def test_a_first_run_without_a_network_says_so_in_one_sentence(root: Path, tmp_p
     assert last.startswith("bootstrap: ")
     assert last.endswith("is there a network?")
     assert not (tree / ".venv").exists()
-    assert not (home / "cache" / "holdfast" / "uv").exists()
+    assert not (home / "cache" / "statehold" / "uv").exists()

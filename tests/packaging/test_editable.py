@@ -28,7 +28,7 @@ def test_mypy_checks_a_new_file_in_every_package_and_one_that_it_does_not_see_is
     tree = copy_tree(root, tmp_path)
     for folder in (*FOLDERS, "core/dev", "core/kafka", "ops/cli", "tests", "examples", "script"):
         (tree / folder / "brand_new.py").write_text('wrong: int = "not a number"\n')
-    links = tree / "build" / "__editable__.copy" / "holdfast"
+    links = tree / "build" / "__editable__.copy" / "statehold"
     links.mkdir(parents=True)
     assert run(python, "script/link_packages.py", cwd=tree).returncode == 0
     (tree / "core" / "not_linked.py").write_text("fine = 1\n")
@@ -48,7 +48,7 @@ def _sources(tree: Path) -> list[Path]:
 
 def test_links_are_refreshed_and_stay(root: Path, python: str, tmp_path: Path) -> None:
     tree = copy_tree(root, tmp_path)
-    links = tree / "build" / "__editable__.copy" / "holdfast"
+    links = tree / "build" / "__editable__.copy" / "statehold"
     (links / "worker").mkdir(parents=True)  # what setuptools leaves: folders of links to files
     (links / "gone.py").symlink_to(tree / "core" / "gone.py")
 

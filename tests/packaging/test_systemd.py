@@ -1,4 +1,4 @@
-"""The units under deploy/, and those that `holdfast deploy systemd` writes, read by systemd itself."""
+"""The units under deploy/, and those that `statehold deploy systemd` writes, read by systemd itself."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import UsageError
-from holdfast.exits import MEANINGS
-from holdfast.ops import units
+from statehold.errors import UsageError
+from statehold.exits import MEANINGS
+from statehold.ops import units
 
 SHIPPED = (
-    "systemd/holdfast-compact@.service",
-    "systemd/holdfast-compact@.timer",
-    "systemd/holdfast@.service",
+    "systemd/statehold-compact@.service",
+    "systemd/statehold-compact@.timer",
+    "systemd/statehold@.service",
     "kafka/kafka.service",
 )
 #: what the shipped units call by its place in /opt
-_PROGRAMS = re.compile(r"/opt/(holdfast|kafka)/bin/[\w.-]+")
+_PROGRAMS = re.compile(r"/opt/(statehold|kafka)/bin/[\w.-]+")
 with_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 
 
@@ -31,11 +31,11 @@ def a_plan(**more: Any) -> units.Plan:
     given: dict[str, Any] = {
         "name": "clearing",
         "subject": "app:service",
-        "config": Path("/etc/holdfast/clearing.toml"),
+        "config": Path("/etc/statehold/clearing.toml"),
         "instances": 3,
         "stop_timeout": 25.0,
         "directory": Path("/srv/clearing"),
-        "program": Path(sys.executable).with_name("holdfast"),
+        "program": Path(sys.executable).with_name("statehold"),
     }
     return units.Plan(**{**given, **more})
 
@@ -61,14 +61,14 @@ def test_systemd_has_nothing_to_say_against_the_written_units(tmp_path: Path) ->
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     written = [str(path) for path in tmp_path.iterdir() if path.is_file()]
-    done = analyze("verify", *written, str(tmp_path / "holdfast-clearing@2.service"))
+    done = analyze("verify", *written, str(tmp_path / "statehold-clearing@2.service"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @with_systemd
 def test_the_page_says_the_exposure_that_systemd_computes(root: Path, tmp_path: Path) -> None:
-    unit = tmp_path / "holdfast@.service"
-    unit.write_text((root / "deploy" / "systemd" / "holdfast@.service").read_text())
+    unit = tmp_path / "statehold@.service"
+    unit.write_text((root / "deploy" / "systemd" / "statehold@.service").read_text())
     done = analyze("security", "--offline=true", str(unit))
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze cannot look at a unit that is not loaded")
@@ -80,7 +80,7 @@ def test_the_page_says_the_exposure_that_systemd_computes(root: Path, tmp_path: 
 
 
 def test_the_unit_starts_again_what_the_page_says(root: Path) -> None:
-    text = units.shipped("holdfast@.service")
+    text = units.shipped("statehold@.service")
     never = [int(code) for code, (_, again) in MEANINGS.items() if not again and code != 0]
     assert f"\nRestartPreventExitStatus={' '.join(map(str, never))}\n" in text
     assert "\nRestart=on-failure\n" in text
@@ -91,32 +91,32 @@ def test_the_unit_starts_again_what_the_page_says(root: Path) -> None:
 def test_each_instance_has_its_name_its_port_and_its_share() -> None:
     made = units.units(a_plan())
     assert [path for path in made if path.endswith(".conf")] == [
-        f"holdfast-clearing@{number}.service.d/instance.conf" for number in (1, 2, 3)
+        f"statehold-clearing@{number}.service.d/instance.conf" for number in (1, 2, 3)
     ]
-    assert "HOLDFAST_OPS__LISTEN=127.0.0.1:8473\n" in made["holdfast-clearing@3.service.d/instance.conf"]
-    service = made["holdfast-clearing@.service"]
+    assert "STATEHOLD_OPS__LISTEN=127.0.0.1:8473\n" in made["statehold-clearing@3.service.d/instance.conf"]
+    service = made["statehold-clearing@.service"]
     assert "\nMemoryMax=25%\n" in service
-    assert "HOLDFAST_SERVICE__INSTANCE=%l-clearing-%i\n" in service
-    wants = "holdfast-clearing@1.service holdfast-clearing@2.service holdfast-clearing@3.service"
-    assert f"\nWants={wants}\n" in made["holdfast-clearing.target"]
+    assert "STATEHOLD_SERVICE__INSTANCE=%l-clearing-%i\n" in service
+    wants = "statehold-clearing@1.service statehold-clearing@2.service statehold-clearing@3.service"
+    assert f"\nWants={wants}\n" in made["statehold-clearing.target"]
 
 
 def test_settings_and_options_reach_the_unit() -> None:
     more = {"stop_timeout": 100.5, "memory": "4G", "user": "kate", "secrets": Path("/etc/s"), "ops_port": 0}
     made = units.units(a_plan(**more, compaction=False))
-    assert set(made) == {"holdfast-clearing@.service", "holdfast-clearing.target"}
-    service = made["holdfast-clearing@.service"]
+    assert set(made) == {"statehold-clearing@.service", "statehold-clearing.target"}
+    service = made["statehold-clearing@.service"]
     for line in ("TimeoutStopSec=116s", "MemoryMax=4G", "User=kate", "Group=kate", "WorkingDirectory=/srv/clearing"):
         assert f"\n{line}\n" in service
     assert (
-        "run app:service --profile production --config /etc/holdfast/clearing.toml --secrets-dir /etc/s --json\n"
+        "run app:service --profile production --config /etc/statehold/clearing.toml --secrets-dir /etc/s --json\n"
         in (service)
     )
 
 
 @pytest.mark.parametrize(("systemd", "steps"), [(0, False), (252, False), (253, False), (254, True), (257, True)])
 def test_growing_delays_only_where_systemd_knows_them(systemd: int, steps: bool) -> None:
-    service = units.units(a_plan(systemd=systemd))["holdfast-clearing@.service"]
+    service = units.units(a_plan(systemd=systemd))["statehold-clearing@.service"]
     assert ("\nRestartSteps=5\nRestartMaxDelaySec=60s\n" in service) is steps
 
 
@@ -145,7 +145,7 @@ def test_what_no_unit_can_say_is_refused(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_replaces_and_shows(root: Path, tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("holdfast")), "deploy", "systemd", "examples.clearing.app:service"]
+    command = [str(Path(sys.executable).with_name("statehold")), "deploy", "systemd", "examples.clearing.app:service"]
     command += ["--config", "examples/clearing/clearing.toml", "--instances", "2", "--output", str(tmp_path / "u")]
 
     def run(*more: str) -> subprocess.CompletedProcess[str]:
@@ -159,8 +159,8 @@ def test_the_command_writes_replaces_and_shows(root: Path, tmp_path: Path) -> No
     assert {Path(each["path"]).read_text() for each in told["units"]} == {each["content"] for each in told["units"]}
     assert all(f"# {each['path']}\n{each['content']}" in shown.stdout for each in told["units"])
     assert run("--instances", "3").returncode == 0
-    assert "@3.service" in (tmp_path / "u" / "holdfast-clearing.target").read_text()
+    assert "@3.service" in (tmp_path / "u" / "statehold-clearing.target").read_text()
     (tmp_path / "file").touch()
     refused = run("--output", str(tmp_path / "file" / "below"))
     assert refused.returncode == 1
-    assert refused.stderr.startswith("holdfast: ")
+    assert refused.stderr.startswith("statehold: ")

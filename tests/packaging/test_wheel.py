@@ -18,9 +18,9 @@ pytestmark = pytest.mark.slow
 
 
 def closure(wanted: str) -> set[str]:
-    """Return the normalised names of what `holdfast` with that extra needs, by what is installed here."""
+    """Return the normalised names of what `statehold` with that extra needs, by what is installed here."""
     found: set[str] = set()
-    open_ends = [("holdfast", wanted)]
+    open_ends = [("statehold", wanted)]
     while open_ends:
         name, extra = open_ends.pop()
         for line in requires(name) or []:
@@ -59,16 +59,16 @@ def test_the_wheel_holds_every_module_and_the_broker_settings(root: Path, wheel:
     for name, path in modules(root):
         stem = name.replace(".", "/")
         expected.add(f"{stem}/__init__.py" if path.name == "__init__.py" else f"{stem}.py")
-    shipped = {f"holdfast/deploy/kafka/{path.name}" for path in (root / "deploy" / "kafka").iterdir()}
+    shipped = {f"statehold/deploy/kafka/{path.name}" for path in (root / "deploy" / "kafka").iterdir()}
     assert {name for name in names if name.endswith(".py")} == expected
-    assert {*shipped, "holdfast/py.typed"} <= names
+    assert {*shipped, "statehold/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
 def test_the_command_line_runs_from_the_wheel(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
     programs = install(root, wheel, python, tmp_path / "env", "cli")
 
-    helped = run(str(programs / "holdfast"), "--help", cwd=tmp_path)
+    helped = run(str(programs / "statehold"), "--help", cwd=tmp_path)
 
     assert helped.returncode == 0, helped.stderr
     assert "dev" in helped.stdout
@@ -79,11 +79,11 @@ def test_the_command_line_runs_from_the_wheel(root: Path, wheel: Path, python: s
 def test_without_the_extra_one_line_says_what_to_install(root: Path, wheel: Path, python: str, tmp_path: Path) -> None:
     programs = install(root, wheel, python, tmp_path / "env")
 
-    bare = run(str(programs / "holdfast"), "--help", cwd=tmp_path)
+    bare = run(str(programs / "statehold"), "--help", cwd=tmp_path)
 
     assert (bare.returncode, bare.stdout) == (1, "")
-    assert bare.stderr == "holdfast: the command line needs an extra: pip install 'holdfast[cli]'\n"
-    public = "from holdfast import Handler, Output, Record, Service, Table"
+    assert bare.stderr == "statehold: the command line needs an extra: pip install 'statehold[cli]'\n"
+    public = "from statehold import Handler, Output, Record, Service, Table"
     assert run(str(programs / "python"), "-c", public, cwd=tmp_path).returncode == 0
 
 

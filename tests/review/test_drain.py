@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from tests.driver.apps import Accounts, Op, agrees, many, marks, snapshot
 
-from holdfast.errors import TransactionAborted
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Header
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
-from holdfast.worker.lifecycle import Phase
+from statehold.errors import TransactionAborted
+from statehold.snapshot import records
+from statehold.snapshot.records import Header
+from statehold.testing import Driver
+from statehold.testing.broker import Call
+from statehold.worker.lifecycle import Phase
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
 
 def header_offset(driver: Driver, n: int) -> int:
     """Where the committed header of transaction n lies."""
-    for message in driver.broker.log(driver.names.increment, 0).committed():
+    for message in driver.broker.log(driver.names.changelog, 0).committed():
         record = records.unpack(message.value())
         if isinstance(record, Header) and record.n == n:
             return message.offset()

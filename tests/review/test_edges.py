@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from tests.driver.apps import Accounts
 
-from holdfast import Handler, Record, Table
-from holdfast.balancer.assignment import Track
-from holdfast.config.around import EffectsSettings
-from holdfast.config.processing import CommitSettings
-from holdfast.handler import EffectKey
-from holdfast.snapshot.records import Effect
-from holdfast.testing import Driver
-from holdfast.worker.effects import EffectRunner, Surroundings
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.tools import Report
+from statehold import Handler, Record, Table
+from statehold.balancer.assignment import Track
+from statehold.config.around import EffectsSettings
+from statehold.config.processing import CommitSettings
+from statehold.handler import EffectKey
+from statehold.snapshot.records import Effect
+from statehold.testing import Driver
+from statehold.worker.effects import EffectRunner, Surroundings
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.tools import Report
 
 tries: list[EffectKey] = []
 

@@ -6,14 +6,14 @@ import random
 
 from tests.driver.apps import Accounts, Op, agrees, events, snapshot, with_interval
 
-from holdfast.testing import Driver
+from statehold.testing import Driver
 
 OPS = [Op(f"account-{i}", i) for i in range(40)]
 
 
 def damage(driver: Driver, offset: int) -> None:
     """Flip a bit of a chunk."""
-    log = driver.broker.log(driver.names.full, 0)
+    log = driver.broker.log(driver.names.snapshot, 0)
     message, transaction = log._records[offset]
     value = message.value() or b""
     message._value = value[:-1] + bytes([value[-1] ^ 1])
@@ -35,7 +35,7 @@ def test_a_full_that_a_restore_could_not_use_is_not_counted_as_kept() -> None:
     driver.feed(OPS[2])
     newest = driver.take_full()
     assert driver.mark().fulls == (newest, good)
-    assert driver.broker.log(driver.names.full, 0).start <= good.low
+    assert driver.broker.log(driver.names.snapshot, 0).start <= good.low
     driver.crash()
     driver.restore()
     assert agrees(driver, OPS[:3])

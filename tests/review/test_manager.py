@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.balancer.assignment import Report
-from holdfast.balancer.manager import Manager
-from holdfast.config.settings import Settings
-from holdfast.meters import ServiceMetrics
-from holdfast.observe import Log
-from holdfast.ports import Listener, Trouble
-from holdfast.record import Message
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.stepped import EventLog
-from holdfast.worker.tools import Report as Said
+from statehold.balancer.assignment import Report
+from statehold.balancer.manager import Manager
+from statehold.config.settings import Settings
+from statehold.meters import ServiceMetrics
+from statehold.observe import Log
+from statehold.ports import Listener, Trouble
+from statehold.record import Message
+from statehold.testing.clock import ManualClock
+from statehold.testing.stepped import EventLog
+from statehold.worker.tools import Report as Said
 
 
 class Group:

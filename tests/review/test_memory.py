@@ -12,14 +12,14 @@ from typing import ClassVar, NamedTuple
 import pytest
 from tests.driver.apps import Accounts, Op
 
-from holdfast import Record, Reference, Sink, Timer
-from holdfast.balancer.assignment import Track
-from holdfast.errors import ProducerFenced
-from holdfast.failures import dead_letter
-from holdfast.testing import Driver
-from holdfast.worker.effects import EffectRunner
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.tools import Report
+from statehold import Record, Reference, Sink, Timer
+from statehold.balancer.assignment import Track
+from statehold.errors import ProducerFenced
+from statehold.failures import dead_letter
+from statehold.testing import Driver
+from statehold.worker.effects import EffectRunner
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.tools import Report
 
 
 class Picky(Accounts):

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 from tests.driver.apps import Accounts, Op, agrees, events
 
-from holdfast import Handler, Record, Table
-from holdfast.errors import KafkaTrouble, Misconfigured, RestoreTimeout
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryOffsets
+from statehold import Handler, Record, Table
+from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryOffsets
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
@@ -48,7 +48,7 @@ def test_a_coordinator_on_the_move_delays_a_takeover_and_no_more() -> None:
 
 def test_a_coordinator_that_stays_away_fails_the_partition_with_the_next_command() -> None:
     driver = taken_over(10_000)
-    with pytest.raises(RestoreTimeout, match="holdfast retry 0"):
+    with pytest.raises(RestoreTimeout, match="statehold retry 0"):
         driver.restore()
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.driver.apps import Accounts
 
-from holdfast.errors import Fenced, KafkaTrouble
-from holdfast.testing import Driver
-from holdfast.testing.clients import MemoryOffsets
-from holdfast.worker.ownership import Ownership
-from holdfast.worker.signals import Signals
+from statehold.errors import Fenced, KafkaTrouble
+from statehold.testing import Driver
+from statehold.testing.clients import MemoryOffsets
+from statehold.worker.ownership import Ownership
+from statehold.worker.signals import Signals
 
 
 class Answers(MemoryOffsets):

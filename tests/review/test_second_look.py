@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, many, marks
 
-from holdfast.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
-from holdfast.testing import Driver
-from holdfast.testing.broker import Call
-from holdfast.testing.log import MemoryLog
+from statehold.errors import DamagedIncrement, OutcomeUnknown, TornTransaction
+from statehold.testing import Driver
+from statehold.testing.broker import Call
+from statehold.testing.log import MemoryLog
 
 OPS = many(6)
 
@@ -20,7 +20,7 @@ def filled() -> tuple[Driver, MemoryLog]:
     for op in OPS:
         driver.feed(op)
         driver.commit()
-    return driver, driver.broker.log(driver.names.increment, 0)
+    return driver, driver.broker.log(driver.names.changelog, 0)
 
 
 def short_for(driver: Driver, log: MemoryLog, missing: int, looks: int) -> Callable[[str, int], None]:
@@ -28,7 +28,7 @@ def short_for(driver: Driver, log: MemoryLog, missing: int, looks: int) -> Calla
     whole, asked = log.end, [0]
 
     def on_bounds(topic: str, partition: int) -> None:
-        if topic == driver.names.increment:
+        if topic == driver.names.changelog:
             asked[0] += 1
             log.end = whole - missing if asked[0] <= looks else whole
 
@@ -99,9 +99,9 @@ def test_memory_is_not_kept_on_the_word_of_a_short_log() -> None:
     short: list[int] = []
 
     def hide(topic: str, partition: int) -> None:
-        if topic == driver.names.increment and short:
+        if topic == driver.names.changelog and short:
             log.end = max(short[0], log.end)
-        elif topic == driver.names.increment and log.end > before:
+        elif topic == driver.names.changelog and log.end > before:
             short.append(log.end)
             log.end = before
 

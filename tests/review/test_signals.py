@@ -8,10 +8,10 @@ import time
 import pytest
 from tests.driver.apps import Accounts, Op
 
-from holdfast.testing import Driver
-from holdfast.worker.lifecycle import Event
-from holdfast.worker.partition import PartitionWorker
-from holdfast.worker.signals import Signals
+from statehold.testing import Driver
+from statehold.worker.lifecycle import Event
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.signals import Signals
 
 
 class _Late(threading.Event):

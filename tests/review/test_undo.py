@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.driver.apps import Accounts, Op, agrees
 
-from holdfast.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
-from holdfast.testing import Driver, wiring
-from holdfast.testing.clients import MemoryTransactions
+from statehold.errors import Fenced, KafkaTrouble, OutcomeUnknown, ProducerFenced, TransactionAborted
+from statehold.testing import Driver, wiring
+from statehold.testing.clients import MemoryTransactions
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 

@@ -20,11 +20,11 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.config import client
-from holdfast.config.load import load
-from holdfast.kafka import allowed
-from holdfast.rights import CLUSTER, IDS, Right, rights_of
-from holdfast.topics import Topics
+from statehold.config import client
+from statehold.config.load import load
+from statehold.kafka import allowed
+from statehold.rights import CLUSTER, IDS, Right, rights_of
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -45,7 +45,7 @@ Use = tuple[str, str, str]
 def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker that writes down what is asked of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOLDFAST_DEV_AUTHORIZER_LOG", "debug")
+        patch.setenv("STATEHOLD_DEV_AUTHORIZER_LOG", "debug")
         with secured(tmp_path_factory.mktemp("telling")) as broker:
             yield broker
 
@@ -136,7 +136,7 @@ def test_a_service_without_one_of_its_rights_is_refused_just_that(
     """Whatever the start's own look at rights may say: it is left out here, and the brokers refuse the work itself."""
     every = [right for right in _rights(stage, "service") if not right.optional]
     right = every[SHAPES.index(shape)]
-    monkeypatch.setattr("holdfast.service.require_rights", lambda *_: None)
+    monkeypatch.setattr("statehold.service.require_rights", lambda *_: None)
     monkeypatch.setattr(allowed.RoleAccess, "granted", lambda _: True)
     before = uses(telling, stage, "service", "Denied")
     with telling.without(_rule(stage, "service", right)):
@@ -169,7 +169,7 @@ def command(broker: Secured, stage: Stage, role: str, calls: Calls) -> None:
     named = ["--name", stage.names.service, "--input", stage.names.input]
     try:
         for arguments, by_name in calls:
-            line = [sys.executable, "-m", "holdfast.ops.cli.entry", *arguments, *(named if by_name else ())]
+            line = [sys.executable, "-m", "statehold.ops.cli.entry", *arguments, *(named if by_name else ())]
             done = subprocess.run(
                 line, env=environment, stdin=ours, capture_output=True, text=True, timeout=300, check=False
             )
@@ -199,7 +199,7 @@ def test_a_producer_uses_its_right_and_no_other(telling: Secured, stage: Stage) 
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_compactor_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage) -> None:
-    with Local(stage, **_login(telling, stage, "service"), HOLDFAST_SNAPSHOT__ON_STOP="off") as local:
+    with Local(stage, **_login(telling, stage, "service"), STATEHOLD_SNAPSHOT__ON_STOP="off") as local:
         local.await_live(0, 1)
         stage.feed(500, keys=100)
         stage.await_all()
@@ -236,10 +236,10 @@ def operate(broker: Secured, stage: Stage, call: list[str]) -> None:
 def anew(broker: Secured, stage: Stage) -> None:
     """The service's own topics are gone."""
     names = stage.names
-    for future in broker.admin.delete_topics([names.increment, names.full, names.control]).values():
+    for future in broker.admin.delete_topics([names.changelog, names.snapshot, names.control]).values():
         with suppress(KafkaException):  # a restore makes no control topic
             future.result(30)
     there = broker.admin.list_topics
     await_true(
-        lambda: not {names.increment, names.full, names.control} & set(there(timeout=30).topics), "they are gone"
+        lambda: not {names.changelog, names.snapshot, names.control} & set(there(timeout=30).topics), "they are gone"
     )

@@ -10,14 +10,14 @@ from tests.support.pki import DAY, Authority
 from tests.support.secured import Right, Secured
 from tests.system.stage import Stage
 
-from holdfast.config.load import load
-from holdfast.errors import Misconfigured
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import examine
-from holdfast.ops.doctor.report import Finding
-from holdfast.rights import GROUP, IDS, rights_of
+from statehold.config.load import load
+from statehold.errors import Misconfigured
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine
+from statehold.ops.doctor.report import Finding
+from statehold.rights import GROUP, IDS, rights_of
 
-SSL = "HOLDFAST_KAFKA__SECURITY__SSL_"
+SSL = "STATEHOLD_KAFKA__SECURITY__SSL_"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_it_speaks_to_advertised_addresses_as_the_settings_say(guarded: Secured,
 @pytest.mark.kafka
 @pytest.mark.long
 def test_a_listener_that_wants_tls_is_told(guarded: Secured, stage: Stage) -> None:
-    login = guarded.scram("ann") | {"HOLDFAST_KAFKA__SECURITY__PROTOCOL": "sasl_plaintext"}
+    login = guarded.scram("ann") | {"STATEHOLD_KAFKA__SECURITY__PROTOCOL": "sasl_plaintext"}
     assert "FAIL" in levels(look(stage, login, "brokers-reachable"))
 
 

@@ -11,11 +11,11 @@ from confluent_kafka.admin import NewTopic
 from tests.support.secured import Secured
 from tests.system.processes import await_true
 
-from holdfast.config.load import load
-from holdfast.errors import HoldfastError, Misconfigured
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.reader import KafkaReader
-from holdfast.kafka.survey import ClusterSurvey
+from statehold.config.load import load
+from statehold.errors import Misconfigured, StateholdError
+from statehold.kafka.admin import Admin
+from statehold.kafka.reader import KafkaReader
+from statehold.kafka.survey import ClusterSurvey
 
 pytestmark = pytest.mark.kafka
 
@@ -61,7 +61,7 @@ def allowed(environment: dict[str, str], topic: str) -> frozenset[str]:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_way_in_leads_to_its_principal(guarded: Secured, topic: str, way: str) -> None:
     environment = way_in(guarded, way)
-    with pytest.raises(HoldfastError, match="uthorization"):
+    with pytest.raises(StateholdError, match="uthorization"):
         allowed(environment, topic)
     right = guarded.allow(WAYS[way], "READ", "topic", topic)
     await_true(lambda: shown(environment, topic) == {"READ", "DESCRIBE"}, f"{WAYS[way]} may read")
@@ -74,7 +74,7 @@ def test_a_way_in_leads_to_its_principal(guarded: Secured, topic: str, way: str)
 def shown(environment: dict[str, str], topic: str) -> frozenset[str]:
     try:
         return allowed(environment, topic)
-    except HoldfastError:
+    except StateholdError:
         return frozenset()
 
 

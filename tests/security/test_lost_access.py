@@ -13,10 +13,10 @@ from tests.system.local import Local
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
-from holdfast.errors import AccessLost
-from holdfast.exits import Exit
-from holdfast.rights import rights_of
-from holdfast.worker import partition
+from statehold.errors import AccessLost
+from statehold.exits import Exit
+from statehold.rights import rights_of
+from statehold.worker import partition
 
 pytestmark = pytest.mark.kafka
 #: log lines that a process may write while it waits: it tells of things once a minute, or at each try of 30 s
@@ -97,7 +97,7 @@ def test_a_right_that_is_revoked_ends_the_process_where_that_is_wanted(guarded: 
     user = f"{stage.names.service}-exit"
     login = guarded.scram(user)
     granted = grant_all(guarded, stage, user)
-    process = stage.process("exit", **login, PROBE_CLI="1", HOLDFAST_FAILURE__ON_PARTITION_FAILURE="exit")
+    process = stage.process("exit", **login, PROBE_CLI="1", STATEHOLD_FAILURE__ON_PARTITION_FAILURE="exit")
     process.await_live(0, 1)
     stage.feed(200)
     stage.await_all()
@@ -173,7 +173,7 @@ def waits_without_a_storm(broker: Secured, process: Process) -> None:
 def test_a_password_that_was_changed_is_waited_for(own: tuple[Secured, Stage]) -> None:
     broker, stage = own
     login = broker.scram("sam")
-    password = login["HOLDFAST_KAFKA__SECURITY__SASL_PASSWORD"]
+    password = login["STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD"]
     grant_all(broker, stage, "sam")
     process = stage.process("sam", **login).await_live(0, 1)
     stage.feed(300)
@@ -207,7 +207,7 @@ def test_a_certificate_that_expires_is_told(own: tuple[Secured, Stage]) -> None:
     stage.feed(300)
     waits_without_a_storm(broker, process)
     assert process.stop(120) in (0, Exit.STUCK)
-    broker.authority.issue("cora", "CN=cora,OU=holdfast,O=tests")
+    broker.authority.issue("cora", "CN=cora,OU=statehold,O=tests")
     process.start().await_live(0, 1)
     stage.await_all(240)
     assert process.stop() == 0

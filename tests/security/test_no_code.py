@@ -1,4 +1,4 @@
-"""State is data: nothing that holdfast reads can run code, because nothing in it could."""
+"""State is data: nothing that statehold reads can run code, because nothing in it could."""
 
 from __future__ import annotations
 

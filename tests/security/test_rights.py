@@ -1,4 +1,4 @@
-"""Each role has exactly the rights that `holdfast topics acl` prints: all are enough, each one is missed by name."""
+"""Each role has exactly the rights that `statehold topics acl` prints: all are enough, each one is missed by name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.config.load import load
-from holdfast.errors import AccessLost, AccessRefused, KafkaTrouble
-from holdfast.kafka.refusing import why_refused
-from holdfast.names import Names
-from holdfast.rights import GROUP, IDS, ROLES, Right, rights_of
-from holdfast.topics import Topics
+from statehold.config.load import load
+from statehold.errors import AccessLost, AccessRefused, KafkaTrouble
+from statehold.kafka.refusing import why_refused
+from statehold.names import Names
+from statehold.rights import GROUP, IDS, ROLES, Right, rights_of
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -42,7 +42,7 @@ def _commanding(stage: Stage) -> Calls:
 CALLS: dict[str, Callable[[Stage], Calls]] = {"reader": _reading, "commander": _commanding}
 #: roles whose every command was seen to work with all of their rights
 PROVEN: set[str] = set()
-FULLS = {"HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1s", "HOLDFAST_SNAPSHOT__KEEP": "1"}
+FULLS = {"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1s", "STATEHOLD_SNAPSHOT__KEEP": "1"}
 
 
 def shapes(role: str) -> list[str]:
@@ -102,7 +102,7 @@ def told_at_start(stage: Stage, login: dict[str, str], right: Right) -> str:
     if right.kind != IDS and not right.optional:
         with pytest.raises(AccessRefused) as refused:
             stage.service(**login).start()
-        assert f"User:{login['HOLDFAST_KAFKA__SECURITY__SASL_USERNAME']} may not" in str(refused.value)
+        assert f"User:{login['STATEHOLD_KAFKA__SECURITY__SASL_USERNAME']} may not" in str(refused.value)
         return str(refused.value)
     with Local(stage, **login) as local:
         if right.kind == IDS:
@@ -147,7 +147,7 @@ def refusals(guarded: Secured, stage: Stage, role: str) -> list[str]:
     named = ["--name", stage.names.service, "--input", stage.names.input]
     told = []
     for call in CALLS[role](stage):
-        command = [sys.executable, "-m", "holdfast.ops.cli.entry", *call[0], *(named if call[1] else ())]
+        command = [sys.executable, "-m", "statehold.ops.cli.entry", *call[0], *(named if call[1] else ())]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
         if done.returncode != 0:
             told.append(done.stdout + done.stderr)

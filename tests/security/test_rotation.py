@@ -14,14 +14,14 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.config.load import load
-from holdfast.config.secret import FileSecret, Secret
-from holdfast.config.settings import Settings
-from holdfast.kafka.renewing import files_of, fingerprint
-from holdfast.ops.http.answers import Refused, Request
-from holdfast.ops.http.guard import Guard
+from statehold.config.load import load
+from statehold.config.secret import FileSecret, Secret
+from statehold.config.settings import Settings
+from statehold.kafka.renewing import files_of, fingerprint
+from statehold.ops.http.answers import Refused, Request
+from statehold.ops.http.guard import Guard
 
-PASSWORD = "HOLDFAST_KAFKA__SECURITY__SASL_PASSWORD"  # noqa: S105
+PASSWORD = "STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD"  # noqa: S105
 #: seconds after which the broker wants a login anew on every connection: one with an old password is cut off then
 REAUTH = 4.0
 
@@ -32,7 +32,7 @@ class Fed(Stage):
     secrets: Path | None = None
 
     def settings(self, **more: str) -> Settings:
-        environment = {key: value for key, value in self.environment(**more).items() if key.startswith("HOLDFAST_")}
+        environment = {key: value for key, value in self.environment(**more).items() if key.startswith("STATEHOLD_")}
         return load(env=environment, secrets_dir=self.secrets)
 
 
@@ -73,7 +73,7 @@ def test_a_changed_password_needs_no_restart(strict: Secured, stage: Fed, tmp_pa
     login, stage.secrets = strict.scram(user), tmp_path / "secrets"
     put(stage.secrets, login.pop(PASSWORD))
     grant_all(strict, stage, user)
-    with Local(stage, **login, HOLDFAST_GROUP__PROTOCOL=protocol) as local:
+    with Local(stage, **login, STATEHOLD_GROUP__PROTOCOL=protocol) as local:
         flows(stage, local)
         put(stage.secrets, "not-the-password")
         await_true(lambda: local.events("login_not_renewed"), "a login that is refused is told", 60)
@@ -104,7 +104,7 @@ def test_a_new_certificate_needs_no_restart(strict: Secured, stage: Fed) -> None
     grant_all(strict, stage, user)
     with Local(stage, **login) as local:
         flows(stage, local)
-        strict.authority.issue(user, f"CN={user},OU=holdfast,O=tests")
+        strict.authority.issue(user, f"CN={user},OU=statehold,O=tests")
         await_true(lambda: local.events("login_renewed"), "the new certificate is taken", 120)
         flows(stage, local)
         await_true(lambda: time.time() > ends + 1, "the old one has ended", 2 * lifetime)
@@ -130,7 +130,7 @@ def test_a_service_that_is_shut_out_comes_back_with_a_new_certificate(strict: Se
         strict.cluster.start(1)
         stage.feed(200)
         await_true(lambda: local.events("login_refused"), "it is refused", 120)
-        strict.authority.issue(user, f"CN={user},OU=holdfast,O=tests")
+        strict.authority.issue(user, f"CN={user},OU=statehold,O=tests")
         await_true(lambda: local.events("login_renewed"), "the new certificate is taken", 120)
         flows(stage, local)
     stage.verify()
@@ -139,9 +139,9 @@ def test_a_service_that_is_shut_out_comes_back_with_a_new_certificate(strict: Se
 def test_a_secret_of_a_file_is_what_the_file_says_now_and_never_shown(tmp_path: Path) -> None:
     put(tmp_path, "first\r")
     environment = {
-        "HOLDFAST_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
-        "HOLDFAST_KAFKA__SECURITY__SASL_MECHANISM": "SCRAM-SHA-512",
-        "HOLDFAST_KAFKA__SECURITY__SASL_USERNAME": "ann",
+        "STATEHOLD_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+        "STATEHOLD_KAFKA__SECURITY__SASL_MECHANISM": "SCRAM-SHA-512",
+        "STATEHOLD_KAFKA__SECURITY__SASL_USERNAME": "ann",
     }
     settings = load(env=environment, secrets_dir=tmp_path)
     password = settings.kafka.security.sasl_password
@@ -163,7 +163,7 @@ def test_a_secret_of_a_file_is_what_the_file_says_now_and_never_shown(tmp_path: 
 def test_the_token_of_the_ops_server_changes_with_its_file(tmp_path: Path) -> None:
     file = tmp_path / "ops__token"
     file.write_text("the first token of all\n")
-    guard = Guard(load(env={"HOLDFAST_OPS__STATE": "on"}, secrets_dir=tmp_path).ops, exposed=True)
+    guard = Guard(load(env={"STATEHOLD_OPS__STATE": "on"}, secrets_dir=tmp_path).ops, exposed=True)
 
     def opens(token: str) -> bool:
         with contextlib.suppress(Refused):

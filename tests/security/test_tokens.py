@@ -13,13 +13,13 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.config import SettingsError
-from holdfast.config.load import load
-from holdfast.config.token import TokenFile
-from holdfast.rights import rights_of
+from statehold.config import SettingsError
+from statehold.config.load import load
+from statehold.config.token import TokenFile
+from statehold.rights import rights_of
 
 __all__ = ["topic"]
-SECURITY = "HOLDFAST_KAFKA__SECURITY__"
+SECURITY = "STATEHOLD_KAFKA__SECURITY__"
 
 
 def by_token(broker: Secured, **more: str) -> dict[str, str]:
@@ -30,7 +30,7 @@ def by_token(broker: Secured, **more: str) -> dict[str, str]:
 
 def by_endpoint(broker: Secured, endpoint: TokenEndpoint, secret: str) -> dict[str, str]:
     login = by_token(broker, oauth_token_url=endpoint.url, oauth_client_id="us", oauth_client_secret=secret)
-    return login | {"HOLDFAST_KAFKA__EXTRA__HTTPS_CA_LOCATION": str(broker.authority.ca)}
+    return login | {"STATEHOLD_KAFKA__EXTRA__HTTPS_CA_LOCATION": str(broker.authority.ca)}
 
 
 @pytest.mark.kafka

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.dev.postgres import Postgres, missing
+from statehold.dev.postgres import Postgres, missing
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,12 @@ from examples.sinks.app import Payments
 from psycopg import sql
 from tests.sinks.worker import Strict
 
-from holdfast import Service
-from holdfast.config.load import load
-from holdfast.dev.postgres import Postgres
-from holdfast.failures import letter_topics
-from holdfast.ops.sinks import standings
-from holdfast.topics import Topics
+from statehold import Service
+from statehold.config.load import load
+from statehold.dev.postgres import Postgres
+from statehold.failures import letter_topics
+from statehold.ops.sinks import standings
+from statehold.topics import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
@@ -36,7 +36,7 @@ PATIENCE = 120.0
 #: the amount that the database of a strict stage refuses
 BAD = 13
 #: what the headers of a letter begin with
-DEAD = "holdfast-dead-"
+DEAD = "statehold-dead-"
 
 
 class Stage:
@@ -47,13 +47,13 @@ class Stage:
         self.servers, self.directory, self.input, self.partitions = servers, directory, f"{name}-payments", partitions
         self.url = f"{postgres.url}?options=-csearch_path%3D{name}"
         self.environment = {
-            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers,
-            "HOLDFAST_SERVICE__NAMESPACE": f"{name}.",
-            "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
-            "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
-            "HOLDFAST_SINK__URL": f"{postgres.url_at(port or postgres.port)}?options=-csearch_path%3D{name}",
-            "HOLDFAST_SINK__TIMEOUT": "3",
-            "HOLDFAST_LOG__FORMAT": "json",
+            "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers,
+            "STATEHOLD_SERVICE__NAMESPACE": f"{name}.",
+            "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
+            "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.2",
+            "STATEHOLD_SINK__URL": f"{postgres.url_at(port or postgres.port)}?options=-csearch_path%3D{name}",
+            "STATEHOLD_SINK__TIMEOUT": "3",
+            "STATEHOLD_LOG__FORMAT": "json",
             "SINK_INPUT": self.input,
             "SINK_POINTS": str(directory),
             **more,
@@ -79,7 +79,7 @@ class Stage:
 
     def start(self, name: str, *, static: bool = False) -> subprocess.Popen[bytes]:
         """A static member comes back in its place at once."""
-        own = {"HOLDFAST_SERVICE__INSTANCE": name} | ({"HOLDFAST_GROUP__MEMBERSHIP": "static"} if static else {})
+        own = {"STATEHOLD_SERVICE__INSTANCE": name} | ({"STATEHOLD_GROUP__MEMBERSHIP": "static"} if static else {})
         environment = {**os.environ, **self.environment, **own, "PYTHONPATH": str(ROOT)}
         with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -130,7 +130,7 @@ class Stage:
         good = self.fed - self.bad
         await_true(lambda: self.booked() >= good, lambda: f"{self.booked()} of {good} payments; {self.tail()}")
         if self.strict:  # the last of them may be one that is refused
-            passed = "SELECT sum(position) FROM holdfast_sink"
+            passed = "SELECT sum(position) FROM statehold_sink"
             await_true(lambda: int(self.run(passed)[0][0]) >= self.fed, self.tail)
 
     def tail(self) -> str:

@@ -1,4 +1,4 @@
-"""`holdfast sink init | show` on real servers, as an operator uses them."""
+"""`statehold sink init | show` on real servers, as an operator uses them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tests.sinks.stage import ROOT, Stage
 
-from holdfast.dev import Cluster
-from holdfast.dev.postgres import Postgres
+from statehold.dev import Cluster
+from statehold.dev.postgres import Postgres
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -28,7 +28,7 @@ def stage(kafka: Cluster, postgres: Postgres, tmp_path: Path) -> Iterator[Stage]
 
 def sink(stage: Stage, *arguments: str) -> tuple[int, Any, str]:
     """Exit code, the answer, what was said beside it."""
-    target = [str(Path(sys.executable).with_name("holdfast")), "sink", arguments[0], "tests.sinks.worker:service"]
+    target = [str(Path(sys.executable).with_name("statehold")), "sink", arguments[0], "tests.sinks.worker:service"]
     environment = {**os.environ, **stage.environment, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*target, *arguments[1:], "--json"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -44,18 +44,18 @@ def test_what_disagrees_is_told_and_adopted_by_an_operators_word(stage: Stage) -
         (0, 0, 0, ""),
         (1, 0, 0, ""),
     ]
-    stage.run("DELETE FROM holdfast_sink WHERE partition = 0")
-    stage.run("UPDATE holdfast_sink SET position = 7, note = '' WHERE partition = 1")
+    stage.run("DELETE FROM statehold_sink WHERE partition = 0")
+    stage.run("UPDATE statehold_sink SET position = 7, note = '' WHERE partition = 1")
     code, found, said = sink(stage, "show")
     assert code == 1
     assert "holds no position" in found[0]["trouble"]
     assert "another history" in found[1]["trouble"]
-    assert "holdfast sink init" in said
+    assert "statehold sink init" in said
     code, found, said = sink(stage, "init")
     assert code == 1
     assert [each["made"] for each in found] == [True, False]
     assert "another history" in said
-    assert stage.run("SELECT partition, position FROM holdfast_sink ORDER BY 1") == [(0, 0), (1, 7)]
+    assert stage.run("SELECT partition, position FROM statehold_sink ORDER BY 1") == [(0, 0), (1, 7)]
     code, found, _ = sink(stage, "init", "--adopt")
     assert code == 0
     assert [each["made"] for each in found] == [False, True]
@@ -64,7 +64,7 @@ def test_what_disagrees_is_told_and_adopted_by_an_operators_word(stage: Stage) -
     stage.feed(30)
     stage.await_booked()
     assert stage.agrees()
-    stage.run("ALTER TABLE holdfast_sink RENAME TO elsewhere")
+    stage.run("ALTER TABLE statehold_sink RENAME TO elsewhere")
     code, _, said = sink(stage, "show")
     assert code == 1
-    assert "`holdfast sink init` makes the table" in said
+    assert "`statehold sink init` makes the table" in said

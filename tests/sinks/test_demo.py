@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.dev.postgres import missing
+from statehold.dev.postgres import missing
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -1,4 +1,4 @@
-"""`holdfast doctor`, check "sink-database", against a real server: sound, and with each fault made for real."""
+"""`statehold doctor`, check "sink-database", against a real server: sound, and with each fault made for real."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 from examples.sinks.app import Payments
 from tests.sinks.stage import ROOT, Stage
 
-from holdfast.config.load import load
-from holdfast.dev import Cluster
-from holdfast.dev.postgres import Postgres
-from holdfast.handler import sinks_of
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import examine
-from holdfast.ops.doctor.report import Finding
+from statehold.config.load import load
+from statehold.dev import Cluster
+from statehold.dev.postgres import Postgres
+from statehold.handler import sinks_of
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine
+from statehold.ops.doctor.report import Finding
 
 pytestmark = pytest.mark.kafka
 
@@ -34,17 +34,17 @@ def stage(kafka: Cluster, postgres: Postgres, tmp_path_factory: pytest.TempPathF
     made = Stage(kafka.bootstrap_servers, postgres, tmp_path_factory.mktemp("doctor"), 2)
     made.run("DO $$ BEGIN CREATE ROLE clerk LOGIN; EXCEPTION WHEN duplicate_object THEN END $$")
     made.run("DO $$ BEGIN EXECUTE 'GRANT USAGE ON SCHEMA ' || current_schema || ' TO clerk'; END $$")
-    made.run("GRANT SELECT, INSERT, UPDATE, DELETE ON accounts, bookings, holdfast_sink TO clerk")
+    made.run("GRANT SELECT, INSERT, UPDATE, DELETE ON accounts, bookings, statehold_sink TO clerk")
     yield made
     made.close()
 
 
 def look(stage: Stage, *, known: bool = True, **more: str) -> list[Finding]:
     """As a user with the rights of docs/sinks.md alone."""
-    url = stage.environment["HOLDFAST_SINK__URL"].replace("holdfast@", f"{USER}@")
+    url = stage.environment["STATEHOLD_SINK__URL"].replace("statehold@", f"{USER}@")
     names = stage.service.names
     settings = load(
-        env={**stage.environment, "HOLDFAST_SINK__URL": url, "HOLDFAST_SERVICE__MODE": "development", **more}
+        env={**stage.environment, "STATEHOLD_SINK__URL": url, "STATEHOLD_SERVICE__MODE": "development", **more}
     )
     sinks = sinks_of(Payments).values() if known else None
     found = examine(Case(settings, names, probes=False, sinks=sinks), ["sink-database"])
@@ -116,29 +116,29 @@ def test_a_sound_one_has_no_fault(stage: Stage) -> None:
             "GRANT TEMPORARY ON DATABASE postgres TO clerk",
         ),
         (
-            "ALTER TABLE holdfast_sink RENAME TO gone",
-            "ALTER TABLE gone RENAME TO holdfast_sink",
-            "holdfast_sink",
+            "ALTER TABLE statehold_sink RENAME TO gone",
+            "ALTER TABLE gone RENAME TO statehold_sink",
+            "statehold_sink",
             "FAIL",
-            "holdfast sink init",
+            "statehold sink init",
         ),
         (
-            "REVOKE UPDATE ON holdfast_sink FROM clerk",
-            "GRANT UPDATE ON holdfast_sink TO clerk",
-            "holdfast_sink",
+            "REVOKE UPDATE ON statehold_sink FROM clerk",
+            "GRANT UPDATE ON statehold_sink TO clerk",
+            "statehold_sink",
             "FAIL",
-            "ON holdfast_sink TO clerk",
+            "ON statehold_sink TO clerk",
         ),
         (
-            "UPDATE holdfast_sink SET partition = 9 WHERE partition = 1",
-            "UPDATE holdfast_sink SET partition = 1 WHERE partition = 9",
+            "UPDATE statehold_sink SET partition = 9 WHERE partition = 1",
+            "UPDATE statehold_sink SET partition = 1 WHERE partition = 9",
             "partition 1",
             "FAIL",
-            "holdfast sink init MODULE:SERVICE",
+            "statehold sink init MODULE:SERVICE",
         ),
         (
-            "UPDATE holdfast_sink SET position = 7, note = '' WHERE partition = 0",
-            "UPDATE holdfast_sink SET position = 0 WHERE partition = 0",
+            "UPDATE statehold_sink SET position = 7, note = '' WHERE partition = 0",
+            "UPDATE statehold_sink SET position = 0 WHERE partition = 0",
             "partition 0",
             "FAIL",
             "--adopt",
@@ -160,15 +160,15 @@ def test_durability(stage: Stage) -> None:
         about, level, _, mend = one(look(stage))
         assert (about, level) == ("synchronous_commit", "WARN")
         assert "ALTER ROLE CURRENT_USER SET synchronous_commit = on" in mend
-        assert one(look(stage, HOLDFAST_SERVICE__MODE="production"))[1] == "FAIL"
+        assert one(look(stage, STATEHOLD_SERVICE__MODE="production"))[1] == "FAIL"
 
 
 def test_a_database_that_does_not_answer(stage: Stage) -> None:
-    about, level, reason, mend = one(look(stage, HOLDFAST_SINK__URL="postgresql://clerk@127.0.0.1:9/postgres"))
+    about, level, reason, mend = one(look(stage, STATEHOLD_SINK__URL="postgresql://clerk@127.0.0.1:9/postgres"))
     assert (about, level) == ("sink.url", "FAIL")
     assert "refused" in reason
     assert "psql" in mend
-    assert one(look(stage, HOLDFAST_SINK__URL=""))[:2] == ("sink.url", "FAIL")
+    assert one(look(stage, STATEHOLD_SINK__URL=""))[:2] == ("sink.url", "FAIL")
 
 
 def test_by_names_alone_the_tables_are_not_known(stage: Stage) -> None:
@@ -180,7 +180,7 @@ def test_the_command_knows_the_services_sinks(stage: Stage) -> None:
     with broken(stage, "ALTER TABLE accounts RENAME TO gone", "ALTER TABLE gone RENAME TO accounts"):
         done = subprocess.run(
             [
-                str(Path(sys.executable).with_name("holdfast")),
+                str(Path(sys.executable).with_name("statehold")),
                 "doctor",
                 "tests.sinks.worker:service",
                 "--json",

@@ -14,8 +14,8 @@ from tests.sinks.stage import Stage, await_true
 from tests.sinks.worker import POINTS, REFUSED
 from tests.support.wire import How, Wire
 
-from holdfast.dev import Cluster
-from holdfast.dev.postgres import Postgres
+from statehold.dev import Cluster
+from statehold.dev.postgres import Postgres
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 

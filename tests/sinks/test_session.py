@@ -16,12 +16,12 @@ import pytest
 from psycopg import sql
 from tests.support.wire import How, Wire
 
-from holdfast import Sink
-from holdfast.config.around import SinkSettings
-from holdfast.dev.postgres import Postgres
-from holdfast.sink import BadRow, Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
-from holdfast.testing.database import MemoryDatabase
-from holdfast.worker.postgres import PostgresSession, Where, connect
+from statehold import Sink
+from statehold.config.around import SinkSettings
+from statehold.dev.postgres import Postgres
+from statehold.sink import BadRow, Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from statehold.testing.database import MemoryDatabase
+from statehold.worker.postgres import PostgresSession, Where, connect
 
 pytestmark = pytest.mark.slow
 
@@ -227,7 +227,7 @@ def test_what_the_database_refuses_is_told_with_its_row(labs: Labs, count: int) 
     with pytest.raises(BadRow, match=r"check constraint.*Failing row contains \(0, a, -13"):
         session.commit(held, 1, b"", rows(*(Row(number, "a", -13 if number == 0 else 1) for number in range(count))))
     assert lab.table() == []
-    assert lab.run("SELECT position FROM holdfast_sink") == [(0,)]
+    assert lab.run("SELECT position FROM statehold_sink") == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_commit_that_arrives_late_comes_before_the_next_epoch_or_not_at_all(
     successor = lab.owner()(0, never)
     thread = threading.Thread(target=lambda: taken.append(successor.take(again=False)), daemon=True)
     thread.start()
-    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%holdfast_sink%'"
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%statehold_sink%'"
     await_true(lambda: lab.run(waits) == [(1,)])
     wire.release()
     thread.join(60)
@@ -446,7 +446,7 @@ def test_a_call_ends_when_the_partition_is_lost(postgres: Postgres, labs: Labs) 
 
 def test_two_partitions_that_lock_each_other_out_are_told_to_try_again(labs: Labs) -> None:
     lab = labs()
-    lab.run("INSERT INTO holdfast_sink SELECT service, input, 1, 1, 0, '', '' FROM holdfast_sink")
+    lab.run("INSERT INTO statehold_sink SELECT service, input, 1, 1, 0, '', '' FROM statehold_sink")
     sessions = [lab.owner()(partition, never) for partition in (0, 1)]
     held = [session.take(again=False) for session in sessions]
     barrier, troubles = threading.Barrier(2), []

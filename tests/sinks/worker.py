@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from examples.sinks.app import Payments
 
-from holdfast import Service
-from holdfast.config.load import load
-from holdfast.errors import SinkRefused
-from holdfast.failures import dead_letter
-from holdfast.ops.logs import configure_logging
+from statehold import Service
+from statehold.config.load import load
+from statehold.errors import SinkRefused
+from statehold.failures import dead_letter
+from statehold.ops.logs import configure_logging
 
 POINTS = {
     "before_take": "restored, the epoch is not taken",
@@ -38,9 +38,9 @@ class Strict(Payments):
 
 def install(directory: str) -> None:
     """Who comes to a point whose file `<directory>/<point>` says `kill` or `freeze` does so, once."""
-    from holdfast.kafka.producer import KafkaTransactions
-    from holdfast.sink import BadRow
-    from holdfast.worker.postgres import PostgresSession
+    from statehold.kafka.producer import KafkaTransactions
+    from statehold.sink import BadRow
+    from statehold.worker.postgres import PostgresSession
 
     def hit(point: str) -> None:
         path = Path(directory) / point

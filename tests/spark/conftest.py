@@ -13,8 +13,8 @@ import pytest
 from tests.support.brokers import started
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
-from holdfast.dev.jars import spark_connector
+from statehold.dev import Cluster, JarsUnavailable, JavaMissing
+from statehold.dev.jars import spark_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +44,8 @@ def spark_broker() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    """A session on this machine with the connector; Python workers import tests.* as well as holdfast."""
-    from holdfast.snapshot.spark.session import SparkOptions, spark_session
+    """A session on this machine with the connector; Python workers import tests.* as well as statehold."""
+    from statehold.snapshot.spark.session import SparkOptions, spark_session
 
     monkeypatch_session.setenv("PYTHONPATH", str(ROOT))
     try:
@@ -54,7 +54,7 @@ def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"no Spark here: {error}")
-    with spark_session("holdfast tests", SparkOptions(jars=jars)) as session:
+    with spark_session("statehold tests", SparkOptions(jars=jars)) as session:
         yield session
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -12,16 +12,16 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.compacted import Outcome
-from holdfast.compaction import Compaction
-from holdfast.config.settings import Settings
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.observe import Log
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.records import Chunk, Header, Manifest, Mark
-from holdfast.snapshot.spark.source import Session
+from statehold.compacted import Outcome
+from statehold.compaction import Compaction
+from statehold.config.settings import Settings
+from statehold.kafka.producer import KafkaTransactions
+from statehold.observe import Log
+from statehold.snapshot import frame, records
+from statehold.snapshot.records import Chunk, Header, Manifest, Mark
+from statehold.snapshot.spark.source import Session
 
-NO_FULLS = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_STOP": "off"}
+NO_FULLS = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
 
 
 class Looking:
@@ -64,7 +64,7 @@ class Looking:
     def fulls(self, partition: int) -> list[tuple[int, Manifest | Chunk]]:
         """The records of the full topic with their offsets."""
         found = []
-        for row in read_all(self.stage.servers, self.stage.names.full)[partition]:
+        for row in read_all(self.stage.servers, self.stage.names.snapshot)[partition]:
             record = records.unpack(row.value)
             assert isinstance(record, (Manifest, Chunk))
             found.append((row.offset, record))
@@ -109,7 +109,7 @@ class Looking:
         producer = Producer({"bootstrap.servers": self.stage.servers, "enable.idempotence": True})
         for payload in payloads:
             producer.produce(
-                self.stage.names.full,
+                self.stage.names.snapshot,
                 payload,
                 partition=partition,
                 on_delivery=lambda _, message: offsets.append(message.offset() or 0),
@@ -128,7 +128,7 @@ class Looking:
         header = Header(n, producer.attempt, mark.lineage, position)
         fields = {"n": n, "attempt": producer.attempt, "start": position, "parts": 0, "last_delta": n, **wrong}
         for record in (header, msgspec.structs.replace(mark, **fields)):
-            producer.send_increment(names.increment, partition, records.pack(record, mark.format))
+            producer.send_increment(names.changelog, partition, records.pack(record, mark.format))
         if commit:
             producer.commit()
         else:

@@ -13,18 +13,18 @@ from tests.golden import around
 from tests.golden.generate import moves
 from tests.ops.desk import await_true, create_topics
 
-from holdfast import Output, Service
-from holdfast.compaction import Compaction
-from holdfast.config.around import TimersSettings
-from holdfast.config.connection import KafkaSettings
-from holdfast.config.processing import SnapshotSettings
-from holdfast.config.settings import ServiceSettings, Settings
-from holdfast.dev import Cluster
-from holdfast.failures import retry_later
-from holdfast.internal import PREFIX
-from holdfast.ops.looking import looking
-from holdfast.snapshot.spark.export import export
-from holdfast.snapshot.spark.source import Session
+from statehold import Output, Service
+from statehold.compaction import Compaction
+from statehold.config.around import TimersSettings
+from statehold.config.connection import KafkaSettings
+from statehold.config.processing import SnapshotSettings
+from statehold.config.settings import ServiceSettings, Settings
+from statehold.dev import Cluster
+from statehold.failures import retry_later
+from statehold.internal import PREFIX
+from statehold.ops.looking import looking
+from statehold.snapshot.spark.export import export
+from statehold.snapshot.spark.source import Session
 
 pytestmark = pytest.mark.long
 

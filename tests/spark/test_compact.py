@@ -1,4 +1,4 @@
-"""`holdfast compact` on a real broker with a real Spark: what it publishes, what it refuses, what it deletes."""
+"""`statehold compact` on a real broker with a real Spark: what it publishes, what it refuses, what it deletes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.spark.looking import Looking
 from tests.system.apps.tally import CLEAR
 from tests.system.stage import Stage
 
-from holdfast.compaction import Compaction
-from holdfast.errors import CompactionBusy
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.compacting import RunLock
-from holdfast.kafka.reader import KafkaReader
-from holdfast.snapshot.records import Chunk, Manifest
-from holdfast.snapshot.spark.source import Session
+from statehold.compaction import Compaction
+from statehold.errors import CompactionBusy
+from statehold.kafka.admin import Admin
+from statehold.kafka.compacting import RunLock
+from statehold.kafka.reader import KafkaReader
+from statehold.snapshot.records import Chunk, Manifest
+from statehold.snapshot.spark.source import Session
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def test_a_life_of_compactions(look: Looking) -> None:
 
     with pytest.raises(CutOffError):
         look.compact(KilledBeforeTruncation, keep=1)
-    assert look.start(look.stage.names.increment, 0) == 0
+    assert look.start(look.stage.names.changelog, 0) == 0
     done = look.compact(keep=1)
     assert [each.status for each in done] == ["up to date", "up to date"]
     assert all(each.truncated for each in done)
     for partition in range(2):
         kept = [record for _, record in look.fulls(partition) if isinstance(record, Manifest)]
         assert [manifest.maker for manifest in kept] == ["compaction"]
-        assert look.start(look.stage.names.increment, partition) > 0
+        assert look.start(look.stage.names.changelog, partition) > 0
     look.feed(500)
     look.stage.verify()
 
@@ -124,7 +124,7 @@ def test_a_restore_that_is_overtaken_by_a_truncation_plans_again(
         self: KafkaReader, topic: str, partition: int, start: int, end: int, most: int = 2000
     ) -> Iterator[Any]:
         full = look.stage.snapshots
-        if topic == names.full and end - start > 1 and not overtaken:
+        if topic == names.snapshot and end - start > 1 and not overtaken:
             overtaken.append(full)
             assert look.compact(partitions=[0], keep=1)[0].truncated
         return read(self, topic, partition, start, end, most)

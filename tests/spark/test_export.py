@@ -1,4 +1,4 @@
-"""`holdfast snapshot export` on a real broker with a real Spark, against a recomputation of the input."""
+"""`statehold snapshot export` on a real broker with a real Spark, against a recomputation of the input."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import Row, digest_of, read_all
 
-from holdfast import Table, serde
-from holdfast.errors import ToolRefused, UsageError
-from holdfast.ops.looking import Looking, looking
+from statehold import Table, serde
+from statehold.errors import ToolRefused, UsageError
+from statehold.ops.looking import Looking, looking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,11 +65,11 @@ def read(directory: Path, form: str) -> dict[int, dict[str, Total]]:
 def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
 ) -> None:
-    from holdfast.snapshot.spark.export import Form, export, plan
-    from holdfast.snapshot.spark.moment import Moment, time_of
+    from statehold.snapshot.spark.export import Form, export, plan
+    from statehold.snapshot.spark.moment import Moment, time_of
 
     for _ in range(2):
-        with Local(staged, HOLDFAST_COMMIT__MAX_RECORDS="50"):
+        with Local(staged, STATEHOLD_COMMIT__MAX_RECORDS="50"):
             staged.feed(1000, keys=300)
             staged.await_all()
     rows = read_all(staged.servers, staged.names.input)
@@ -106,7 +106,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     }
     assert untyped == {p: {k: msgspec.to_builtins(total) for k, total in each.items()} for p, each in restored.items()}
     for planned in plan(view.reader, view.places(None), {p: Moment("position", middle[p]) for p in rows}):
-        taken_in, topic = time_of(view.reader, planned.place, planned.goal), staged.names.increment
+        taken_in, topic = time_of(view.reader, planned.place, planned.goal), staged.names.changelog
         by_time = [
             plan(view.reader, [planned.place], {planned.partition: Moment("increment", offset)})[0].goal.mark.n
             for offset in (view.reader.offset_at(topic, planned.partition, taken_in + more) for more in (0, 1))
@@ -120,14 +120,14 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
 def test_a_position_that_is_not_kept_is_told_with_those_that_are(
     spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
 ) -> None:
-    from holdfast.snapshot.spark.export import export
-    from holdfast.snapshot.spark.moment import Moment
+    from statehold.snapshot.spark.export import export
+    from statehold.snapshot.spark.moment import Moment
 
     for _ in range(3):
-        with Local(staged, HOLDFAST_SNAPSHOT__KEEP="1"):
+        with Local(staged, STATEHOLD_SNAPSHOT__KEEP="1"):
             staged.feed(300)
             staged.await_all()
-    assert view.reader.bounds(staged.names.increment, 0)[0] > 0, "the test is about a truncated head"
+    assert view.reader.bounds(staged.names.changelog, 0)[0] > 0, "the test is about a truncated head"
     ends = {p: len(rows) for p, rows in read_all(staged.servers, staged.names.input).items()}
     early, places = Moment("position", 3, "3"), view.places(None)
     with pytest.raises(ToolRefused) as refused:
@@ -174,7 +174,7 @@ class Everything(msgspec.Struct):
 def test_each_type_has_its_column() -> None:
     import pyarrow as pa
 
-    from holdfast.snapshot.spark.columns import Columns
+    from statehold.snapshot.spark.columns import Columns
 
     table: Table[Any, Any] = Table(key=tuple[str, int], value=Everything)
     table.name = "everything"
@@ -240,7 +240,7 @@ def test_what_travels_to_an_executor_reads_older_versions_and_serdes() -> None:
     import pyarrow as pa
     from pyspark import cloudpickle
 
-    from holdfast.snapshot.spark.columns import Columns
+    from statehold.snapshot.spark.columns import Columns
 
     def row(table: Table[Any, Any], stored: bytes) -> dict[str, Any]:
         columns = cloudpickle.loads(cloudpickle.dumps(Columns(table)))  # type: ignore[no-untyped-call]

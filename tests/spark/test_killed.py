@@ -11,25 +11,25 @@ import pytest
 from tests.spark.looking import Looking
 from tests.system.stage import Stage
 
-from holdfast.snapshot.records import Chunk
-from holdfast.snapshot.spark.source import Session
+from statehold.snapshot.records import Chunk
+from statehold.snapshot.spark.source import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 #: everything that comes after this step does not happen
 JOB = """
 import os, signal, sys
-from holdfast.compaction import Compaction
-from holdfast.config.load import load
-from holdfast.dev.jars import spark_connector
-from holdfast.names import Names
-from holdfast.snapshot.spark.session import SparkOptions, spark_session
+from statehold.compaction import Compaction
+from statehold.config.load import load
+from statehold.dev.jars import spark_connector
+from statehold.names import Names
+from statehold.snapshot.spark.session import SparkOptions, spark_session
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 servers, service, topic, step = sys.argv[1:]
 setattr(Compaction, step, die)
-settings = load(env={"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers})
+settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers})
 with spark_session("killed", SparkOptions(jars=spark_connector())) as spark:
     Compaction(settings, Names(service, topic, ""), keep=1).run(spark)
 """
@@ -49,10 +49,10 @@ def test_the_next_run_finishes(spark: Session, staged: Stage, step: str) -> None
         assert isinstance(look.fulls(0)[-1][1], Chunk), "chunks without a manifest"
         look.check_restores_from(*(each.full for each in first))
     else:
-        assert look.start(staged.names.increment, 0) == 0
+        assert look.start(staged.names.changelog, 0) == 0
         look.check_restores_from_compaction()
     done = look.compact(keep=1)  # waits until the session of the dead one is over
     assert [each.status for each in done] == [{"publish": "compacted", "truncate": "up to date"}[step]] * 2
     assert all(each.truncated for each in done)
-    assert look.start(staged.names.increment, 0) > 0
+    assert look.start(staged.names.changelog, 0) > 0
     look.check_restores_from_compaction()

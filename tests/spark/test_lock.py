@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from tests.system.stage import Stage
 
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.compacting import SESSION, RunLock
+from statehold.kafka.admin import Admin
+from statehold.kafka.compacting import SESSION, RunLock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import os, sys
-from holdfast.config.load import load
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.compacting import RunLock
-from holdfast.names import Names
-settings, names = load(env={"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": sys.argv[1]}), Names(sys.argv[2], sys.argv[3], "")
+from statehold.config.load import load
+from statehold.kafka.admin import Admin
+from statehold.kafka.compacting import RunLock
+from statehold.names import Names
+settings, names = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": sys.argv[1]}), Names(sys.argv[2], sys.argv[3], "")
 with RunLock(settings, names, Admin(settings, names.group)):
     print("held", flush=True)
     sys.stdin.read()

@@ -8,12 +8,12 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import digest_of, fold, read_all
 
-from holdfast.errors import KafkaTrouble
-from holdfast.snapshot.adopt import Reason
-from holdfast.snapshot.edits import Patch
-from holdfast.snapshot.spark.source import Session
-from holdfast.surgery import by_spark
-from holdfast.surgery.migrate import migrate
+from statehold.errors import KafkaTrouble
+from statehold.snapshot.adopt import Reason
+from statehold.snapshot.edits import Patch
+from statehold.snapshot.spark.source import Session
+from statehold.surgery import by_spark
+from statehold.surgery.migrate import migrate
 
 REASON = Reason(tool="test", who="ann", why="ticket 7")
 

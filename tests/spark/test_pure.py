@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.digest import packed_seeds, seeds
-from holdfast.snapshot.discover import Found
-from holdfast.snapshot.records import Chunk, Manifest, Record
-from holdfast.snapshot.spark.fold import Packer
-from holdfast.snapshot.spark.newest import REPORT
-from holdfast.snapshot.spark.proof import Sums, limbs, proves
-from holdfast.snapshot.spark.report import Report, Scan, decode_report
-from holdfast.snapshot.spark.unpack import Unpacker
-from holdfast.snapshot.truncate import cut
-from holdfast.table import Changes
+from statehold.snapshot import digest, records
+from statehold.snapshot.digest import packed_seeds, seeds
+from statehold.snapshot.discover import Found
+from statehold.snapshot.records import Chunk, Manifest, Record
+from statehold.snapshot.spark.fold import Packer
+from statehold.snapshot.spark.newest import REPORT
+from statehold.snapshot.spark.proof import Sums, limbs, proves
+from statehold.snapshot.spark.report import Report, Scan, decode_report
+from statehold.snapshot.spark.unpack import Unpacker
+from statehold.snapshot.truncate import cut
+from statehold.table import Changes
 
 pack = msgspec.msgpack.encode
 KEYS: list[st.SearchStrategy[Any]] = [
@@ -182,7 +182,7 @@ def test_truncation_keeps_the_newest_by_s_and_every_chunk_of_them() -> None:
 def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from holdfast.snapshot.spark.write import _slots, spread
+    from statehold.snapshot.spark.write import _slots, spread
 
     numbers = [0, 1, 7, 42, 1 << 20, (1 << 31) - 1]
     hashed = spark.createDataFrame([(each,) for each in numbers], "n int").select(F.hash("n").alias("h")).collect()
@@ -197,7 +197,7 @@ def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
 @pytest.mark.slow
 def test_the_job_for_spark_submit_is_not_led_astray_by_the_modules_beside_it() -> None:
     job = Path(__file__).resolve().parents[2] / "ops" / "spark_job.py"
-    for command, wanted in (((), "holdfast compact"), (("snapshot", "export"), "holdfast snapshot export")):
+    for command, wanted in (((), "statehold compact"), (("snapshot", "export"), "statehold snapshot export")):
         ran = subprocess.run([sys.executable, job, *command, "--help"], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert wanted in ran.stdout

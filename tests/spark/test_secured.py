@@ -15,8 +15,8 @@ from tests.support.brokers import started
 from tests.system.local import Local
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.dev.ports import free_ports
+from statehold.dev import Cluster
+from statehold.dev.ports import free_ports
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
 #: a quote and a backslash have to pass through JAAS
@@ -61,11 +61,11 @@ def secured(tmp_path: Path) -> Iterator[tuple[Cluster, dict[str, str]]]:
         yield (
             cluster,
             {
-                "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{secure}",
-                "HOLDFAST_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
-                "HOLDFAST_KAFKA__SECURITY__SASL_MECHANISM": "PLAIN",
-                "HOLDFAST_KAFKA__SECURITY__SASL_USERNAME": "ann",
-                "HOLDFAST_KAFKA__SECURITY__SSL_CA_LOCATION": str(cert),
+                "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{secure}",
+                "STATEHOLD_KAFKA__SECURITY__PROTOCOL": "sasl_ssl",
+                "STATEHOLD_KAFKA__SECURITY__SASL_MECHANISM": "PLAIN",
+                "STATEHOLD_KAFKA__SECURITY__SASL_USERNAME": "ann",
+                "STATEHOLD_KAFKA__SECURITY__SSL_CA_LOCATION": str(cert),
                 "secrets": str(secrets),
             },
         )
@@ -87,10 +87,10 @@ def test_a_compaction_by_way_of_tls_and_a_password(secured: tuple[Cluster, dict[
     secrets = settings.pop("secrets")
     (tmp_path / "stage").mkdir()
     stage = Stage(cluster.bootstrap_servers, tmp_path / "stage", 2).create_topics()
-    with Local(stage, HOLDFAST_SNAPSHOT__ON_STOP="off"):
+    with Local(stage, STATEHOLD_SNAPSHOT__ON_STOP="off"):
         stage.feed(500, keys=100)
         stage.await_all()
-    command = [sys.executable, "-m", "holdfast.ops.cli.entry", "compact", "--json", "--secrets-dir", secrets]
+    command = [sys.executable, "-m", "statehold.ops.cli.entry", "compact", "--json", "--secrets-dir", secrets]
     command += ["--name", stage.names.service, "--input", stage.names.input]
     said, seen = tmp_path / "said", ""
     with said.open("wb") as out:

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.dev import Cluster
-from holdfast.dev.jars import CONNECTOR_VERSION, shipped_sums
+from statehold.dev import Cluster
+from statehold.dev.jars import CONNECTOR_VERSION, shipped_sums
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,17 +27,17 @@ def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Name the Python and the state format that a Python worker sees."""
     import pyarrow as pa
 
-    from holdfast.snapshot.digest import table_digest
+    from statehold.snapshot.digest import table_digest
 
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"python": [sys.executable], "module": [table_digest.__module__]})
 
 
 @pytest.mark.spark
-def test_python_workers_run_this_interpreter_with_holdfast(spark: SparkSession, python: str) -> None:
+def test_python_workers_run_this_interpreter_with_statehold(spark: SparkSession, python: str) -> None:
     rows = spark.range(4, numPartitions=2).mapInArrow(interpreters, "python string, module string").collect()
 
-    assert {(row.python, row.module) for row in rows} == {(python, "holdfast.snapshot.digest")}
+    assert {(row.python, row.module) for row in rows} == {(python, "statehold.snapshot.digest")}
 
 
 @pytest.mark.spark

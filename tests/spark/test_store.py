@@ -15,18 +15,18 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
-from holdfast.errors import UsageError
-from holdfast.ops.looking import looking
-from holdfast.snapshot import frame
-from holdfast.snapshot.backup.archive import FULLS
-from holdfast.snapshot.backup.reading import ArchiveReader, check_all, place_of
-from holdfast.snapshot.look import past
-from holdfast.snapshot.look.verify import verify
-from holdfast.snapshot.spark.source import Session
-from holdfast.snapshot.store.base import open_store
-from holdfast.surgery.backup import backup
+from statehold.errors import UsageError
+from statehold.ops.looking import looking
+from statehold.snapshot import frame
+from statehold.snapshot.backup.archive import FULLS
+from statehold.snapshot.backup.reading import ArchiveReader, check_all, place_of
+from statehold.snapshot.look import past
+from statehold.snapshot.look.verify import verify
+from statehold.snapshot.spark.source import Session
+from statehold.snapshot.store.base import open_store
+from statehold.surgery.backup import backup
 
-STORE = "HOLDFAST_SNAPSHOT__FULL_STORE"
+STORE = "STATEHOLD_SNAPSHOT__FULL_STORE"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def s3(spark: Session) -> Iterator[S3]:
 
 def kinds(stage: Stage) -> set[bytes]:
     """Of the records on the full topic."""
-    return {frame.kind_of(row.value) for rows in read_all(stage.servers, stage.names.full).values() for row in rows}
+    return {frame.kind_of(row.value) for rows in read_all(stage.servers, stage.names.snapshot).values() for row in rows}
 
 
 def fulls_in(stage: Stage, root: str) -> set[str]:
@@ -54,7 +54,7 @@ def fulls_in(stage: Stage, root: str) -> set[str]:
 @pytest.mark.parametrize("kind", ["s3", pytest.param("file", marks=pytest.mark.long)])
 def test_compactions_into_a_store(spark: Session, staged: Stage, s3: S3, kind: str, tmp_path: Path) -> None:
     root = s3.bucket() if kind == "s3" else f"file://{tmp_path}/fulls"
-    settings = {STORE: root, "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096"}
+    settings = {STORE: root, "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096"}
     look = Looking(spark, staged, **settings)
     look.feed(2000)
     assert [each.status for each in look.compact(dry_run=True)] == ["proven", "proven"]
@@ -85,7 +85,7 @@ def test_compactions_into_a_store(spark: Session, staged: Stage, s3: S3, kind: s
 
 
 def exported(spark: Session, look: Looking, to: Path) -> None:
-    from holdfast.snapshot.spark.export import export
+    from statehold.snapshot.spark.export import export
 
     stage = look.stage
     with looking(look.settings(), stage.names) as view:

@@ -1,4 +1,4 @@
-"""`holdfast compact` where the worker's fulls are in a directory: the base is read from there."""
+"""`statehold compact` where the worker's fulls are in a directory: the base is read from there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.spark.looking import Looking
 from tests.system.local import Local
 from tests.system.stage import Stage
 
-from holdfast.snapshot.spark.source import Session
+from statehold.snapshot.spark.source import Session
 
 
 @pytest.mark.long
@@ -18,8 +18,8 @@ def test_a_base_in_a_directory_is_folded_and_a_damaged_one_is_told(
 ) -> None:
     """What was before the full is truncated: without the chunks from the directory there is no state to compact."""
     look, fulls = Looking(spark, staged), tmp_path / "fulls"
-    stored = {"HOLDFAST_SNAPSHOT__FULL_STORE": f"file://{fulls}", "HOLDFAST_SNAPSHOT__KEEP": "1"}
-    bare = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_STOP": "off"}
+    stored = {"STATEHOLD_SNAPSHOT__FULL_STORE": f"file://{fulls}", "STATEHOLD_SNAPSHOT__KEEP": "1"}
+    bare = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
     for settings, keys in ((stored, 3000), (bare, 300)):
         with Local(staged, **settings):
             staged.feed(3000, keys=keys)

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.records import Chunk, Part, Record
-from holdfast.snapshot.spark.newest import REPORT, Newest
-from holdfast.snapshot.spark.report import Cut, Report, Scan, decode_report, gathered
-from holdfast.snapshot.spark.unpack import Unpacker
-from holdfast.table import Changes
+from statehold.snapshot import frame, records
+from statehold.snapshot.records import Chunk, Part, Record
+from statehold.snapshot.spark.newest import REPORT, Newest
+from statehold.snapshot.spark.report import Cut, Report, Scan, decode_report, gathered
+from statehold.snapshot.spark.unpack import Unpacker
+from statehold.table import Changes
 
 pack = msgspec.msgpack.encode
 Rows = list[tuple[str, bytes, bytes | None, int]]

@@ -19,11 +19,11 @@ from tests.system.apps.tally import Tally, Total
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
-from holdfast.dev.jars import spark_connector
-from holdfast.dev.java import find_java
-from holdfast.dev.ports import free_ports
-from holdfast.snapshot.adopt import Reason
-from holdfast.surgery.migrate import migrate
+from statehold.dev.jars import spark_connector
+from statehold.dev.java import find_java
+from statehold.dev.ports import free_ports
+from statehold.snapshot.adopt import Reason
+from statehold.surgery.migrate import migrate
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,14 +64,14 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def packed_environment(directory: Path) -> Path:
-    """What `python -m venv env; pip install holdfast; tar` makes, from the packages that are installed here."""
+    """What `python -m venv env; pip install statehold; tar` makes, from the packages that are installed here."""
     import pyspark
 
     site = Path(pyspark.__file__).parents[1]
     archive = directory / "env.tar.gz"
     home = base_python()
     lib = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-    left_out = ("pyspark", "__editable__", "mypy", "ruff", "hypothesis", "moto", "boto", "holdfast.pth", "__pycache__")
+    left_out = ("pyspark", "__editable__", "mypy", "ruff", "hypothesis", "moto", "boto", "statehold.pth", "__pycache__")
 
     def wanted(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         inside = info.name.removeprefix(f"{lib}/").split("/")
@@ -90,7 +90,7 @@ def packed_environment(directory: Path) -> Path:
         tar.add(site, lib, filter=wanted)
     with tarfile.open(directory / "ours.tar", "w", dereference=True) as tar:
         links = next((ROOT / "build").glob("__editable__*"))
-        tar.add(links / "holdfast", f"{lib}/holdfast", filter=lambda i: None if "__pycache__" in i.name else i)
+        tar.add(links / "statehold", f"{lib}/statehold", filter=lambda i: None if "__pycache__" in i.name else i)
     return merged(archive, directory / "ours.tar")
 
 
@@ -128,7 +128,7 @@ class Submitted:
             **os.environ,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYSPARK_PYTHON": "./env/bin/python",
-            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": stage.servers,
+            "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": stage.servers,
             "SPARK_LOCAL_IP": "127.0.0.1",
             **settings,
         }
@@ -143,10 +143,10 @@ class Submitted:
 
 def test_the_documented_command(spark_broker: object, staged: Stage, master: str, tmp_path: Path) -> None:
     """A compaction into a store, and exports from it, before and after an adoption."""
-    settings = {"HOLDFAST_SNAPSHOT__FULL_STORE": f"file://{tmp_path}/fulls"}
+    settings = {"STATEHOLD_SNAPSHOT__FULL_STORE": f"file://{tmp_path}/fulls"}
     look = Looking(None, staged, **settings)
     look.feed(3000)
-    bare = subprocess.run([base_python(), "-c", "import holdfast, pyarrow"], env={}, capture_output=True, check=False)
+    bare = subprocess.run([base_python(), "-c", "import statehold, pyarrow"], env={}, capture_output=True, check=False)
     assert b"ModuleNotFoundError" in bare.stderr
     job = Submitted(master, tmp_path, staged, **settings)
     outcomes = json.loads(job.run("--json").splitlines()[-1])

@@ -37,7 +37,7 @@ for each in /tmp /var/tmp /var/lib; do mount -t tmpfs -o mode=1777 tmpfs "$each"
 umount -R -l /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -o remount,bind,ro /
-export container=holdfast SYSTEMD_UNIT_PATH=/run/booted/units SYSTEMD_GENERATOR_PATH=/run/booted/none
+export container=statehold SYSTEMD_UNIT_PATH=/run/booted/units SYSTEMD_GENERATOR_PATH=/run/booted/none
 export SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/booted/none SYSTEMD_LOG_TARGET=console
 exec /lib/systemd/systemd --system --unit=booted.target --log-target=console --log-level=info --show-status=0
 """
@@ -55,7 +55,7 @@ class Booted:
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.log = directory, directory / "boot.log"
-        self._group = _cgroups() / f"holdfast-test-{uuid.uuid4().hex[:8]}"
+        self._group = _cgroups() / f"statehold-test-{uuid.uuid4().hex[:8]}"
         self._process: subprocess.Popen[bytes] | None = None
         self._init = 0
         (directory / "units").mkdir(exist_ok=True)

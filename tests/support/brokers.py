@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.dev import Cluster, JarsUnavailable, JavaMissing
+from statehold.dev import Cluster, JarsUnavailable, JavaMissing
 
 
 def started(make: Callable[[], Cluster]) -> Cluster:

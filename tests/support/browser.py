@@ -36,7 +36,7 @@ class Browser:
 
     def __init__(self, width: int = 1280, height: int = 900) -> None:
         self._size = width, height
-        self._profile = tempfile.TemporaryDirectory(prefix="hf-browser-")
+        self._profile = tempfile.TemporaryDirectory(prefix="sh-browser-")
         self._driver: subprocess.Popen[str] | None = None
         self._base = ""
 

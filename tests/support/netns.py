@@ -26,8 +26,8 @@ HERE = 0
 _NOBODY = "02:00:00:00:de:ad"
 #: names begin with the maker's pid; then a letter that is no hexadecimal digit
 _LETTERS = itertools.cycle("ghijklmnopqrstuvwxyz")
-_OURS = re.compile(r"^(hf([0-9a-f]+)[g-z]b)\s", re.MULTILINE)
-_SPACE = re.compile(r"^(hf([0-9a-f]+)[g-z]n\d+)\b", re.MULTILINE)
+_OURS = re.compile(r"^(sh([0-9a-f]+)[g-z]b)\s", re.MULTILINE)
+_SPACE = re.compile(r"^(sh([0-9a-f]+)[g-z]n\d+)\b", re.MULTILINE)
 _CABLE = Path(__file__).with_name("cable.py")
 
 
@@ -53,7 +53,7 @@ class Net:
     """Hosts 1 to `count`, each with an address, and the test itself as host 0. Removed by `close`."""
 
     def __init__(self, count: int) -> None:
-        self._name = f"hf{os.getpid():x}{next(_LETTERS)}"
+        self._name = f"sh{os.getpid():x}{next(_LETTERS)}"
         self._subnet = f"10.{random.randrange(64, 128)}.{random.randrange(1, 255)}"
         self._hosts = range(1, count + 1)
         self._dropped: set[tuple[int, int]] = set()

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from holdfast.dev.ports import free_ports
+from statehold.dev.ports import free_ports
 
 SECONDS: Final = 120.0
 _SCRAPE: Final = "2s"
@@ -41,7 +41,7 @@ class Prometheus:
         self._process: subprocess.Popen[bytes] | None = None
         self._targets: dict[str, str] = {}
         (folder / "targets").mkdir(parents=True)
-        (folder / "holdfast.rules.yml").write_text(rules)
+        (folder / "statehold.rules.yml").write_text(rules)
         shipped = (Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml").read_text()
         (folder / "prometheus.yml").write_text(shipped.replace("15s", _SCRAPE))
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from tests.system.processes import await_true
 
-from holdfast.dev.errors import DevError, JarsUnavailable
-from holdfast.dev.fetch import retrieve_archive
-from holdfast.dev.jars import cache_root, one_at_a_time
-from holdfast.dev.java import find_java
-from holdfast.dev.ports import free_ports
+from statehold.dev.errors import DevError, JarsUnavailable
+from statehold.dev.fetch import retrieve_archive
+from statehold.dev.jars import cache_root, one_at_a_time
+from statehold.dev.java import find_java
+from statehold.dev.ports import free_ports
 
 VERSION = "3.0.9"
 SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"

@@ -5,7 +5,7 @@ OAUTHBEARER), `mutual` is TLS with certificates on both sides; whoever comes thr
 ACL, or none (StandardAuthorizer).
 
     with secured(directory) as broker:
-        environment = broker.scram("ann")  # HOLDFAST_ variables for a service or command
+        environment = broker.scram("ann")  # STATEHOLD_ variables for a service or command
         broker.allow("ann", "READ", "topic", "orders")
 """
 
@@ -34,16 +34,16 @@ from tests.support.brokers import started
 from tests.support.pki import DAY, Authority, Identity
 from tests.system.processes import await_true
 
-from holdfast.dev import Cluster
-from holdfast.dev.ports import HOST, free_ports
+from statehold.dev import Cluster
+from statehold.dev.ports import HOST, free_ports
 
 _MODULES: Final = "org.apache.kafka.common.security"
 #: a quote, a backslash and a space have to pass through every place that quotes
 PLAIN_PASSWORD: Final = 'not"for\\every body'  # noqa: S105
 PLAIN_USERS: Final = ("ann", "ben")
-#: CN=web1,OU=holdfast,O=... becomes User:web1; any other certificate keeps its whole name
-MAPPING: Final = "RULE:^CN=([^,]+),OU=holdfast.*$/$1/,DEFAULT"
-_PREFIX: Final = "HOLDFAST_KAFKA__"
+#: CN=web1,OU=statehold,O=... becomes User:web1; any other certificate keeps its whole name
+MAPPING: Final = "RULE:^CN=([^,]+),OU=statehold.*$/$1/,DEFAULT"
+_PREFIX: Final = "STATEHOLD_KAFKA__"
 
 
 class Right(NamedTuple):
@@ -120,7 +120,7 @@ class Secured:
             f"{prefix}.truststore.location": str(self.authority.ca),
         }
 
-    # Who comes in, as HOLDFAST_ variables
+    # Who comes in, as STATEHOLD_ variables
 
     def scram(self, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
         """Log in with a password of its own; the user is made when it is new."""
@@ -150,7 +150,7 @@ class Secured:
     def certificate(self, user: str, subject: str = "", *, seconds: float = 2 * DAY) -> dict[str, str]:
         """Come with a certificate; `subject` as it is, else one whose owner is User:`user`. Made once."""
         if user not in self._certificates:
-            subject = subject or f"CN={user},OU=holdfast,O=tests"
+            subject = subject or f"CN={user},OU=statehold,O=tests"
             self._certificates[user] = self.authority.issue(user, subject, seconds=seconds)
         found = self._certificates[user]
         return self.tls(self.mutual) | {

@@ -10,7 +10,7 @@ import pytest
 from tests.support.brokers import started
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 SETTINGS = {
     "auto.create.topics.enable": "true",

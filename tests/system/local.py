@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast import Service
+from statehold import Service
 
 
 class Local:

@@ -17,8 +17,8 @@ GLANCE = 0.02
 
 LogEvent = dict[str, Any]
 
-#: the same service by `holdfast run`
-CLI = ("-m", "holdfast.ops.cli.entry", "run", "tests.system.apps.served:service", "--set", "log.format=json")
+#: the same service by `statehold run`
+CLI = ("-m", "statehold.ops.cli.entry", "run", "tests.system.apps.served:service", "--set", "log.format=json")
 
 #: after these a partition is not handled by this process
 ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "partition_closed"})
@@ -42,7 +42,7 @@ class Process:
         if "PROBE_CLI" in environment:
             self.command = CLI
         self.log = directory / f"{name}.log"
-        own = {"HOLDFAST_SERVICE__INSTANCE": name, "PYTHONUNBUFFERED": "1"}
+        own = {"STATEHOLD_SERVICE__INSTANCE": name, "PYTHONUNBUFFERED": "1"}
         own["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
         self._environment = {**os.environ, **environment, **own}
         self._process: subprocess.Popen[bytes] | None = None

@@ -15,18 +15,18 @@ from tests.system import verify
 from tests.system.apps.tally import tally
 from tests.system.processes import Process, await_true
 
-from holdfast import Service
-from holdfast.config.load import load
-from holdfast.config.settings import Settings
-from holdfast.names import Names
-from holdfast.topics import REQUIRED, Topics
+from statehold import Service
+from statehold.config.load import load
+from statehold.config.settings import Settings
+from statehold.names import Names
+from statehold.topics import REQUIRED, Topics
 
 #: a takeover after a kill takes a session timeout: the shortest that the settings allow
 FAST = {
-    "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
-    "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
+    "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
+    "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.2",
 }
-KIP848 = {"HOLDFAST_GROUP__PROTOCOL": "consumer"}
+KIP848 = {"STATEHOLD_GROUP__PROTOCOL": "consumer"}
 
 
 class Stage:
@@ -62,7 +62,7 @@ class Stage:
         self._feeder.fed = fed
 
     def create_topics(self, start_at: str = "beginning", **settings: str) -> Stage:
-        """What `holdfast topics create` does, input and output included."""
+        """What `statehold topics create` does, input and output included."""
         topics = Topics(self.settings(**settings), self.names, [self.output])
         findings = topics.create(start_at, partitions=self.partitions)
         assert all(finding.good for finding in findings), findings
@@ -70,24 +70,24 @@ class Stage:
 
     def environment(self, **more: str) -> dict[str, str]:
         own = {
-            "HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers,
-            "HOLDFAST_SERVICE__NAMESPACE": self.names.namespace,
+            "STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": self.servers,
+            "STATEHOLD_SERVICE__NAMESPACE": self.names.namespace,
             "PROBE_NAME": self.names.service,
             "PROBE_INPUT": self.names.input,
             "PROBE_OUTPUT": self.output,
             "PROBE_POISON": str(self.poison),
             "PROBE_HOLD": str(self.hold),
         }
-        protocol = KIP848 if more.get("HOLDFAST_GROUP__PROTOCOL") == "consumer" else FAST
+        protocol = KIP848 if more.get("STATEHOLD_GROUP__PROTOCOL") == "consumer" else FAST
         return own | protocol | more
 
     def settings(self, **more: str) -> Settings:
         environment = self.environment(**more)
-        return load(env={key: value for key, value in environment.items() if key.startswith("HOLDFAST_")})
+        return load(env={key: value for key, value in environment.items() if key.startswith("STATEHOLD_")})
 
     def create_by_hand(self, *topics: str) -> None:
         """Empty topics, as somebody else would make them: no mark is written."""
-        ours = dict.fromkeys((self.names.increment, self.names.full), REQUIRED)
+        ours = dict.fromkeys((self.names.changelog, self.names.snapshot), REQUIRED)
         new = [NewTopic(topic, self.partitions, config=ours.get(topic, {})) for topic in topics]
         for future in self.admin.create_topics(new).values():
             future.result(30)

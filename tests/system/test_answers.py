@@ -15,9 +15,9 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
-from holdfast.dev import Cluster
-from holdfast.errors import HoldfastError, KafkaTrouble, Misconfigured, OutputRefused
-from holdfast.topics import Topics
+from statehold.dev import Cluster
+from statehold.errors import KafkaTrouble, Misconfigured, OutputRefused, StateholdError
+from statehold.topics import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -27,7 +27,7 @@ STRICT = {
     "group.max.size": "2",
     "group.consumer.max.size": "2",
 }
-LONGER = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "12"}
+LONGER = {"STATEHOLD_GROUP__SESSION_TIMEOUT": "12"}
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def ending(stage: Stage, **settings: str) -> str:
     service = stage.service(**settings)
     service.start()
     try:
-        with pytest.raises(HoldfastError) as caught:
+        with pytest.raises(StateholdError) as caught:
             service.wait(60)
     finally:
         service.stop()
@@ -126,7 +126,7 @@ def test_topics_deleted_and_created_at_once_begin_anew(stage: Stage) -> None:
     with Local(stage, **LONGER):
         stage.await_all()
     stage.await_empty_group()
-    ours = [stage.names.increment, stage.names.full, stage.names.input, stage.output]
+    ours = [stage.names.changelog, stage.names.snapshot, stage.names.input, stage.output]
     for future in stage.admin.delete_topics(ours).values():
         future.result(30)
     stage.create_topics()
@@ -160,7 +160,7 @@ def test_an_output_that_is_refused_among_many_ends_the_partition_and_no_producer
     small = NewTopic(stage.output, 2, 1, config={"max.message.bytes": "2000"})
     stage.admin.create_topics([small])[stage.output].result(30)
     stage.create_topics()
-    with Local(stage, **LONGER, HOLDFAST_COMMIT__INTERVAL="2") as local, stage.load(500):
+    with Local(stage, **LONGER, STATEHOLD_COMMIT__INTERVAL="2") as local, stage.load(500):
         local.await_live(0, 1)
         stage.send(b'{"id":0,"amount":1}', 0, os.urandom(5000).hex())
         assert "MSG_SIZE_TOO_LARGE" in local.await_failed(0, OutputRefused, 180)

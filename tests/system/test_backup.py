@@ -16,16 +16,16 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import Row, read_all
 
-from holdfast.dev import Cluster
-from holdfast.errors import ToolRefused, UsageError
-from holdfast.snapshot import records
-from holdfast.snapshot.adopt import Reason
-from holdfast.snapshot.backup import archive
-from holdfast.snapshot.backup.archive import Manifest
-from holdfast.snapshot.digest import show
-from holdfast.snapshot.records import Adopt, Mark
-from holdfast.surgery.backup import backup
-from holdfast.surgery.restoration import Restoration, restore
+from statehold.dev import Cluster
+from statehold.errors import ToolRefused, UsageError
+from statehold.snapshot import records
+from statehold.snapshot.adopt import Reason
+from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.digest import show
+from statehold.snapshot.records import Adopt, Mark
+from statehold.surgery.backup import backup
+from statehold.surgery.restoration import Restoration, restore
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +51,7 @@ def saved(broker: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     (directory / "stage").mkdir()
     stage = Stage(broker.bootstrap_servers, directory / "stage", 2).create_topics()
     stage.feed(2000, keys=200)
-    with Local(stage, HOLDFAST_COMMIT__MAX_RECORDS="50"):
+    with Local(stage, STATEHOLD_COMMIT__MAX_RECORDS="50"):
         stage.await_all()
     stage.feed(400, keys=200)
     rows = read_all(stage.servers, stage.names.input)
@@ -106,7 +106,7 @@ def test_a_fresh_cluster_goes_on_as_an_unbroken_run(saved: Saved, elsewhere: str
         assert [(row.key, row.value) for row in restored[p]] == [(row.key, row.value) for row in kept]
     (adopt,) = [
         record
-        for row in read_all(elsewhere, stage.names.increment)[0]
+        for row in read_all(elsewhere, stage.names.changelog)[0]
         if isinstance(record := records.unpack(row.value), Adopt)
     ]
     assert (adopt.n, adopt.lineage, adopt.who, adopt.why) == (0, done.lineage, REASON.who, REASON.why)
@@ -177,7 +177,7 @@ def test_what_cannot_be_restored_is_refused(saved: Saved, tmp_path: Path) -> Non
 def taken_in(stage: Stage, partition: int) -> list[tuple[int, Mark]]:
     """The marks of a partition with the time at which Kafka took each in, by a consumer of its own."""
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "looking", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(stage.names.increment, partition, 0)])
+    consumer.assign([TopicPartition(stage.names.changelog, partition, 0)])
     found: list[tuple[int, Mark]] = []
     try:
         while True:

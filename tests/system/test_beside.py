@@ -16,26 +16,26 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import Beside
 
-from holdfast.commanding import Commander
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Mark
-from holdfast.topics import Topics
+from statehold.commanding import Commander
+from statehold.snapshot import records
+from statehold.snapshot.records import Mark
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
 KILLS = 3
 #: nothing is truncated, so the verifier sees every mark; small transactions, so that kills hit every step of one
 REPLAYED = {
-    "HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off",
-    "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false",
-    "HOLDFAST_COMMIT__MAX_RECORDS": "100",
+    "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off",
+    "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false",
+    "STATEHOLD_COMMIT__MAX_RECORDS": "100",
 }
 
 
 def pinned_of(stage: Stage) -> dict[int, list[Beside]]:
     """What the committed marks have pinned, read from the topic."""
     found: dict[int, list[Beside]] = defaultdict(list)
-    for partition, rows in verify.read_all(stage.servers, stage.names.increment).items():
+    for partition, rows in verify.read_all(stage.servers, stage.names.changelog).items():
         for row in rows:
             mark = records.unpack(row.value)
             if isinstance(mark, Mark):

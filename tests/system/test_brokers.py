@@ -10,12 +10,12 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.config.connection import KafkaSettings
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble, RestoreTimeout
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.pytest_plugin import ClusterFactory
+from statehold.config.connection import KafkaSettings
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, RestoreTimeout
+from statehold.kafka.admin import Admin
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.pytest_plugin import ClusterFactory
 
 pytestmark = pytest.mark.kafka
 

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.kafka
 
 KEYS = 200_000
 MORE = 30_000
-NO_FULL = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off", "HOLDFAST_SNAPSHOT__ON_STOP": "off"}
-FULL_AT_STOP = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "off"}
+NO_FULL = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
+FULL_AT_STOP = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off"}
 
 
 def test_the_prediction_is_within_a_factor_of_two(stages: StageFactory, figure: Figure) -> None:

@@ -11,14 +11,14 @@ from tests.system.processes import Process
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Mark
+from statehold.snapshot import records
+from statehold.snapshot.records import Mark
 
 pytestmark = pytest.mark.kafka
 
 CLOCK = Path(__file__).parent / "apps" / "clock"
 DAY = 86_400
-OFTEN = {"HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1", "HOLDFAST_COMMIT__RENEW_AFTER": "2"}
+OFTEN = {"STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1", "STATEHOLD_COMMIT__RENEW_AFTER": "2"}
 
 
 def test_clock_steps_change_nothing(two_partitions: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,5 +49,5 @@ def calm(process: Process) -> None:
 
 
 def marks(stage: Stage) -> list[Mark]:
-    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.increment)[0]]
+    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[0]]
     return [mark for mark in found if isinstance(mark, Mark)]

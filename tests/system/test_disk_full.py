@@ -12,7 +12,7 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 

@@ -12,7 +12,7 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -45,7 +45,7 @@ def idle() -> None:
 
 
 def test_an_idle_producer_is_renewed_in_time(stage: Stage) -> None:
-    with Local(stage, HOLDFAST_COMMIT__RENEW_AFTER="2") as local:
+    with Local(stage, STATEHOLD_COMMIT__RENEW_AFTER="2") as local:
         stage.feed(200)
         stage.await_all()
         before = {p: stage.snapshots.restored(p).mark.n for p in (0, 1)}
@@ -74,7 +74,7 @@ def test_an_id_that_has_expired_is_fenced_anew_and_the_state_restored(stage: Sta
 
 
 def test_records_deleted_under_a_forgotten_producer_change_nothing(stage: Stage) -> None:
-    with Local(stage, HOLDFAST_COMMIT__RENEW_AFTER="2"):
+    with Local(stage, STATEHOLD_COMMIT__RENEW_AFTER="2"):
         stage.feed(200)
         stage.await_all()
         idle()  # the outputs' partitions have forgotten it; the coordinator has not

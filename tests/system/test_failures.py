@@ -13,7 +13,7 @@ from tests.system.processes import Process
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.errors import HandlerFailed, RetentionGap, UndecodableRecord
+from statehold.errors import HandlerFailed, RetentionGap, UndecodableRecord
 
 pytestmark = pytest.mark.kafka
 
@@ -45,7 +45,7 @@ def outlast_poison(stage: Stage, seconds: float) -> None:
         trio[0].await_that(lambda: moved(stage, at) == others, "all but the poisoned have moved on")
     stage.poison.unlink()
     for process in trio:
-        process.signal(signal.SIGUSR1)  # holdfast retry
+        process.signal(signal.SIGUSR1)  # statehold retry
     trio[0].await_that(lambda: live(trio) == set(range(8)), "eight live partitions again")
     stage.count(1).await_all()
     stage.verify()
@@ -78,7 +78,7 @@ def test_the_record_that_fails_leaves_no_trace_and_is_not_skipped(two_partitions
     with Local(stage) as local:
         cause = local.await_failed(0, HandlerFailed)
         assert f"{stage.names.input}[0]@1" in cause
-        assert "holdfast retry 0" in cause
+        assert "statehold retry 0" in cause
         local.await_live(1)
         stage.await_position(2)
         assert stage.group.positions(stage.names.input) == {0: 1, 1: 1}

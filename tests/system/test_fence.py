@@ -13,10 +13,10 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import digest_of
 
-from holdfast.kafka.producer import KafkaTransactions
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Header, Part
-from holdfast.table import Changes
+from statehold.kafka.producer import KafkaTransactions
+from statehold.snapshot import records
+from statehold.snapshot.records import Header, Part
+from statehold.table import Changes
 
 pytestmark = pytest.mark.kafka
 
@@ -56,7 +56,7 @@ class OldOwner:
         self.producer.begin_transaction()
         self.producer.produce(stage.output, msgspec.json.encode(Line(0, 0, 0, 1, 5)), "k")
         for record in (Header(1, "old", mark.lineage, 0), part, footer):
-            self.producer.produce(stage.names.increment, records.pack(record), partition=0)
+            self.producer.produce(stage.names.changelog, records.pack(record), partition=0)
         assert self.producer.flush(30) == 0
 
     def commit(self) -> KafkaError | None:
@@ -143,7 +143,7 @@ def test_a_restore_joins_no_group_and_waits_for_an_open_transaction(two_partitio
     stranger = Producer({"bootstrap.servers": stage.servers, "transactional.id": f"stranger-{stage.names.group}"})
     stranger.init_transactions(30)
     stranger.begin_transaction()
-    for topic in (stage.names.increment, stage.names.full):
+    for topic in (stage.names.changelog, stage.names.snapshot):
         stranger.produce(topic, b"never committed", partition=0)
     assert stranger.flush(30) == 0
     with Local(stage) as local:
@@ -166,7 +166,7 @@ def check(condition: bool) -> None:
 def test_trailing_markers_and_aborted_transactions_end_every_read(two_partitions: Stage) -> None:
     """At the end of input, increment and full topics: a replay and a restore end, and not short (proof 5.4)."""
     stage = two_partitions
-    mark_only = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+    mark_only = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
     source = Producer({"bootstrap.servers": stage.servers, "transactional.id": f"source-{stage.names.group}"})
     source.init_transactions(30)
     feed_transaction(stage, source, 100, commit=True)
@@ -178,7 +178,7 @@ def test_trailing_markers_and_aborted_transactions_end_every_read(two_partitions
     stage.await_partition(1, 250)
     process.kill()
     source.begin_transaction()
-    for topic in (stage.names.increment, stage.names.full):
+    for topic in (stage.names.changelog, stage.names.snapshot):
         for partition in (0, 1):
             source.produce(topic, b"aborted", partition=partition)
     assert source.flush(30) == 0

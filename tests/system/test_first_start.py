@@ -12,23 +12,23 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.stable import StableReader
-from holdfast.snapshot.last import last_mark
-from holdfast.topics import Topics
+from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
+from statehold.kafka.admin import Admin
+from statehold.kafka.stable import StableReader
+from statehold.snapshot.last import last_mark
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
 
 def test_without_a_mark_nothing_begins_whatever_the_group_says(stages: StageFactory) -> None:
     stage = stages(2)
-    stage.create_by_hand(stage.names.input, stage.names.increment, stage.names.full, stage.output)
+    stage.create_by_hand(stage.names.input, stage.names.changelog, stage.names.snapshot, stage.output)
     stage.feed(100)
     set_group_offset(stage, 0, 10)
     with Local(stage) as local:
         for partition in (0, 1):
-            assert "holdfast topics create --start-at" in local.await_failed(partition, NoMark)
+            assert "statehold topics create --start-at" in local.await_failed(partition, NoMark)
     assert not any(read_all(stage.servers, stage.output).values())
     stage.create_topics("beginning")
     with Local(stage):
@@ -46,7 +46,7 @@ def test_what_was_tried_later_in_a_former_life_is_not_tried_again(stages: StageF
     settings = stage.settings()
     Topics(settings, stage.names, [stage.output, stage.names.dead, retry]).create("beginning", partitions=2)
     with closing(StableReader(settings, stage.names.group, Admin(settings, stage.names.group))) as reader:
-        marks = [last_mark(reader, stage.names.increment, partition) for partition in (0, 1)]
+        marks = [last_mark(reader, stage.names.changelog, partition) for partition in (0, 1)]
     assert [mark.positions for mark in marks if mark] == [{stage.names.input: 0}, {stage.names.input: 0, retry: 1}]
 
 
@@ -55,7 +55,7 @@ def test_marks_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage
     stage.feed(100)
     with Local(stage):
         stage.await_all()
-    stage.delete_records(stage.names.increment, 0)
+    stage.delete_records(stage.names.changelog, 0)
     stage.feed(100)
     with Local(stage) as local:
         assert "gone" in local.await_failed(0, DamagedIncrement)
@@ -69,16 +69,16 @@ def test_a_deleted_increment_topic_is_missing_then_without_a_mark(two_partitions
     stage.feed(100)
     with Local(stage):
         stage.await_all()
-    stage.admin.delete_topics([stage.names.increment])[stage.names.increment].result(30)
-    await_true(lambda: stage.names.increment not in stage.topics(), "the topic's end")
-    with pytest.raises(TopicMissing, match=f"{stage.names.increment}.*holdfast topics create"):
+    stage.admin.delete_topics([stage.names.changelog])[stage.names.changelog].result(30)
+    await_true(lambda: stage.names.changelog not in stage.topics(), "the topic's end")
+    with pytest.raises(TopicMissing, match=f"{stage.names.changelog}.*statehold topics create"):
         stage.service().start()
-    stage.create_by_hand(stage.names.increment)
+    stage.create_by_hand(stage.names.changelog)
     with Local(stage) as local:
         for partition in (0, 1):
             local.await_failed(partition, NoMark)
     producer = Producer({"bootstrap.servers": stage.servers})
-    producer.produce(stage.names.full, b"a full, whoever wrote it", partition=0)
+    producer.produce(stage.names.snapshot, b"a full, whoever wrote it", partition=0)
     assert producer.flush(60) == 0
     with pytest.raises(StartError, match="no first start"):
         stage.create_topics("beginning")  # as the errors above may be read
@@ -130,7 +130,7 @@ def test_two_namespaces_of_one_service_side_by_side(stages: StageFactory) -> Non
         blue.await_all()
         green.await_all()
     assert blue.verify() == green.verify()
-    assert blue.names.increment != green.names.increment
+    assert blue.names.changelog != green.names.changelog
 
 
 def test_records_of_another_namespace_are_refused(stages: StageFactory) -> None:
@@ -139,9 +139,9 @@ def test_records_of_another_namespace_are_refused(stages: StageFactory) -> None:
     with Local(blue):
         blue.await_all()
     red = stages(1, "red.", of=blue)
-    red.create_by_hand(red.names.increment, red.names.full, red.output)
+    red.create_by_hand(red.names.changelog, red.names.snapshot, red.output)
     producer = Producer({"bootstrap.servers": red.servers})
-    for ours, theirs in ((blue.names.increment, red.names.increment), (blue.names.full, red.names.full)):
+    for ours, theirs in ((blue.names.changelog, red.names.changelog), (blue.names.snapshot, red.names.snapshot)):
         for row in read_all(blue.servers, ours)[0]:
             producer.produce(theirs, row.value, partition=0)
     assert producer.flush(30) == 0

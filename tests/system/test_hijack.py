@@ -15,7 +15,7 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -35,7 +35,7 @@ def hijack(stage: Stage, partition: int = 0) -> None:
 
 def test_an_alarm_after_so_many_fences_and_a_retry_brings_it_back(two_partitions: Stage) -> None:
     stage = two_partitions
-    with Local(stage, HOLDFAST_FAILURE__FENCE_LIMIT="2") as local:
+    with Local(stage, STATEHOLD_FAILURE__FENCE_LIMIT="2") as local:
         local.await_live(0, 1)
         for times in (1, 2, 3):
             hijack(stage)
@@ -56,7 +56,7 @@ def test_an_alarm_after_so_many_fences_and_a_retry_brings_it_back(two_partitions
 @pytest.mark.long
 def test_a_live_id_is_taken_twenty_times_and_the_owner_recovers(two_partitions: Stage) -> None:
     stage = two_partitions
-    with Local(stage, HOLDFAST_FAILURE__FENCE_LIMIT="100") as local, stage.load(200):
+    with Local(stage, STATEHOLD_FAILURE__FENCE_LIMIT="100") as local, stage.load(200):
         local.await_live(0, 1)
         for _ in range(20):
             stage.await_progress()
@@ -74,11 +74,11 @@ def test_a_live_id_is_taken_twenty_times_and_the_owner_recovers(two_partitions: 
 def test_a_transaction_that_times_out_is_no_rival(stage: Stage) -> None:
     """The broker's answer is the same as after a fence; the group says that we are the owner (P4)."""
     settings = {
-        "HOLDFAST_KAFKA__SOCKET_TIMEOUT": "1.5",
-        "HOLDFAST_COMMIT__TIMEOUT": "2",
-        "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "3",
-        "HOLDFAST_COMMIT__INTERVAL": "1",
-        "HOLDFAST_GROUP__SESSION_TIMEOUT": "60",
+        "STATEHOLD_KAFKA__SOCKET_TIMEOUT": "1.5",
+        "STATEHOLD_COMMIT__TIMEOUT": "2",
+        "STATEHOLD_COMMIT__TRANSACTION_TIMEOUT": "3",
+        "STATEHOLD_COMMIT__INTERVAL": "1",
+        "STATEHOLD_GROUP__SESSION_TIMEOUT": "60",
     }
     process = stage.process("only", **settings).await_live(0, 1, 2, 3)
     with stage.load(500):
@@ -100,7 +100,7 @@ def test_a_transaction_that_times_out_is_no_rival(stage: Stage) -> None:
 def test_a_zombie_past_the_expiry_of_its_id_commits_nothing(short_lived: Cluster, tmp_path: Path) -> None:
     """Its producer would get a new id without a word, and fence the rightful owner (P3)."""
     stage = Stage(short_lived.bootstrap_servers, tmp_path, 2).create_topics()
-    open_long = {"HOLDFAST_COMMIT__INTERVAL": "3"}
+    open_long = {"STATEHOLD_COMMIT__INTERVAL": "3"}
     try:
         zombie = stage.process("zombie", **open_long).await_live(0, 1)
         stage.feed(500)

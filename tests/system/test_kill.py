@@ -13,18 +13,18 @@ pytestmark = pytest.mark.kafka
 
 KILLS, RECORDS = 10, 200_000
 #: small transactions: many of them, so that kills hit every step of one
-SMALL = {"HOLDFAST_COMMIT__MAX_RECORDS": "100"}
+SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "100"}
 FULLS = {
-    "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1",
-    "HOLDFAST_SNAPSHOT__KEEP": "1",
-    "HOLDFAST_SNAPSHOT__SLICE_BUDGET": "0.0005",
+    "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1",
+    "STATEHOLD_SNAPSHOT__KEEP": "1",
+    "STATEHOLD_SNAPSHOT__SLICE_BUDGET": "0.0005",
 }
 VARIANTS = {
     "consumer": KIP848,
-    "deltas-now-and-then": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1"},
-    "marks-only": {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"},
+    "deltas-now-and-then": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
+    "marks-only": {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"},
     "fulls-all-the-time": FULLS,
-    "fulls-and-deltas-now-and-then": {**FULLS, "HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1"},
+    "fulls-and-deltas-now-and-then": {**FULLS, "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1"},
 }
 
 
@@ -61,7 +61,7 @@ def kill_in_a_loop(stage: Stage, seed: int, settings: dict[str, str]) -> None:
 
 def test_a_kill_of_all_in_the_middle_of_their_restores(stages: StageFactory) -> None:
     """Twice: the second owner is killed while it replays, the third one finishes."""
-    replay = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+    replay = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
     stage = stages(2).create_topics()
     stage.feed(2000)
     pair = [stage.process(name, **replay) for name in ("a", "b")]

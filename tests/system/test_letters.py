@@ -22,20 +22,20 @@ from tests.system.conftest import StageFactory
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
-from holdfast import Handler
-from holdfast.dead import DeadLetters
-from holdfast.failures import letter_topics
-from holdfast.letters import DISCARD, REPLAY, Letter
-from holdfast.topics import Topics
+from statehold import Handler
+from statehold.dead import DeadLetters
+from statehold.failures import letter_topics
+from statehold.letters import DISCARD, REPLAY, Letter
+from statehold.topics import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 #: small transactions, so that kills hit every step; a replay after most of them
 ENVIRONMENT = {
-    "HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "1",
-    "HOLDFAST_COMMIT__MAX_RECORDS": "200",
-    "HOLDFAST_FAILURE__DEAD_ROW": "1000",
-    "HOLDFAST_FAILURE__DEAD_PERCENT": "100",
+    "STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "1",
+    "STATEHOLD_COMMIT__MAX_RECORDS": "200",
+    "STATEHOLD_FAILURE__DEAD_ROW": "1000",
+    "STATEHOLD_FAILURE__DEAD_PERCENT": "100",
     "PROBE_FLAKY": "0.001",
 }
 
@@ -94,13 +94,13 @@ class Books:
         self.letters: list[tuple[int, int]] = []
         self.settled: dict[tuple[int, int], list[str]] = defaultdict(list)
         for each in read_all(stage.servers, stage.names.dead):
-            place = each.partition, int(each.headers["holdfast-dead-offset"])
-            if "holdfast-dead-topic" in each.headers:
+            place = each.partition, int(each.headers["statehold-dead-offset"])
+            if "statehold-dead-topic" in each.headers:
                 self.letters.append(place)
                 given = self.inputs[place]
                 assert (each.key, each.value) == (given.key, given.value), f"{place} is not as it was received"
             else:
-                self.settled[place].append(msgspec.json.decode(each.headers["holdfast-command"])["name"])
+                self.settled[place].append(msgspec.json.decode(each.headers["statehold-command"])["name"])
 
     def check(self) -> None:
         assert len(set(self.letters)) == len(self.letters), "a letter is there twice"
@@ -245,7 +245,7 @@ def settled_later(stage: Stage) -> bool:
     lines = [decode(each.value or b"") for each in read_all(stage.servers, stage.output)]
     dead = read_all(stage.servers, stage.names.dead)
     found = [(line.partition, line.offset) for line in lines]
-    found += [(each.partition, int(each.headers["holdfast-dead-offset"])) for each in dead]
+    found += [(each.partition, int(each.headers["statehold-dead-offset"])) for each in dead]
     assert len(set(found)) == len(found), "a record is there twice"
     if set(found) == given:
         print(f"{len(given)} records, {len(dead)} letters")

@@ -14,7 +14,7 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -67,7 +67,7 @@ def test_a_coordinator_that_is_still_loading_is_named_and_waited_for(stage: Stag
     """COORDINATOR_LOAD_IN_PROGRESS from the first question of a start on, for longer than a commit may take."""
     stage.feed(300)
     proxy.lie = still_loading
-    with Local(stage, HOLDFAST_COMMIT__TIMEOUT="5") as local:
+    with Local(stage, STATEHOLD_COMMIT__TIMEOUT="5") as local:
 
         def told() -> bool:
             causes = [str(event["cause"]) for event in local.events("kafka_retry") if event.get("doing") == "fence"]

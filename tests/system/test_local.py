@@ -14,9 +14,9 @@ def test_killed_and_started_from_the_disk_then_with_a_damaged_file(stages: Stage
     stage = stages(1).create_topics()
     directory = stage.directory / "local"
     settings = {
-        "HOLDFAST_SNAPSHOT__LOCAL_DIR": str(directory),
-        "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1",
-        "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+        "STATEHOLD_SNAPSHOT__LOCAL_DIR": str(directory),
+        "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1",
+        "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
     }
     process = stage.process("kept", **settings).await_live(0)
     stage.feed(5000, keys=3000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.ops.desk import Names, Order, a_desk, await_true, create_topics, feed
 
-from holdfast import wiring
-from holdfast.dev import Cluster
+from statehold import wiring
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 

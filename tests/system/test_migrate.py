@@ -12,15 +12,15 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
-from holdfast.errors import MixedLineages, ToolRefused, UsageError
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.hold import GroupHold
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.adopt import Adoption, Reason
-from holdfast.snapshot.edits import Edit, Patch
-from holdfast.snapshot.records import Adopt
-from holdfast.surgery.bench import Bench
-from holdfast.surgery.migrate import Migration, migrate
+from statehold.errors import MixedLineages, ToolRefused, UsageError
+from statehold.kafka.admin import Admin
+from statehold.kafka.hold import GroupHold
+from statehold.snapshot import digest, records
+from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot.edits import Edit, Patch
+from statehold.snapshot.records import Adopt
+from statehold.surgery.bench import Bench
+from statehold.surgery.migrate import Migration, migrate
 
 pytestmark = pytest.mark.kafka
 
@@ -67,7 +67,7 @@ def states(stage: Stage) -> dict[int, dict[str, Total]]:
 
 
 def adopts(stage: Stage, partition: int) -> list[Adopt]:
-    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.increment)[partition]]
+    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[partition]]
     return [record for record in found if isinstance(record, Adopt)]
 
 
@@ -96,7 +96,7 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
 
     said = read_all(stage.servers, stage.output)
     seen = sum(map(len, said.values()))
-    with Local(stage, HOLDFAST_SNAPSHOT__PERIODIC_FULL="false") as local:
+    with Local(stage, STATEHOLD_SNAPSHOT__PERIODIC_FULL="false") as local:
         stage.feed(500, keys=200)
         stage.await_all()
         assert not local.events("full_unusable", "offset_behind")
@@ -118,7 +118,7 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
 
 
 def one_partition_alone(stage: Stage) -> None:
-    """What no tool of holdfast does: partition 0 goes on from another adopt record than partition 1."""
+    """What no tool of statehold does: partition 0 goes on from another adopt record than partition 1."""
     with closing(Bench(stage.settings(), stage.names, tally(stage.output), "test")) as bench:
         place = bench.place(0, 2, bench.facts())
         bench.fence([0])

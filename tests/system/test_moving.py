@@ -24,7 +24,7 @@ class Stranger:
         self._producer.init_transactions(60)
         self._producer.begin_transaction()
         for partition in range(stage.partitions):
-            self._producer.produce(stage.names.increment, b"never committed", partition=partition)
+            self._producer.produce(stage.names.changelog, b"never committed", partition=partition)
         assert self._producer.flush(60) == 0
 
     def end(self) -> None:
@@ -32,7 +32,7 @@ class Stranger:
 
 
 #: the restore waits for the stranger longer than any test
-PATIENT = {"HOLDFAST_RESTORE__HANGING_AFTER": "3000", "HOLDFAST_RESTORE__DEADLINE": "6000"}
+PATIENT = {"STATEHOLD_RESTORE__HANGING_AFTER": "3000", "STATEHOLD_RESTORE__DEADLINE": "6000"}
 
 
 @PROTOCOLS
@@ -41,7 +41,7 @@ def test_a_revocation_ends_a_restore_at_once(two_partitions: Stage, protocol: di
     stage.feed(200)
     stranger = Stranger(stage)
     # With this budget a drain that waited for the restore would outlast the test.
-    budget = {"HOLDFAST_GROUP__MAX_POLL_INTERVAL": "3000", "HOLDFAST_GROUP__DRAIN_BUDGET": "1000"}
+    budget = {"STATEHOLD_GROUP__MAX_POLL_INTERVAL": "3000", "STATEHOLD_GROUP__DRAIN_BUDGET": "1000"}
     with Local(stage, **PATIENT, **budget, **protocol) as host:
         for partition in (0, 1):
             host.await_phase(partition, "restoring")
@@ -64,7 +64,7 @@ def test_a_restore_ten_times_as_long_as_max_poll_interval_costs_no_membership(
     stage.feed(200)
     stranger = Stranger(stage)
     interval = 10.0
-    with Local(stage, **PATIENT, HOLDFAST_GROUP__MAX_POLL_INTERVAL=str(int(interval)), **protocol) as host:
+    with Local(stage, **PATIENT, STATEHOLD_GROUP__MAX_POLL_INTERVAL=str(int(interval)), **protocol) as host:
         for partition in (0, 1):
             host.await_phase(partition, "restoring")
         (member,) = stage.group.members()

@@ -13,7 +13,7 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import Process
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -25,7 +25,7 @@ OTHERS = (
     ApiKey.TXN_OFFSET_COMMIT,
 )
 #: requests are repeated soon, and a transaction is open most of the time
-QUICK = {"HOLDFAST_KAFKA__SOCKET_TIMEOUT": "1.5"}
+QUICK = {"STATEHOLD_KAFKA__SOCKET_TIMEOUT": "1.5"}
 
 
 @pytest.fixture(scope="module")

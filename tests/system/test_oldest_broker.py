@@ -13,8 +13,8 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
-from holdfast.dev import Cluster
-from holdfast.errors import RetentionGap
+from statehold.dev import Cluster
+from statehold.errors import RetentionGap
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -18,10 +18,10 @@ from tests.system.local import Local
 from tests.system.processes import ROOT, Process, await_true
 from tests.system.stage import Stage
 
-from holdfast.dev import Cluster
-from holdfast.errors import StuckCall
-from holdfast.exits import Exit
-from holdfast.kafka import producer
+from statehold.dev import Cluster
+from statehold.errors import StuckCall
+from statehold.exits import Exit
+from statehold.kafka import producer
 
 pytestmark = pytest.mark.kafka
 
@@ -45,11 +45,11 @@ def stage(cluster: Cluster, tmp_path: Path) -> Iterator[Stage]:
 class Daemon(Process):
     """The service as an operator runs it."""
 
-    command = ("-m", "holdfast.ops.cli.entry", "run", "tests.system.apps.served:service")
+    command = ("-m", "statehold.ops.cli.entry", "run", "tests.system.apps.served:service")
 
 
 def daemon(stage: Stage, name: str, **more: str) -> Daemon:
-    made = Daemon(name, stage.directory, stage.environment(HOLDFAST_LOG__FORMAT="json", **more))
+    made = Daemon(name, stage.directory, stage.environment(STATEHOLD_LOG__FORMAT="json", **more))
     stage.processes[name] = made
     made.start()
     return made
@@ -60,7 +60,7 @@ def test_one_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, 
     other.directory.mkdir()
     other.create_topics()
     with Local(stage) as local:
-        leaver = daemon(other, "leaver", HOLDFAST_KAFKA__OUTAGE="10")
+        leaver = daemon(other, "leaver", STATEHOLD_KAFKA__OUTAGE="10")
         leaver.await_live(0)
         local.await_live(0, 1)
         stage.feed(500)
@@ -84,7 +84,7 @@ def test_one_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, 
 @pytest.mark.parametrize("load", [True, pytest.param(False, marks=pytest.mark.long)], ids=["in a transaction", "idle"])
 def test_a_stop_ends_in_time_though_the_broker_is_frozen(stage: Stage, cluster: Cluster, load: bool) -> None:
     """Within its grace period (F36): neither an open transaction nor the group's coordinator is waited for."""
-    process = daemon(stage, "only", HOLDFAST_SERVICE__STOP_TIMEOUT=str(STOP_TIMEOUT))
+    process = daemon(stage, "only", STATEHOLD_SERVICE__STOP_TIMEOUT=str(STOP_TIMEOUT))
     process.await_live(0, 1)
     feeding = stage.load(500) if load else None
     if feeding is not None:
@@ -132,7 +132,7 @@ def test_a_call_that_never_comes_back_ends_the_service(stage: Stage, monkeypatch
         return Lost(real) if self._partition == 0 else real
 
     monkeypatch.setattr(producer.KafkaTransactions, "_alive", alive)
-    settings = {"HOLDFAST_COMMIT__TIMEOUT": "2", "HOLDFAST_SERVICE__STOP_TIMEOUT": "2"}
+    settings = {"STATEHOLD_COMMIT__TIMEOUT": "2", "STATEHOLD_SERVICE__STOP_TIMEOUT": "2"}
     with Local(stage, **settings) as local:
         stage.feed(200)
         with pytest.raises(StuckCall, match="commit_transaction has not come back"):
@@ -148,12 +148,12 @@ def test_a_call_that_never_comes_back_ends_the_service(stage: Stage, monkeypatch
     stage.verify()
 
 
-def test_holdfast_run_ends_with_the_code_of_a_stuck_call() -> None:
+def test_statehold_run_ends_with_the_code_of_a_stuck_call() -> None:
     """Even though a thread is lost in a call: the interpreter's own end is not waited for."""
     script = (
-        "import sys, threading; sys.argv = ['holdfast', 'run']\n"
+        "import sys, threading; sys.argv = ['statehold', 'run']\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
-        "from holdfast.ops.cli import entry, main\n"
+        "from statehold.ops.cli import entry, main\n"
         f"main.app = lambda: sys.exit({int(Exit.STUCK)})\n"
         "entry.main()\n"
     )

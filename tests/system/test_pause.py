@@ -10,15 +10,15 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast.command import GO_ON, PAUSE
-from holdfast.commanding import Commander
-from holdfast.topics import Topics
+from statehold.command import GO_ON, PAUSE
+from statehold.commanding import Commander
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
 
 def order(stage: Stage, name: str, *partitions: int) -> dict[int, int]:
-    """As `holdfast pause|resume --partitions`; the position of each in the mark that acknowledges it."""
+    """As `statehold pause|resume --partitions`; the position of each in the mark that acknowledges it."""
     commander = Commander(stage.settings(), stage.names)
     answers = commander.await_answers(commander.send(name, partitions, control=True), 120, full=False)
     assert all(answer.position is not None for answer in answers)
@@ -63,7 +63,7 @@ def test_a_pause_commits_keeps_the_member_and_outlives_restarts_and_owners(stage
 def standing(stage: Stage, local: Local) -> bool:
     """All that it has handled is committed, and no transaction of it is open: nobody else writes its increments."""
     committed = local.partitions()[0]["position"] == stage.group.positions(stage.names.input)[0]
-    place, spec = TopicPartition(stage.names.increment, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    place, spec = TopicPartition(stage.names.changelog, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     ends = {
         stage.admin.list_offsets({place: spec}, isolation_level=isolation)[place].result(30).offset
         for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)

@@ -23,18 +23,18 @@ TARGET = "tests.system.apps.policies:service"
 
 
 class Policed(Process):
-    command = ("-m", "holdfast.ops.cli.entry", "run", TARGET, "--set", "log.format=json")
+    command = ("-m", "statehold.ops.cli.entry", "run", TARGET, "--set", "log.format=json")
 
 
 class Operated:
-    """A stage, one process of the service, and `holdfast` beside it."""
+    """A stage, one process of the service, and `statehold` beside it."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self._ids = stage, 0
-        self._environment = stage.environment(HOLDFAST_SNAPSHOT__DELTA_INTERVAL="30")
+        self._environment = stage.environment(STATEHOLD_SNAPSHOT__DELTA_INTERVAL="30")
         self.process = Policed("a", stage.directory, self._environment | {"PROBE_RUNS": "1"})
 
-    def holdfast(self, *words: str, code: int = 0) -> str:
+    def statehold(self, *words: str, code: int = 0) -> str:
         """What a command prints; its target is the service."""
         done = self._run(*words)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -42,7 +42,7 @@ class Operated:
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
         own = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "holdfast.ops.cli.entry", *words]
+        command = [sys.executable, "-m", "statehold.ops.cli.entry", *words]
         return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
 
     def refused(self, *words: str) -> str:
@@ -50,7 +50,7 @@ class Operated:
         return self._run(*words).stderr
 
     def told(self, *words: str, code: int = 0) -> Any:
-        return json.loads(self.holdfast(*words, "--json", code=code))
+        return json.loads(self.statehold(*words, "--json", code=code))
 
     def send(self, key: str, amount: int, partition: int = 0) -> int:
         """The event's id."""
@@ -108,17 +108,17 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     ]
     check_letter(operated, offset=1, key=b"ann", id=refused)
     assert [each["later"] for each in operated.told("lag", TARGET)] == [1, 0]
-    status = " ".join(operated.holdfast("status", "--service", operated.stage.names.service).split())
+    status = " ".join(operated.statehold("status", "--service", operated.stage.names.service).split())
     assert "2 key(s) wait" in status
     assert "1 record(s) are tried later" in status
 
     again = operated.told("dlq", "replay", TARGET, "--key", "ann", "--why", "too early", code=1)
     assert [(each["asked"], each["done"], each["failed"]) for each in again] == [(2, 0, [1])]
     operated.stage.poison.unlink()
-    operated.holdfast("dlq", "replay", TARGET, "--key", "ann", "--why", "mended")
+    operated.statehold("dlq", "replay", TARGET, "--key", "ann", "--why", "mended")
     behind = operated.send("ann", 4)
     operated.await_answers(ann=[first, refused, follows, behind], bob=[last], dora=[later])
-    operated.holdfast("dlq", "discard", TARGET, "--all", "--why", "a test")
+    operated.statehold("dlq", "discard", TARGET, "--all", "--why", "a test")
     assert operated.letters() == []
     shown = operated.told("dlq", "show", "0@1", TARGET)
     assert [each.get("what") for each in shown] == [None, "dlq-failed-again", "dlq-replayed"]
@@ -131,17 +131,17 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     operated.told("topics", "check", TARGET)
     words = ("state", "repartition", TARGET, "--to", "4", "--why", "more load", "--dry-run")
     assert "1 record(s) on" in operated.refused(*words)
-    operated.holdfast("snapshot", "verify", TARGET, "--replay")
+    operated.statehold("snapshot", "verify", TARGET, "--replay")
 
 
 def check_letter(operated: Operated, offset: int, key: bytes, id: int) -> None:
     """As it was received, on its partition, with where it came from."""
     names = operated.stage.names
-    found = next(each for each in operated.dead() if each.headers["holdfast-dead-offset"] == str(offset).encode())
+    found = next(each for each in operated.dead() if each.headers["statehold-dead-offset"] == str(offset).encode())
     given = next(each for each in read_all(operated.stage.servers, names.input) if each.offset == offset)
     assert (found.partition, found.key, found.value) == (given.partition, key, given.value)
     assert msgspec.json.decode(found.value or b"", type=Event).id == id
-    told = {name.removeprefix("holdfast-dead-"): value.decode() for name, value in found.headers.items()}
+    told = {name.removeprefix("statehold-dead-"): value.decode() for name, value in found.headers.items()}
     assert (told["topic"], told["partition"], told["error"]) == (names.input, "0", "Refused")
     assert int(told["attempts"]) >= 1
 
@@ -163,7 +163,7 @@ def test_a_partition_parks_a_pause_ends_with_a_stop_and_a_service_stops(operated
     parked_again = operated.send("ann", app.PARKED, 1)
     process.await_event("failed")
     operated.stage.poison.unlink()
-    operated.holdfast("retry", "1", "--service", operated.stage.names.service)
+    operated.statehold("retry", "1", "--service", operated.stage.names.service)
     operated.await_answers(ann=[parked, parked_again], bob=[behind], carl=[paused])
     operated.send("ann", app.STOPS, 1)
     await_true(lambda: process.exit_code is not None, "the service ends", 90)

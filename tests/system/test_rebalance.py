@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 #: each cycle revokes half of the partitions from the host, then from the guest
 PARTITIONS, CYCLES = 10, 4
 #: a commit is always under way
-SMALL = {"HOLDFAST_COMMIT__MAX_RECORDS": "10"}
+SMALL = {"STATEHOLD_COMMIT__MAX_RECORDS": "10"}
 PROTOCOLS = pytest.mark.parametrize("protocol", [{}, KIP848], ids=["classic", "consumer"])
 
 

@@ -16,11 +16,11 @@ from tests.system.local import Local
 from tests.system.processes import Process
 from tests.system.stage import Stage
 
-from holdfast.errors import TopicMismatch, TopicMissing
+from statehold.errors import TopicMismatch, TopicMissing
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-ENVIRONMENT = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "30", "HOLDFAST_COMMIT__MAX_RECORDS": "200"}
+ENVIRONMENT = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "30", "STATEHOLD_COMMIT__MAX_RECORDS": "200"}
 
 
 class PricedProcess(Process):
@@ -39,7 +39,7 @@ def publish(stage: Stage, rates: str, rate: int) -> None:
 
 
 def test_killed_between_deltas_while_the_rates_change(stages: StageFactory) -> None:
-    stage = stages(2).create_topics(HOLDFAST_SNAPSHOT__DELTA_INTERVAL="30")
+    stage = stages(2).create_topics(STATEHOLD_SNAPSHOT__DELTA_INTERVAL="30")
     rates = f"rates-{stage.names.input}"
     create(stage, rates, **{"cleanup.policy": "compact"})
     publish(stage, rates, 1)

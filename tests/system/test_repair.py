@@ -1,4 +1,4 @@
-"""`holdfast repair` on a real broker: what each command mends, what it leaves in the log, when it refuses (F23-F25)."""
+"""`statehold repair` on a real broker: what each command mends, leaves in the log, and refuses (F23-F25)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import Row, read_all
 
-from holdfast.commanding import Commander
-from holdfast.errors import (
+from statehold.commanding import Commander
+from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
     NoUsableFull,
@@ -24,14 +24,14 @@ from holdfast.errors import (
     TopicReplaced,
     TornTransaction,
 )
-from holdfast.snapshot import records
-from holdfast.snapshot.adopt import Reason
-from holdfast.snapshot.records import Adopt, Header
-from holdfast.surgery import repair as repairing
-from holdfast.surgery.repair import Repair, Repaired
-from holdfast.surgery.repair_positions import AcceptGap, AdoptOffsets
-from holdfast.surgery.repair_rebase import Rebase
-from holdfast.topics import Topics
+from statehold.snapshot import records
+from statehold.snapshot.adopt import Reason
+from statehold.snapshot.records import Adopt, Header
+from statehold.surgery import repair as repairing
+from statehold.surgery.repair import Repair, Repaired
+from statehold.surgery.repair_positions import AcceptGap, AdoptOffsets
+from statehold.surgery.repair_rebase import Rebase
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -63,7 +63,7 @@ def refused(stage: Stage, partition: int, error: type[BaseException]) -> str:
 
 def adopted(stage: Stage, partition: int) -> Adopt:
     """The trace that a repair left: exactly one record."""
-    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.increment)[partition]]
+    found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[partition]]
     (adopt,) = [record for record in found if isinstance(record, Adopt)]
     assert (adopt.who, adopt.why) == ("ann", "ticket 9")
     assert adopt.tool.startswith("test")
@@ -169,7 +169,7 @@ def test_a_torn_log_is_rebased_and_nothing_is_answered_twice(stopped: Stage) -> 
 
 def append(stage: Stage, record: records.Record) -> None:
     producer = Producer({"bootstrap.servers": stage.servers})
-    producer.produce(stage.names.increment, records.pack(record), partition=0)
+    producer.produce(stage.names.changelog, records.pack(record), partition=0)
     assert producer.flush(30) == 0
 
 
@@ -186,7 +186,7 @@ def test_increments_deleted_to_their_end_are_replayed_from_an_older_full(two_par
     process.kill()
     stage.await_empty_group()
     positions = stage.group.positions(stage.names.input)
-    stage.delete_records(stage.names.increment, 0)
+    stage.delete_records(stage.names.changelog, 0)
     assert "repair rebase" in refused(stage, 0, DamagedIncrement)
     shown = run(stage, Rebase("again"), act=False)
     assert shown.partitions[0].position < positions[0], "it would go back to the full"
@@ -202,9 +202,9 @@ def test_increments_deleted_to_their_end_are_replayed_from_an_older_full(two_par
 @pytest.mark.long
 def test_fulls_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage) -> None:
     stage = stopped
-    stage.delete_records(stage.names.full, 0)
-    marks = [row.offset for row in read_all(stage.servers, stage.names.increment)[0]]
-    stage.delete_records(stage.names.increment, 0, marks[-1])  # only the last mark stays
+    stage.delete_records(stage.names.snapshot, 0)
+    marks = [row.offset for row in read_all(stage.servers, stage.names.changelog)[0]]
+    stage.delete_records(stage.names.changelog, 0, marks[-1])  # only the last mark stays
     assert "repair rebase" in refused(stage, 0, NoUsableFull)
     with pytest.raises(ToolRefused, match="nothing to go on from"):
         run(stage, Rebase("replay"))
@@ -239,7 +239,7 @@ def test_a_state_that_differs_from_its_mark_is_rebased_to_the_last_that_does_not
     """Somebody has written a delta with another value: the digest tells where it begins."""
     stage = stopped
     mark = stage.snapshots.restored(0).mark
-    forged = records.unpack(read_all(stage.servers, stage.names.increment)[0][-1].value)
+    forged = records.unpack(read_all(stage.servers, stage.names.changelog)[0][-1].value)
     assert isinstance(forged, records.Mark)
     wrong = msgspec.structs.replace(forged, n=mark.n + 1, attempt="x", digest=b"\1" * 16, last_delta=mark.n + 1)
     append(stage, Header(mark.n + 1, "x", mark.lineage, 0))
@@ -272,7 +272,7 @@ def test_a_rebase_replays_the_commands_that_came_beside_the_input(stages: StageF
     with Local(stage):
         stage.await_all()
     # From here nothing but marks: what comes after the full must be replayed.
-    marks_only = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+    marks_only = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
     process = stage.process("killed", **marks_only).await_live(0)
     for _ in range(3):
         stage.feed(50, keys=20)

@@ -1,4 +1,4 @@
-"""`holdfast repair rebase` over records that failed: what was decided of them stays decided."""
+"""`statehold repair rebase` over records that failed: what was decided of them stays decided."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.system.stage import Stage
 from tests.system.test_letters import read_all, set_up
 from tests.system.test_repair import REASON
 
-from holdfast import Output, Record
-from holdfast.dead import DeadLetters
-from holdfast.errors import NoUsableFull, ToolRefused
-from holdfast.failures import dead_letter, retry_later
-from holdfast.letters import REPLAY
-from holdfast.surgery import repair as repairing
-from holdfast.surgery.bench import Bench, Found
-from holdfast.surgery.repair_rebase import Rebase
+from statehold import Output, Record
+from statehold.dead import DeadLetters
+from statehold.errors import NoUsableFull, ToolRefused
+from statehold.failures import dead_letter, retry_later
+from statehold.letters import REPLAY
+from statehold.surgery import repair as repairing
+from statehold.surgery.bench import Bench, Found
+from statehold.surgery.repair_rebase import Rebase
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 REFUSED, LATER = -10, -11
 #: no full at the end of a run: the next start replays
-NO_FULL = {"HOLDFAST_SNAPSHOT__ON_STOP": "false", "HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false"}
+NO_FULL = {"STATEHOLD_SNAPSHOT__ON_STOP": "false", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
 
 
 def failing(output: str, poison_file: Path) -> type[Tally]:
@@ -83,8 +83,8 @@ def test_a_rebase_knows_which_records_had_failed(stages: StageFactory) -> None:
         stage.poison.unlink()
         await_true(lambda: answered(stage) == 5, "what is tried later is answered", 60)
     last = found(stage, kind).mark
-    end = max(each.offset for each in read_all(stage.servers, stage.names.increment))
-    stage.delete_records(stage.names.increment, 0, end)  # the last mark is left alone
+    end = max(each.offset for each in read_all(stage.servers, stage.names.changelog))
+    stage.delete_records(stage.names.changelog, 0, end)  # the last mark is left alone
 
     def rebase(*how: Any, act: bool = True, **more: Any) -> repairing.Step:
         return repairing.run(stage.settings(), stage.names, kind, Rebase(*how, **more), REASON, act=act).partitions[0]

@@ -13,15 +13,15 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import digest_of, read_all
 
-from holdfast.errors import PartitionCountChanged, ToolRefused
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.partitioner import murmur2
-from holdfast.snapshot import records
-from holdfast.snapshot.adopt import Reason
-from holdfast.snapshot.records import Adopt
-from holdfast.surgery.layout import KeyOf, Partitioner, crc32
-from holdfast.surgery.repartition import Repartitioned, repartition
+from statehold.errors import PartitionCountChanged, ToolRefused
+from statehold.kafka.admin import Admin
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.partitioner import murmur2
+from statehold.snapshot import records
+from statehold.snapshot.adopt import Reason
+from statehold.snapshot.records import Adopt
+from statehold.surgery.layout import KeyOf, Partitioner, crc32
+from statehold.surgery.repartition import Repartitioned, repartition
 
 pytestmark = pytest.mark.kafka
 
@@ -72,7 +72,7 @@ def test_four_become_six_and_the_service_goes_on(stages: StageFactory) -> None:
     held = states(stage)
     assert held == [{k: t for k, t in wanted.items() if murmur2(k.encode(), 6) == p} for p in range(6)]
     assert all(held), "a partition without a key proves nothing"
-    for partition, rows in read_all(stage.servers, stage.names.increment).items():
+    for partition, rows in read_all(stage.servers, stage.names.changelog).items():
         (adopt,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, Adopt)]
         assert (adopt.lineage, adopt.old_partitions, adopt.partitions) == (done.lineage, 4, 6)
         assert (adopt.who, adopt.why, adopt.keys) == ("ann", "more load", len(held[partition]))
@@ -122,7 +122,7 @@ def test_the_runtime_refuses_a_changed_count_until_then(stages: StageFactory) ->
     with Local(stage):
         stage.await_all()
     topics = TopicAdmin(Admin(stage.settings(), stage.names.group))
-    for topic in (stage.names.increment, stage.names.full, stage.names.input):
+    for topic in (stage.names.changelog, stage.names.snapshot, stage.names.input):
         topics.grow(topic, 3)
     with Local(stage) as local:
         assert "built with 2 partitions" in local.await_failed(0, PartitionCountChanged)

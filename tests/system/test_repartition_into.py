@@ -14,13 +14,13 @@ from tests.system.stage import Stage
 from tests.system.test_repartition import REASON, totals
 from tests.system.verify import digest_of, read_all
 
-from holdfast.errors import StateMoved, ToolRefused, UsageError
-from holdfast.names import Names
-from holdfast.partitioner import murmur2
-from holdfast.snapshot import records
-from holdfast.snapshot.records import Adopt, Mark
-from holdfast.surgery.dealing import Repartitioned
-from holdfast.surgery.moving import Barrier, move
+from statehold.errors import StateMoved, ToolRefused, UsageError
+from statehold.names import Names
+from statehold.partitioner import murmur2
+from statehold.snapshot import records
+from statehold.snapshot.records import Adopt, Mark
+from statehold.surgery.dealing import Repartitioned
+from statehold.surgery.moving import Barrier, move
 
 pytestmark = pytest.mark.kafka
 
@@ -79,8 +79,8 @@ def test_the_service_goes_on_in_another_topic_from_the_barrier(stages: StageFact
     assert (shown.before, shown.after, shown.keys, shown.lineage) == (3, 2, len(wanted), "")
     done = run(stage, into, stage.group.positions(stage.names.input))
     assert (done.into, done.keys, done.digest) == (into, shown.keys, digest_of(wanted))
-    assert not list(stage.directory.glob("holdfast-*"))
-    for partition, rows in read_all(stage.servers, other.names.increment).items():
+    assert not list(stage.directory.glob("statehold-*"))
+    for partition, rows in read_all(stage.servers, other.names.changelog).items():
         (adopt,) = [r for r in (records.unpack(row.value) for row in rows) if isinstance(r, Adopt)]
         assert (adopt.lineage, adopt.old_partitions, adopt.partitions) == (done.lineage, 3, 2)
         assert adopt.positions == {into: 0}
@@ -91,7 +91,7 @@ def test_the_service_goes_on_in_another_topic_from_the_barrier(stages: StageFact
         run(stage, into, None)
     with Local(stage) as local:
         assert into in local.await_failed(0, StateMoved)
-    last = [records.unpack(rows[-1].value) for rows in read_all(stage.servers, stage.names.increment).values()]
+    last = [records.unpack(rows[-1].value) for rows in read_all(stage.servers, stage.names.changelog).values()]
     assert all(isinstance(mark, Mark) and mark.moved == into for mark in last)
 
     other.feed(200, keys=200)

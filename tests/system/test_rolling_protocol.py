@@ -9,7 +9,7 @@ from tests.system.stage import KIP848, Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-RANGE = {"HOLDFAST_GROUP__ASSIGNOR": "range"}
+RANGE = {"STATEHOLD_GROUP__ASSIGNOR": "range"}
 STEPS = [("range", RANGE), ("consumer", KIP848), ("sticky", {})]
 #: brokers do not let a group with sticky members change its protocol: the newcomers wait for the last of them to leave
 BACK = [("consumer-2", KIP848), ("range-2", RANGE)]

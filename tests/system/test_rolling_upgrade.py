@@ -18,7 +18,7 @@ from tests.system.processes import Process
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.snapshot import frame
+from statehold.snapshot import frame
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -84,7 +84,7 @@ def test_an_upgrade_one_process_at_a_time_and_no_way_back_once_it_is_finished(
         left.start()
         failed = left.await_event("failed")
         assert failed["error"] == "DamagedIncrement"
-        assert f"format version {frame.NEWEST}, this holdfast reads 1" in failed["cause"]
+        assert f"format version {frame.NEWEST}, this statehold reads 1" in failed["cause"]
         assert not left.events("live")
         left.stop()
         new_right.await_live(0, 1)
@@ -96,14 +96,14 @@ def create_topics(stage: Stage, programs: Path) -> None:
     """As the old release did it: its first marks are of format 1."""
     names = ["--name", stage.names.service, "--input", stage.names.input, "--output", stage.output]
     where = ["--start-at", "beginning", "--partitions", str(stage.partitions)]
-    created = run(str(programs / "holdfast"), "topics", "create", *names, *where, cwd=None, **stage.environment())
+    created = run(str(programs / "statehold"), "topics", "create", *names, *where, cwd=None, **stage.environment())
     assert created.returncode == 0, created.stderr
 
 
 def finish(stage: Stage) -> subprocess.CompletedProcess[str]:
     names = ["--name", stage.names.service, "--input", stage.names.input, "--json"]
     return run(
-        sys.executable, "-m", "holdfast.ops.cli.entry", "finish-upgrade", *names, cwd=None, **stage.environment()
+        sys.executable, "-m", "statehold.ops.cli.entry", "finish-upgrade", *names, cwd=None, **stage.environment()
     )
 
 
@@ -114,4 +114,4 @@ def share(one: Process, other: Process) -> None:
 
 def formats_of(stage: Stage) -> set[int]:
     """The first byte of every record on the increment topic."""
-    return {row.value[0] for rows in read_all(stage.servers, stage.names.increment).values() for row in rows}
+    return {row.value[0] for rows in read_all(stage.servers, stage.names.changelog).values() for row in rows}

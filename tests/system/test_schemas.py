@@ -17,14 +17,14 @@ from tests.support.registry import RegistryServer, registry_server
 from tests.system import verify
 from tests.system.processes import await_true
 
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.config.load import load
-from holdfast.config.settings import Settings
-from holdfast.dev import Cluster
-from holdfast.errors import SchemaRefused, StartError
-from holdfast.names import Names
-from holdfast.schema import Registry
-from holdfast.topics import Topics
+from statehold import Handler, Output, Record, Service, Table
+from statehold.config.load import load
+from statehold.config.settings import Settings
+from statehold.dev import Cluster
+from statehold.errors import SchemaRefused, StartError
+from statehold.names import Names
+from statehold.schema import Registry
+from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 
@@ -66,7 +66,7 @@ class Place:
         run = uuid.uuid4().hex[:8]
         self.servers, self.server, self.booked = servers, server, f"booked-{run}"
         self.names = Names(f"ledger-{run}", f"trades-{run}", "")
-        self.settings: Settings = load(env={"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers})
+        self.settings: Settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers})
         findings = Topics(self.settings, self.names, [self.booked]).create("beginning", partitions=1)
         assert all(finding.good for finding in findings), findings
         self._producer = Producer({"bootstrap.servers": servers})
@@ -97,7 +97,7 @@ class Place:
         assert self._producer.flush(30) == 0
 
     def balances(self) -> list[tuple[int, dict[str, Any]]]:
-        """(schema id, value) of all that was booked, read without holdfast and without a registry's client."""
+        """(schema id, value) of all that was booked, read without statehold and without a registry's client."""
         found = [row.value or b"" for row in verify.read_all(self.servers, self.booked).get(0, [])]
         return [(int.from_bytes(value[1:5], "big"), json.loads(value[5:])) for value in found]
 

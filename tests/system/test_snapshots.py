@@ -12,18 +12,18 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.errors import NoUsableFull
-from holdfast.snapshot import frame
+from statehold.errors import NoUsableFull
+from statehold.snapshot import frame
 
 pytestmark = pytest.mark.kafka
 
 #: fulls in small chunks, one as soon as something was written
 OFTEN = {
-    "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1",
-    "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
-    "HOLDFAST_SNAPSHOT__SLICE_BUDGET": "0.0005",
+    "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1",
+    "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
+    "STATEHOLD_SNAPSHOT__SLICE_BUDGET": "0.0005",
 }
-NEVER = {"HOLDFAST_SNAPSHOT__PERIODIC_FULL": "false", "HOLDFAST_SNAPSHOT__ON_STOP": "false"}
+NEVER = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false", "STATEHOLD_SNAPSHOT__ON_STOP": "false"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_without_a_full_the_deltas_alone_bring_the_state_back(one_partition: Sta
             stage.feed(2000)
             stage.await_all()
             assert local.events("restored")[0]["full"] is None
-    assert not read_all(stage.servers, stage.names.full)[0]
+    assert not read_all(stage.servers, stage.names.snapshot)[0]
     stage.verify()
 
 
@@ -74,23 +74,23 @@ def test_a_lost_full_is_passed_over_while_the_deltas_are_there(one_partition: St
     with Local(stage):
         stage.await_all()
     assert stage.snapshots.restored(0).full is not None
-    stage.delete_records(stage.names.full, 0)
+    stage.delete_records(stage.names.snapshot, 0)
     restarted_without_it(stage, None)
     assert stage.processes["heir"].events("full_unusable")
 
 
 def test_when_the_only_base_is_lost_it_is_never_live(one_partition: Stage) -> None:
     stage = one_partition
-    with Local(stage, HOLDFAST_SNAPSHOT__KEEP="1") as local:
+    with Local(stage, STATEHOLD_SNAPSHOT__KEEP="1") as local:
         stage.feed(1000)
         stage.await_all()
     assert local.events("truncated")
-    stage.delete_records(stage.names.full, 0)
+    stage.delete_records(stage.names.snapshot, 0)
     with Local(stage) as local:
         said = local.await_failed(0, NoUsableFull)
     assert "its records are gone: the topic holds offsets" in said
     assert "no full at all: the deltas begin with transaction" in said
-    assert "`holdfast snapshot restore`" in said
+    assert "`statehold snapshot restore`" in said
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == 1000
 
 
@@ -98,10 +98,10 @@ def test_deltas_that_do_not_reach_back_are_left_aside_and_the_input_is_handled_a
     """The fulls are lost, and the deltas began after some time without: folding them would give another state."""
     stage = one_partition
     for mode in ("off", "commit"):
-        with Local(stage, HOLDFAST_SNAPSHOT__DELTA_INTERVAL=mode):
+        with Local(stage, STATEHOLD_SNAPSHOT__DELTA_INTERVAL=mode):
             stage.feed(1000)
             stage.await_all()
-    stage.delete_records(stage.names.full, 0)
+    stage.delete_records(stage.names.snapshot, 0)
     with Local(stage) as local:
         local.await_live(0)
         (told,) = local.events("replaying_far")
@@ -122,14 +122,14 @@ def restarted_without_it(stage: Stage, full: int | None) -> None:
 
 def kinds(stage: Stage) -> list[bytes]:
     """The kind of each record on the full topic: C is a chunk, F a manifest."""
-    return [frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.full)[0]]
+    return [frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.snapshot)[0]]
 
 
 def test_a_delta_larger_than_a_message_goes_in_parts(stages: StageFactory) -> None:
     small = {
-        "HOLDFAST_KAFKA__MESSAGE_MAX_BYTES": "20000",
-        "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "8192",
-        "HOLDFAST_COMMIT__INTERVAL": "2",
+        "STATEHOLD_KAFKA__MESSAGE_MAX_BYTES": "20000",
+        "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "8192",
+        "STATEHOLD_COMMIT__INTERVAL": "2",
     }
     stage = stages(1).create_topics(**small)
     with Local(stage, **small, **NEVER) as local:
@@ -137,7 +137,7 @@ def test_a_delta_larger_than_a_message_goes_in_parts(stages: StageFactory) -> No
         stage.feed(20_000, keys=100_000)
         stage.await_all()
     stage.snapshots.restored(0)
-    marks = [row for row in read_all(stage.servers, stage.names.increment)[0] if frame.kind_of(row.value) == b"P"]
+    marks = [row for row in read_all(stage.servers, stage.names.changelog)[0] if frame.kind_of(row.value) == b"P"]
     assert len(marks) > 10
     assert max(len(row.value) for row in marks) < 20_000
     with Local(stage, **small):

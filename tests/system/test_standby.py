@@ -9,7 +9,7 @@ from tests.system.stage import Stage
 
 pytestmark = pytest.mark.kafka
 
-STANDBY = {"HOLDFAST_GROUP__STANDBYS": "1", "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096"}
+STANDBY = {"STATEHOLD_GROUP__STANDBYS": "1", "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096"}
 
 
 def ready(process: Process) -> set[int]:

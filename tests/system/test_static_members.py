@@ -11,20 +11,20 @@ from tests.system.local import Local
 from tests.system.processes import Process, await_true
 from tests.system.stage import KIP848, Stage
 
-from holdfast.errors import InstanceTaken
+from statehold.errors import InstanceTaken
 
 pytestmark = pytest.mark.kafka
 
 #: the session of the consumer protocol is the broker's: 6 s in these tests
 SESSION = 6.0
-STATIC = {"HOLDFAST_GROUP__MEMBERSHIP": "static"}
+STATIC = {"STATEHOLD_GROUP__MEMBERSHIP": "static"}
 #: longer than any test: what happens without waiting for it happens because a member has left
-LONG = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "200", "HOLDFAST_GROUP__MAX_POLL_INTERVAL": "300"}
+LONG = {"STATEHOLD_GROUP__SESSION_TIMEOUT": "200", "STATEHOLD_GROUP__MAX_POLL_INTERVAL": "300"}
 PROTOCOLS = pytest.mark.parametrize("protocol", [LONG, KIP848], ids=["classic", "consumer"])
 
 
 def named(stage: Stage, name: str, protocol: dict[str, str], **more: str) -> Local:
-    return Local(stage, HOLDFAST_SERVICE__INSTANCE=name, **STATIC, **protocol, **more)
+    return Local(stage, STATEHOLD_SERVICE__INSTANCE=name, **STATIC, **protocol, **more)
 
 
 def await_half(process: Process, local: Local) -> None:
@@ -88,7 +88,7 @@ def test_a_name_that_is_in_use_is_refused_after_some_patience(two_partitions: St
     """The consumer protocol keeps the newcomer out: UNRELEASED_INSTANCE_ID."""
     stage = two_partitions
     owner = stage.process("twin", **STATIC, **KIP848).await_live(0, 1)
-    with named(stage, "twin", KIP848, HOLDFAST_GROUP__JOIN_PATIENCE="2") as second:
+    with named(stage, "twin", KIP848, STATEHOLD_GROUP__JOIN_PATIENCE="2") as second:
         with pytest.raises(InstanceTaken, match="UNRELEASED_INSTANCE_ID: the group has had a member called 'twin'"):
             second.service.wait(120)
         assert "UNRELEASED_INSTANCE_ID" in second.events("waiting")[0]["cause"]
@@ -120,7 +120,7 @@ def test_more_instances_than_partitions_makes_standbys_that_take_over(stages: St
 @pytest.mark.long
 def test_a_member_that_waits_for_a_dead_one_says_so(stages: StageFactory) -> None:
     stage = stages(2).create_topics()
-    slow = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "30"}
+    slow = {"STATEHOLD_GROUP__SESSION_TIMEOUT": "30"}
     killed = stage.process("killed", **slow).await_live(0, 1)
     stage.feed(500)
     stage.await_all()

@@ -13,17 +13,17 @@ from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from holdfast import Service
-from holdfast.balancer.manager import Manager
-from holdfast.errors import TopicMissing
-from holdfast.wiring import Wiring
+from statehold import Service
+from statehold.balancer.manager import Manager
+from statehold.errors import TopicMissing
+from statehold.wiring import Wiring
 
 pytestmark = pytest.mark.kafka
 
 
 def test_a_clean_stop_commits_takes_its_full_leaves_and_the_next_start_replays_nothing(stage: Stage) -> None:
     # Without deltas only a full brings the state back without a replay.
-    settings = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"}
+    settings = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"}
     first = stage.process("first", **settings).await_live(0, 1, 2, 3)
     with stage.load(3000):
         await_true(lambda: stage.position() > 5000, "load")
@@ -46,7 +46,7 @@ def test_a_clean_stop_commits_takes_its_full_leaves_and_the_next_start_replays_n
 
 def test_members_that_stop_at_once_take_their_fulls_all_the_same(stage: Stage) -> None:
     """Each one's leaving moves the generation under the other's last commits."""
-    settings = {"HOLDFAST_SNAPSHOT__DELTA_INTERVAL": "off"}
+    settings = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off"}
     pair = [stage.process(name, **settings) for name in ("a", "b")]
     pair[0].await_that(lambda: all(len(process.live()) == 2 for process in pair), "two live partitions each")
     with stage.load(3000):
@@ -92,7 +92,7 @@ def test_services_side_by_side_in_one_process_leave_the_host_alone(stages: Stage
 def test_a_failure_to_start_is_raised_from_start_and_leaves_nothing_running(stages: StageFactory) -> None:
     service = stages(1).service()
     before = threading.active_count()
-    with pytest.raises(TopicMissing, match="holdfast topics create"):
+    with pytest.raises(TopicMissing, match="statehold topics create"):
         service.start()
     assert threading.active_count() <= before
     assert not service.status()["running"]
@@ -117,10 +117,10 @@ def test_a_missing_topic_is_an_error_that_names_the_command_and_is_not_created(s
     service = Service(
         stage.names.service, input=stage.names.input, handler=tally("absent-" + stage.output), settings=stage.settings()
     )
-    with pytest.raises(TopicMissing, match=rf"missing on the cluster: absent-{stage.output}.*holdfast topics create"):
+    with pytest.raises(TopicMissing, match=rf"missing on the cluster: absent-{stage.output}.*statehold topics create"):
         service.start()
     assert f"absent-{stage.output}" not in stage.topics()
     process = stages(2).process("orphan")
     process.await_that(lambda: process.exit_code is not None, "its end")
     assert process.exit_code != 0
-    assert "holdfast topics create" in process.tail()
+    assert "statehold topics create" in process.tail()

@@ -12,8 +12,8 @@ from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
 from tests.system.verify import read_all
 
-from holdfast.snapshot import frame
-from holdfast.snapshot.store.base import open_store
+from statehold.snapshot import frame
+from statehold.snapshot.store.base import open_store
 
 pytestmark = pytest.mark.kafka
 
@@ -30,10 +30,10 @@ def test_killed_while_fulls_are_written_and_started_from_the_store(stages: Stage
     root = f"file://{stage.directory}/fulls" if kind == "file" else s3.bucket()
     settings = {
         **s3.environment,
-        "HOLDFAST_SNAPSHOT__FULL_STORE": root,
-        "HOLDFAST_SNAPSHOT__FULL_INTERVAL": "1",
-        "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
-        "HOLDFAST_SNAPSHOT__KEEP": "1",
+        "STATEHOLD_SNAPSHOT__FULL_STORE": root,
+        "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1",
+        "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
+        "STATEHOLD_SNAPSHOT__KEEP": "1",
     }
     process = stage.process("stored", **settings).await_live(0)
     stage.feed(5000, keys=3000)
@@ -46,7 +46,7 @@ def test_killed_while_fulls_are_written_and_started_from_the_store(stages: Stage
     stage.await_all()
     assert process.stop() == 0
     stage.verify()
-    assert {frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.full)[0]} == {b"F"}
+    assert {frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.snapshot)[0]} == {b"F"}
     assert list(open_store(root).list(f"{stage.names.group}.{stage.names.input}/0"))
 
 
@@ -58,8 +58,8 @@ def test_a_stop_does_not_wait_for_a_store_that_hangs(stages: StageFactory, s3: S
         settings = {
             **s3.environment,
             "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "HOLDFAST_SNAPSHOT__FULL_STORE": s3.bucket(),
-            "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+            "STATEHOLD_SNAPSHOT__FULL_STORE": s3.bucket(),
+            "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
         }
         process = stage.process("stored", **settings).await_live(0)
         stage.feed(2000, keys=1000)

@@ -17,12 +17,12 @@ from tests.system.processes import LogEvent, Process, await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.exits import Exit
+from statehold.exits import Exit
 
 pytestmark = pytest.mark.kafka
 
 #: the shortest that the settings allow
-IMPATIENT = {"HOLDFAST_GROUP__MAX_POLL_INTERVAL": "10", "HOLDFAST_FAILURE__HANDLER_SLOW": "0.5"}
+IMPATIENT = {"STATEHOLD_GROUP__MAX_POLL_INTERVAL": "10", "STATEHOLD_FAILURE__HANDLER_SLOW": "0.5"}
 
 
 def send_hold(stage: Stage, partition: int = 0) -> None:
@@ -67,8 +67,8 @@ def test_a_record_that_takes_longer_than_max_poll_interval_costs_no_membership(t
 def test_a_handler_that_never_comes_back_fails_its_partition_then_ends_the_process(stages: StageFactory) -> None:
     stage = stages(2).create_topics()
     stage.hold.touch()
-    limits = {"HOLDFAST_FAILURE__HANDLER_SLOW": "0.5", "HOLDFAST_FAILURE__HANDLER_STUCK": "1"}
-    process = stage.process("stuck", PROBE_CLI="1", HOLDFAST_FAILURE__STUCK_EXIT="8", **limits).await_live(0, 1)
+    limits = {"STATEHOLD_FAILURE__HANDLER_SLOW": "0.5", "STATEHOLD_FAILURE__HANDLER_STUCK": "1"}
+    process = stage.process("stuck", PROBE_CLI="1", STATEHOLD_FAILURE__STUCK_EXIT="8", **limits).await_live(0, 1)
     send_hold(stage)
     told = process.await_event("handler_stuck")
     assert "in stay" in told["stack"]
@@ -92,11 +92,11 @@ def test_nobody_waits_for_a_stuck_handler(two_partitions: Stage) -> None:
     stage = two_partitions
     stage.hold.touch()
     limits = {
-        "HOLDFAST_FAILURE__HANDLER_STUCK": "0.5",
-        "HOLDFAST_FAILURE__STUCK_EXIT": "off",
-        "HOLDFAST_GROUP__MAX_POLL_INTERVAL": "3000",
-        "HOLDFAST_GROUP__DRAIN_BUDGET": "1000",
-        "HOLDFAST_SERVICE__STOP_TIMEOUT": "1000",
+        "STATEHOLD_FAILURE__HANDLER_STUCK": "0.5",
+        "STATEHOLD_FAILURE__STUCK_EXIT": "off",
+        "STATEHOLD_GROUP__MAX_POLL_INTERVAL": "3000",
+        "STATEHOLD_GROUP__DRAIN_BUDGET": "1000",
+        "STATEHOLD_SERVICE__STOP_TIMEOUT": "1000",
     }
     with Local(stage, **limits) as local:
         local.await_live(0, 1)
@@ -105,7 +105,7 @@ def test_nobody_waits_for_a_stuck_handler(two_partitions: Stage) -> None:
             local.await_phase(partition, "failed")
         causes = [status["cause"] for status in local.partitions().values()]
         assert all("failure.handler_stuck" in cause for cause in causes)
-        guest = stage.process("guest", HOLDFAST_FAILURE__HANDLER_STUCK="off")
+        guest = stage.process("guest", STATEHOLD_FAILURE__HANDLER_STUCK="off")
         guest.await_event("live")  # it was given one of the two
         local.service.stop()
         assert guest.await_event("live", 2), "after the stop it has both"
@@ -151,12 +151,12 @@ def test_a_transaction_that_the_broker_has_timed_out_is_handled_again_without_a_
 ) -> None:
     stage = two_partitions
     times = {
-        "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "4",
-        "HOLDFAST_COMMIT__TIMEOUT": "3.5",
-        "HOLDFAST_COMMIT__INTERVAL": "1.3",
-        "HOLDFAST_KAFKA__SOCKET_TIMEOUT": "3",
-        "HOLDFAST_FAILURE__FENCE_LIMIT": "1",
-        "HOLDFAST_FAILURE__HANDLER_SLOW": "5",
+        "STATEHOLD_COMMIT__TRANSACTION_TIMEOUT": "4",
+        "STATEHOLD_COMMIT__TIMEOUT": "3.5",
+        "STATEHOLD_COMMIT__INTERVAL": "1.3",
+        "STATEHOLD_KAFKA__SOCKET_TIMEOUT": "3",
+        "STATEHOLD_FAILURE__FENCE_LIMIT": "1",
+        "STATEHOLD_FAILURE__HANDLER_SLOW": "5",
     }
     with Local(stage, **times) as local:
         local.await_live(0, 1)
@@ -204,14 +204,14 @@ def no_transaction_is_open(stage: Stage) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("protocol", [{}, {"HOLDFAST_GROUP__PROTOCOL": "consumer"}], ids=["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [{}, {"STATEHOLD_GROUP__PROTOCOL": "consumer"}], ids=["classic", "consumer"])
 def test_a_process_whose_interpreter_stands_still_commits_nothing_late(
     stages: StageFactory, protocol: dict[str, str]
 ) -> None:
     """A call in C keeps the interpreter for 20 s: no poll, no callback, no clock, while a peer joins (F20)."""
     stage = stages(4).create_topics()
     stage.hold.write_text("20")
-    slow = {"HOLDFAST_GROUP__MAX_POLL_INTERVAL": "10", "HOLDFAST_COMMIT__INTERVAL": "1"}
+    slow = {"STATEHOLD_GROUP__MAX_POLL_INTERVAL": "10", "STATEHOLD_COMMIT__INTERVAL": "1"}
     hog = stage.process("hog", **slow, **protocol).await_live(0, 1, 2, 3)
     stage.feed(4000)
     send_hold(stage)

@@ -14,11 +14,11 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.errors import HandlerFailed, PartitionCountChanged, TopicMismatch, TopicMissing, TopicReplaced
+from statehold.errors import HandlerFailed, PartitionCountChanged, TopicMismatch, TopicMissing, TopicReplaced
 
 pytestmark = pytest.mark.kafka
 
-OFTEN = {"HOLDFAST_SERVICE__TOPOLOGY_INTERVAL": "0.5"}
+OFTEN = {"STATEHOLD_SERVICE__TOPOLOGY_INTERVAL": "0.5"}
 
 
 def delete(stage: Stage, topic: str) -> None:
@@ -39,7 +39,7 @@ def test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state(t
         for partition in (0, 1):
             cause = local.await_failed(partition, PartitionCountChanged, 120)
             assert "has 3 partitions, it had 2" in cause
-            assert "holdfast state repartition --to 3" in cause
+            assert "statehold state repartition --to 3" in cause
         await_true(lambda: local.service.status()["topology"], "the status tells of it")
         assert not local.service.status()["ready"]
         # What comes now may belong to another partition: it waits.
@@ -87,9 +87,9 @@ def test_a_full_topic_that_is_absent_is_named_at_once(two_partitions: Stage, fig
     stage.feed(200)
     with Local(stage):
         stage.await_all()
-    delete(stage, stage.names.full)
+    delete(stage, stage.names.snapshot)
     began = time.monotonic()
-    with pytest.raises(TopicMissing, match=stage.names.full):
+    with pytest.raises(TopicMissing, match=stage.names.snapshot):
         stage.service().start()
     figure("an absent topic is named after", time.monotonic() - began, "s")
 
@@ -98,7 +98,7 @@ def test_a_full_topic_that_is_absent_is_named_at_once(two_partitions: Stage, fig
 @pytest.mark.parametrize("which", ["increment", "output"])
 def test_a_topic_deleted_while_live_is_named(two_partitions: Stage, which: str) -> None:
     stage = two_partitions
-    topic = stage.names.increment if which == "increment" else stage.output
+    topic = stage.names.changelog if which == "increment" else stage.output
     stage.feed(200)
     with Local(stage, **OFTEN) as local:
         stage.await_all()
@@ -138,7 +138,7 @@ def test_the_status_tells_how_long_retention_leaves(two_partitions: Stage) -> No
         left = hours(local, 0)
         assert left is not None
         assert 0 < left <= 2
-        series = b'holdfast_input_retention_left_seconds{partition="0"'
+        series = b'statehold_input_retention_left_seconds{partition="0"'
         shown = prometheus_client.generate_latest(local.service.metrics.registry)
         assert series in shown
 

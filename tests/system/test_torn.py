@@ -17,18 +17,18 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from holdfast.dev import Cluster
-from holdfast.errors import StateRefused, TornTransaction
-from holdfast.kafka.producer import KafkaTransactions
+from statehold.dev import Cluster
+from statehold.errors import StateRefused, TornTransaction
+from statehold.kafka.producer import KafkaTransactions
 
 pytestmark = pytest.mark.kafka
 
 #: requests are repeated soon
-QUICK = {"HOLDFAST_KAFKA__SOCKET_TIMEOUT": "1.5"}
+QUICK = {"STATEHOLD_KAFKA__SOCKET_TIMEOUT": "1.5"}
 #: transactions stay open until somebody looks
-SLOW = {**QUICK, "HOLDFAST_COMMIT__INTERVAL": "3"}
+SLOW = {**QUICK, "STATEHOLD_COMMIT__INTERVAL": "3"}
 #: as many transactions as there can be
-HURRIED = {**QUICK, "HOLDFAST_COMMIT__INTERVAL": "0.02"}
+HURRIED = {**QUICK, "STATEHOLD_COMMIT__INTERVAL": "0.02"}
 PARTITIONS = 8
 
 

@@ -11,7 +11,7 @@ from tests.system.verify import read_all
 pytestmark = pytest.mark.kafka
 
 #: transactions stay open long enough to freeze inside one
-OPEN = {"HOLDFAST_COMMIT__INTERVAL": "10"}
+OPEN = {"STATEHOLD_COMMIT__INTERVAL": "10"}
 
 
 @pytest.mark.parametrize("protocol", [{}, KIP848], ids=["classic", "consumer"])

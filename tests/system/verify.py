@@ -26,15 +26,15 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from tests.system.apps.tally import CLEAR, COMMANDS, WITNESS, Event, Line, Tally, Total
 
-from holdfast.config.connection import KafkaSettings
-from holdfast.config.settings import Settings
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.reader import KafkaReader
-from holdfast.names import Names
-from holdfast.snapshot.digest import show
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.restore import Restored, restore
-from holdfast.snapshot.state import State
+from statehold.config.connection import KafkaSettings
+from statehold.config.settings import Settings
+from statehold.kafka.admin import Admin
+from statehold.kafka.reader import KafkaReader
+from statehold.names import Names
+from statehold.snapshot.digest import show
+from statehold.snapshot.place import Place
+from statehold.snapshot.restore import Restored, restore
+from statehold.snapshot.state import State
 
 #: a frozen broker must not stop the test's own clients for a minute; no rebootstrap: librdkafka issue 5511
 PATIENT: dict[str, Any] = {"socket.timeout.ms": 6000, "metadata.recovery.strategy": "none"}
@@ -198,7 +198,7 @@ class Snapshots:
 
     def restored(self, partition: int) -> Restored:
         """:raises StateRefused: as a worker would."""
-        facts = self._admin.describe([self.names.input, self.names.increment, self.names.full])
+        facts = self._admin.describe([self.names.input, self.names.changelog, self.names.snapshot])
         ids = {name: fact.id for name, fact in facts.items() if fact is not None}
         given = facts[self.names.input]
         assert given is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def ledger(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     for _ in range(3):
         with made.running():
             made.feed_in_turns(100, 100, 100)
-    with made.running(HOLDFAST_SNAPSHOT__ON_STOP="false"):
+    with made.running(STATEHOLD_SNAPSHOT__ON_STOP="false"):
         made.feed(20, amount=0)
         made.await_handled()
         made.feed_in_turns(25, 25)

@@ -27,12 +27,12 @@ from confluent_kafka import Producer
 from tests.system.processes import await_true
 from tests.system.verify import Group, Row, read_all
 
-from holdfast import Service
-from holdfast.config.load import load
-from holdfast.config.settings import Settings
-from holdfast.names import Names
-from holdfast.ops.cli import entry
-from holdfast.topics import Topics
+from statehold import Service
+from statehold.config.load import load
+from statehold.config.settings import Settings
+from statehold.names import Names
+from statehold.ops.cli import entry
+from statehold.topics import Topics
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -44,7 +44,7 @@ import random
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Service, Table
+from statehold import Handler, Output, Record, Service, Table
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -82,10 +82,10 @@ class Ledger(Handler[Entry]):
 service = Service("{name}", input="{name}.in", handler=Ledger)
 """
 FAST = {
-    "HOLDFAST_GROUP__SESSION_TIMEOUT": "6",
-    "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "0.2",
-    "HOLDFAST_COMMIT__INTERVAL": "0.02",
-    "HOLDFAST_SNAPSHOT__CHUNK_BYTES": "4096",
+    "STATEHOLD_GROUP__SESSION_TIMEOUT": "6",
+    "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "0.2",
+    "STATEHOLD_COMMIT__INTERVAL": "0.02",
+    "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
 }
 
 
@@ -126,7 +126,7 @@ class Ledger:
         return f"{module}:service"
 
     def environment(self, **more: str) -> dict[str, str]:
-        return {"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": self.servers} | FAST | more
+        return {"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": self.servers} | FAST | more
 
     def settings(self, **more: str) -> Settings:
         return load(env=self.environment(**more))
@@ -207,13 +207,13 @@ class Ledger:
         return self._inputs
 
     def marks(self, partition: int) -> list[dict[str, Any]]:
-        return [mark for _, mark in bodies(self.servers, self.names.increment, partition, b"M")]
+        return [mark for _, mark in bodies(self.servers, self.names.changelog, partition, b"M")]
 
     def manifests(self, partition: int) -> list[tuple[int, dict[str, Any]]]:
-        return bodies(self.servers, self.names.full, partition, b"F")
+        return bodies(self.servers, self.names.snapshot, partition, b"F")
 
     def run(self, *arguments: str) -> Done:
-        """`holdfast ...` in the directory of the module: inside this process, since a new one takes two seconds, unless
+        """`statehold ...` in the directory of the module: inside this process (a new one takes two seconds), unless
         the service runs in it and logs to the same streams.
         """
         if self.live:
@@ -237,7 +237,7 @@ class Ledger:
         ):
             for name, value in self.shell().items():
                 patch.setenv(name, value)
-            patch.setattr(sys, "argv", ["holdfast", *arguments])
+            patch.setattr(sys, "argv", ["statehold", *arguments])
             code = _code(entry.main)
         told = "" if isinstance(code, int) else f"{code}\n"
         return Done(code if isinstance(code, int) else 1, out.getvalue(), err.getvalue() + told)
@@ -254,10 +254,10 @@ class Ledger:
         )
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "holdfast.ops.cli.entry", *arguments]
+        return [sys.executable, "-m", "statehold.ops.cli.entry", *arguments]
 
     def shell(self) -> dict[str, str]:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("STATEHOLD_")}
         return inherited | {"COLUMNS": "160"} | self.environment()
 
 

@@ -1,4 +1,4 @@
-"""`holdfast cat`: every kind of record as a JSON line."""
+"""`statehold cat`: every kind of record as a JSON line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lines(ledger: Ledger, *arguments: str) -> list[dict[str, Any]]:
 
 
 def test_increments_with_their_keys_and_values(ledger: Ledger) -> None:
-    told = lines(ledger, ledger.names.increment, "-p", "0", "--service", ledger.target)
+    told = lines(ledger, ledger.names.changelog, "-p", "0", "--service", ledger.target)
 
     marks = [each for each in told if each["kind"] in ("mark", "genesis")]
     assert [each["n"] for each in marks] == [mark["n"] for mark in ledger.marks(0)]
@@ -38,7 +38,7 @@ def test_increments_with_their_keys_and_values(ledger: Ledger) -> None:
 
 
 def test_fulls_by_the_topic_s_name_alone(ledger: Ledger) -> None:
-    told = lines(ledger, ledger.names.full)
+    told = lines(ledger, ledger.names.snapshot)
 
     assert {each["kind"] for each in told} == {"chunk", "manifest"}
     for partition in (0, 1):
@@ -89,7 +89,7 @@ def test_following_goes_on_with_what_comes(ledger: Ledger, tmp_path: Any) -> Non
 def test_a_topic_that_is_not_there(ledger: Ledger) -> None:
     done = ledger.run("cat", "nowhere")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("holdfast: there is no topic 'nowhere'; ")
+    assert done.stderr.startswith("statehold: there is no topic 'nowhere'; ")
 
 
 def ends(ledger: Ledger) -> dict[str, tuple[int, int]]:
@@ -116,7 +116,7 @@ def test_no_looking_leaves_a_trace_on_the_cluster(ledger: Ledger) -> None:
         ("snapshot", "verify", ledger.target, "--replay"),
         ("snapshot", "diff", "latest", "latest", ledger.target),
         ("snapshot", "history", "a1", ledger.target),
-        ("cat", ledger.names.increment),
+        ("cat", ledger.names.changelog),
     ):
         assert ledger.run(*command).returncode == 0, command
 

@@ -1,4 +1,4 @@
-"""`holdfast config show | check` and `holdfast new`: no broker."""
+"""`statehold config show | check` and `statehold new`: no broker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.config.effective import effective
-from holdfast.config.settings import Settings
-from holdfast.ops import scaffold
-from holdfast.ops.cli.main import app
+from statehold.config.effective import effective
+from statehold.config.settings import Settings
+from statehold.ops import scaffold
+from statehold.ops.cli.main import app
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def test_each_setting_is_told_with_where_it_was_written(file: Path, tmp_path: Pa
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     (secrets / "kafka.security.sasl_password").write_text("from-the-directory\n")
-    env = {"HOLDFAST_LOG__LEVEL": "debug", "HOLDFAST_COMMIT__INTERVAL": "20ms"}
+    env = {"STATEHOLD_LOG__LEVEL": "debug", "STATEHOLD_COMMIT__INTERVAL": "20ms"}
 
     settings, told = effective(file, {"flow.batch": "500"}, env, secrets, profile="production")
 
     by_key = {each.key: each for each in told}
     assert by_key["flow.batch"].origin == "command line"
     assert (by_key["commit.interval"].value, by_key["commit.interval"].default) == ("20ms", "100ms")
-    assert by_key["commit.interval"].origin == "environment variable HOLDFAST_COMMIT__INTERVAL"
+    assert by_key["commit.interval"].origin == "environment variable STATEHOLD_COMMIT__INTERVAL"
     assert by_key["kafka.security.sasl_password"].origin == f"file {secrets / 'kafka.security.sasl_password'}"
     assert by_key["kafka.security.sasl_username"].origin == f"{file}:7"
     assert by_key["kafka.extra.fetch.wait.max.ms"].value == "'50'"
@@ -70,12 +70,12 @@ def test_every_setting_is_there() -> None:
 @pytest.mark.slow
 def test_a_wrong_setting_is_one_line_with_its_origin(file: Path) -> None:
     file.write_text("[commit]\nintervall = 1\n")
-    words = [sys.executable, "-m", "holdfast.ops.cli.entry", "config", "check", "-c", str(file)]
+    words = [sys.executable, "-m", "statehold.ops.cli.entry", "config", "check", "-c", str(file)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"holdfast: setting commit.intervall ({file}:2): unknown setting; did you mean commit.interval?\n"
+        f"statehold: setting commit.intervall ({file}:2): unknown setting; did you mean commit.interval?\n"
     )
 
 
@@ -91,7 +91,7 @@ def test_a_new_service_is_whole_and_its_test_passes_at_once(tmp_path: Path) -> N
         "app.py", "test_app.py", "order-totals.toml", "order-totals.service", "Dockerfile", "README.md",
     }  # fmt: skip
 
-    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "HOLDFAST"))}
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "STATEHOLD"))}
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=made,

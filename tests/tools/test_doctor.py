@@ -1,4 +1,4 @@
-"""`holdfast doctor` on a service that is as it should be, and what does not depend on a broker."""
+"""`statehold doctor` on a service that is as it should be, and what does not depend on a broker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import pytest
 from tests.support.ending import ending
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster
-from holdfast.exits import Answer
-from holdfast.kafka import wire
-from holdfast.ops.doctor.brokers import Versions
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.document import document
-from holdfast.ops.doctor.examine import CHECKS, examine
-from holdfast.ops.doctor.machine import ClientLibrary
-from holdfast.ops.doctor.report import Check, Finding, Level, answer
-from holdfast.ops.doctor.snapshots import RestoreTime
+from statehold.dev import Cluster
+from statehold.exits import Answer
+from statehold.kafka import wire
+from statehold.ops.doctor.brokers import Versions
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.document import document
+from statehold.ops.doctor.examine import CHECKS, examine
+from statehold.ops.doctor.machine import ClientLibrary
+from statehold.ops.doctor.report import Check, Finding, Level, answer
+from statehold.ops.doctor.snapshots import RestoreTime
 
 
 def test_the_page_has_a_row_for_each_check(root: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_wrong_check_is_told_with_those_there_are(ledger: Ledger) -> None:
 @pytest.mark.parametrize(("off", "level"), [(-0.001, "PASS"), (30, "WARN"), (-120, "FAIL")])
 def test_a_clock_that_is_wrong(ledger: Ledger, off: float, level: str) -> None:
     """Ours, in place of the broker's: what is compared is the difference."""
-    settings = ledger.settings(HOLDFAST_DOCTOR__CLOCK_TOLERANCE="1")
+    settings = ledger.settings(STATEHOLD_DOCTOR__CLOCK_TOLERANCE="1")
     case = Case(settings, ledger.names, wall=lambda: time.time() + off)
 
     assert [each.level for each in examine(case, ["clocks"])] == [level]

@@ -1,4 +1,4 @@
-"""Every check of `holdfast doctor` seen to fail, on a broker that is set badly and topics that were spoiled."""
+"""Every check of `statehold doctor` seen to fail, on a broker that is set badly and topics that were spoiled."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.support.brokers import started
 from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import examine
-from holdfast.ops.doctor.report import Finding, Level
+from statehold.dev import Cluster
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine
+from statehold.ops.doctor.report import Finding, Level
 
 pytestmark = pytest.mark.kafka
 
@@ -47,9 +47,9 @@ BAD = {
 }
 #: what a service needs to run on it all the same
 BEARING = {
-    "HOLDFAST_COMMIT__TRANSACTION_TIMEOUT": "9",
-    "HOLDFAST_COMMIT__TIMEOUT": "5",
-    "HOLDFAST_RESTORE__HANGING_AFTER": "9",
+    "STATEHOLD_COMMIT__TRANSACTION_TIMEOUT": "9",
+    "STATEHOLD_COMMIT__TIMEOUT": "5",
+    "STATEHOLD_RESTORE__HANGING_AFTER": "9",
 }
 
 
@@ -149,15 +149,15 @@ def levels(found: list[Finding]) -> set[str]:
     ],
 )
 def test_a_setting(patient: Patient, check: str, level: str | None, settings: dict[str, str], told: str) -> None:
-    found = patient.look(check, **{f"HOLDFAST_{key}": value for key, value in settings.items()})
+    found = patient.look(check, **{f"STATEHOLD_{key}": value for key, value in settings.items()})
 
     assert levels(found) == ({level} if level else set())
     assert all(told in each.reason for each in found)
 
 
 def test_a_protocol_that_the_brokers_do_not_offer(patient: Patient) -> None:
-    auto = {"HOLDFAST_GROUP__SESSION_TIMEOUT": "auto", "HOLDFAST_GROUP__HEARTBEAT_INTERVAL": "auto"}
-    found = patient.look("group-protocol", HOLDFAST_GROUP__PROTOCOL="consumer", **auto)
+    auto = {"STATEHOLD_GROUP__SESSION_TIMEOUT": "auto", "STATEHOLD_GROUP__HEARTBEAT_INTERVAL": "auto"}
+    found = patient.look("group-protocol", STATEHOLD_GROUP__PROTOCOL="consumer", **auto)
 
     assert "offers the protocols classic" in found[0].reason
     assert levels(found) == {"FAIL"}
@@ -176,7 +176,7 @@ def test_a_topic_is_missing(patient: Patient) -> None:
 def test_strangers_in_the_group(patient: Patient) -> None:
     """Three members for two partitions, one of them with our own static id, by an assignor that is not ours."""
     for check in ("instances", "static-members", "group-protocol"):
-        assert patient.look(check, HOLDFAST_GROUP__INSTANCE_ID="one") == []
+        assert patient.look(check, STATEHOLD_GROUP__INSTANCE_ID="one") == []
     settings = {
         "bootstrap.servers": patient.servers,
         "group.id": patient.ledger.names.group,
@@ -197,9 +197,9 @@ def test_strangers_in_the_group(patient: Patient) -> None:
         await_true(joined, "three members, and how they assign")
         (crowd,) = patient.look("instances")
         assert (crowd.level, crowd.reason.partition(":")[0]) == (Level.WARN, "3 members for 2 partitions")
-        (twin,) = patient.look("static-members", HOLDFAST_GROUP__INSTANCE_ID="one")
+        (twin,) = patient.look("static-members", STATEHOLD_GROUP__INSTANCE_ID="one")
         assert (twin.level, twin.about) == (Level.WARN, "one")  # on this host: it may be the one that is asked about
-        assert patient.look("static-members", HOLDFAST_GROUP__INSTANCE_ID="two") == []
+        assert patient.look("static-members", STATEHOLD_GROUP__INSTANCE_ID="two") == []
         (stranger,) = patient.look("group-protocol")
         assert (stranger.level, "assign by 'range'" in stranger.reason) == (Level.FAIL, True)
     finally:
@@ -222,16 +222,16 @@ def spoiled(make: Callable[[], Patient]) -> Patient:
 def test_topics_that_are_set_wrongly(spoiled: Patient) -> None:
     names = spoiled.ledger.names
     output = f"{spoiled.ledger.name}.booked"
-    spoiled.set(names.full, cleanup_policy="compact", max_message_bytes="100000")
+    spoiled.set(names.snapshot, cleanup_policy="compact", max_message_bytes="100000")
     spoiled.set(names.input, cleanup_policy="compact,delete", retention_ms="3600000", retention_bytes="1000000")
     spoiled.set(output, unclean_leader_election_enable="true")
 
     assert {(each.about, str(each.level)) for each in spoiled.look("cleanup-policy")} == {
-        (names.full, "FAIL"),
+        (names.snapshot, "FAIL"),
         (names.input, "WARN"),
     }
     (small,) = spoiled.look("message-size")
-    assert (small.about, small.level) == (names.full, Level.FAIL)
+    assert (small.about, small.level) == (names.snapshot, Level.FAIL)
     assert small.mend.endswith("--add-config max.message.bytes=1001024")
     (unclean,) = spoiled.look("unclean-election")
     assert (unclean.about, unclean.level) == (output, Level.FAIL)
@@ -253,7 +253,7 @@ def test_an_old_open_transaction(spoiled: Patient) -> None:
     stranger.abort_transaction(30)
 
     assert (found.level, found.about) == (Level.FAIL, f"{output}[1]")
-    assert f"holdfast txn abort '{output}[1]'" in found.mend
+    assert f"statehold txn abort '{output}[1]'" in found.mend
     assert spoiled.look("hanging-transactions") == []
 
 
@@ -304,7 +304,7 @@ def test_an_input_that_has_grown_and_one_crowded_partition(make: Callable[[], Pa
     assert producer.flush(60) == 0
 
     found = grown.look("partition-counts")
-    assert {each.about for each in found} >= {grown.ledger.names.increment, f"{topic}[0]", f"{topic}[1]"}
+    assert {each.about for each in found} >= {grown.ledger.names.changelog, f"{topic}[0]", f"{topic}[1]"}
     assert levels(found) == {"FAIL"}
     (crowded,) = grown.look("record-skew")
     assert (crowded.level, crowded.about) == (Level.WARN, f"{topic}[0]")
@@ -326,7 +326,7 @@ def test_a_topic_made_anew_and_a_state_that_is_gone(make: Callable[[], Patient])
     (found,) = replaced.look("topic-ids")
     assert (found.level, found.about) == (Level.FAIL, names.input)
 
-    increments = [TopicPartition(names.increment, partition, -1) for partition in range(2)]
+    increments = [TopicPartition(names.changelog, partition, -1) for partition in range(2)]
     for future in replaced.admin.delete_records(increments).values():
         future.result(30)
     provable = replaced.look("snapshots-provable")
@@ -379,7 +379,7 @@ def test_a_right_on_the_transactional_ids_that_is_missing(patient: Patient) -> N
         (found,) = patient.look("rights")
         assert found.about == f"{prefix}*"
         assert f"--operation Write --transactional-id {prefix} --resource-pattern-type prefixed" in found.mend
-        assert patient.look("rights", HOLDFAST_KAFKA__SECURITY__SASL_USERNAME="bob") == []
+        assert patient.look("rights", STATEHOLD_KAFKA__SECURITY__SASL_USERNAME="bob") == []
 
 
 def test_a_cluster_that_does_not_show_its_settings(patient: Patient) -> None:
@@ -389,6 +389,6 @@ def test_a_cluster_that_does_not_show_its_settings(patient: Patient) -> None:
     no_configs = acl(ResourceType.BROKER, "kafka-cluster", anyone, AclOperation.DESCRIBE_CONFIGS, deny)
     no_acls = acl(ResourceType.BROKER, "kafka-cluster", anyone, AclOperation.DESCRIBE, deny)
     with patient.acls(everything, no_configs, no_acls):
-        await_true(lambda: bool(patient.look("id-expiration", HOLDFAST_COMMIT__RENEW_AFTER="20")), "the ACL holds")
+        await_true(lambda: bool(patient.look("id-expiration", STATEHOLD_COMMIT__RENEW_AFTER="20")), "the ACL holds")
         for check in ("id-expiration", "broker-settings-differ", "rebalance-delay", "rights"):
             assert levels(patient.look(check)) == {"UNKNOWN"}, check

@@ -1,4 +1,4 @@
-"""`holdfast doctor` on three brokers: one not reached, one gone, replicas and settings that differ."""
+"""`statehold doctor` on three brokers: one not reached, one gone, replicas and settings that differ."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.support.proxy import Proxy
 from tests.system.processes import await_true
 
-from holdfast.config.load import load
-from holdfast.names import Names
-from holdfast.ops.doctor.case import Case
-from holdfast.ops.doctor.examine import examine
-from holdfast.ops.doctor.report import Finding, Level
-from holdfast.pytest_plugin import ClusterFactory
+from statehold.config.load import load
+from statehold.names import Names
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import examine
+from statehold.ops.doctor.report import Finding, Level
+from statehold.pytest_plugin import ClusterFactory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 NAMES = Names("three", "three.in")
@@ -29,7 +29,7 @@ def test_brokers_that_are_not_alike_not_reached_and_gone(kafka_cluster: ClusterF
         sound = _all(servers)
         assert not {"brokers-reachable", "broker-versions", "broker-settings-differ", "partitions-now"} & set(sound)
         (brittle,) = sound["replication"]
-        assert (brittle.level, brittle.about) == (Level.FAIL, NAMES.full)
+        assert (brittle.level, brittle.about) == (Level.FAIL, NAMES.snapshot)
         assert "the death of one broker stops every write" in brittle.reason
         assert brittle.mend.endswith("min.insync.replicas=2")
 
@@ -46,7 +46,7 @@ def test_brokers_that_are_not_alike_not_reached_and_gone(kafka_cluster: ClusterF
     await_true(lambda: any("no leader" in each.reason for each in _now(servers)), "a partition without a leader")
     levels = {(each.about, str(each.level)) for each in _now(servers)}
     assert ("three.in[0]", "WARN") in levels  # two of three, two are needed
-    assert (f"{NAMES.full}[0]", "FAIL") in levels  # two of three, three are needed
+    assert (f"{NAMES.snapshot}[0]", "FAIL") in levels  # two of three, three are needed
     assert ("alone[0]", "FAIL") in levels  # was on that broker only
 
 
@@ -56,8 +56,8 @@ def _make_topics(servers: str) -> None:
     ours = {"cleanup.policy": "delete", "min.insync.replicas": "2"}
     topics = [
         NewTopic(NAMES.input, 1, replica_assignment=three, config=ours),
-        NewTopic(NAMES.increment, 1, replica_assignment=three, config=ours),
-        NewTopic(NAMES.full, 1, replica_assignment=three, config={"min.insync.replicas": "3"}),
+        NewTopic(NAMES.changelog, 1, replica_assignment=three, config=ours),
+        NewTopic(NAMES.snapshot, 1, replica_assignment=three, config={"min.insync.replicas": "3"}),
         NewTopic("alone", 1, replica_assignment=[[3]], config={"min.insync.replicas": "1"}),
     ]
     for future in admin.create_topics(topics).values():
@@ -73,7 +73,7 @@ def _set(servers: str, broker: str, key: str, value: str) -> None:
 
 
 def _case(servers: str) -> Case:
-    settings = load(env={"HOLDFAST_KAFKA__BOOTSTRAP_SERVERS": servers, "HOLDFAST_KAFKA__CONNECTION_TIMEOUT": "5"})
+    settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers, "STATEHOLD_KAFKA__CONNECTION_TIMEOUT": "5"})
     return Case(settings, NAMES, ["alone"])
 
 

@@ -1,4 +1,4 @@
-"""`holdfast snapshot list`."""
+"""`statehold snapshot list`."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_the_names_do_where_the_code_is_not_at_hand(ledger: Ledger) -> None:
 def test_nothing_there_is_one_line_with_the_next_command(ledger: Ledger) -> None:
     done = ledger.run("snapshot", "list", "--name", "nobody", "--input", "nothing")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("holdfast: missing on the cluster: nothing, ")
-    assert "`holdfast topics create " in done.stderr
+    assert done.stderr.startswith("statehold: missing on the cluster: nothing, ")
+    assert "`statehold topics create " in done.stderr
 
 
 @pytest.mark.long

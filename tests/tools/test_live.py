@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -22,7 +22,7 @@ def test_a_running_service_is_looked_at_and_never_disturbed(kafka: Cluster, tmp_
         while not done.wait(0.01):
             ledger.feed(20)
 
-    with ledger.running(HOLDFAST_SNAPSHOT__FULL_INTERVAL="1", HOLDFAST_SNAPSHOT__KEEP="1") as service:
+    with ledger.running(STATEHOLD_SNAPSHOT__FULL_INTERVAL="1", STATEHOLD_SNAPSHOT__KEEP="1") as service:
         ledger.feed(100)
         ledger.await_handled()
         feeder = threading.Thread(target=feed)

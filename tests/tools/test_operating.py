@@ -1,4 +1,4 @@
-"""`holdfast lag`, `top --json`, `support-bundle` on a recorded service; `txn` on transactions that are really open."""
+"""`statehold lag`, `top --json`, `support-bundle` on a recorded service; `txn` on transactions that are really open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.ending import ending
 from tests.system.processes import await_true
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster
+from statehold.dev import Cluster
 
 pytestmark = pytest.mark.kafka
 
@@ -58,7 +58,7 @@ def test_too_much_lag_is_an_exit_code(behind: Ledger, option: str, code: int) ->
 
     assert done.returncode == code
     assert done.stderr.count("\n") == code
-    assert ("`holdfast top --name" in done.stderr) == bool(code)
+    assert ("`statehold top --name" in done.stderr) == bool(code)
 
 
 def test_top_looks_once_for_programs(behind: Ledger) -> None:
@@ -90,7 +90,7 @@ def test_a_bundle_of_a_service_that_runs(kafka: Cluster, tmp_path: Path) -> None
         with log.open("a") as file:
             file.write(f"password={secret}x and {secret}\n")
         given = ("--log", str(log), "--to", "b.tar.gz", "--json")
-        environment["HOLDFAST_KAFKA__SECURITY__SASL_PASSWORD"] = secret
+        environment["STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD"] = secret
         done = subprocess.run(
             ledger.command("support-bundle", ledger.target, *given),
             cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=90,
@@ -105,7 +105,7 @@ def test_a_bundle_of_a_service_that_runs(kafka: Cluster, tmp_path: Path) -> None
     (told,) = json.loads(held["stacks.json"]).values()
     assert told["pid"] == process.pid
     threads = " ".join(told["stacks"])
-    assert all(name in threads for name in ("MainThread", f"holdfast-{ledger.name}", "partition-0", "partition-1"))
+    assert all(name in threads for name in ("MainThread", f"statehold-{ledger.name}", "partition-0", "partition-1"))
     assert {each["check"] for each in json.loads(held["doctor.json"])} >= {"replication", "snapshots-provable"}
     assert json.loads(held["lag.json"])[0]["records"] == 0
 
@@ -185,7 +185,7 @@ def test_a_strangers_transaction_is_named_and_ended_on_request(behind: Ledger) -
 
 def test_without_java_the_owner_is_a_guess(behind: Ledger) -> None:
     names = by_names(behind)
-    with opened(behind, f"other-{behind.name}", behind.names.increment, 1, age=30):
+    with opened(behind, f"other-{behind.name}", behind.names.changelog, 1, age=30):
         words = behind.command("txn", "list", *names, "--json", "--older-than", "0")
         bare = {key: value for key, value in behind.shell().items() if key != "JAVA_HOME"} | {"PATH": os.devnull}
         done = subprocess.run(

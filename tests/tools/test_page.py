@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.ops.cli.main import app
+from statehold.ops.cli.main import app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "snapshots.md"
-COMMANDS = re.findall(r"(?:^\$ |`)holdfast ((?:snapshot|cat|prove)[^`\n>]*)", PAGE.read_text(), re.MULTILINE)
+COMMANDS = re.findall(r"(?:^\$ |`)statehold ((?:snapshot|cat|prove)[^`\n>]*)", PAGE.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS)))

@@ -1,4 +1,4 @@
-"""`holdfast schema`: an AsyncAPI document of a service, and its schemas alone."""
+"""`statehold schema`: an AsyncAPI document of a service, and its schemas alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 APP = '''
 from typing import Annotated
 import msgspec
-from holdfast import Handler, Output, Service
-from holdfast.schema import Registry
+from statehold import Handler, Output, Service
+from statehold.schema import Registry
 
 registry = Registry("http://127.0.0.1:1")  # never asked
 
@@ -51,7 +51,7 @@ service = Service("ledger", input="trades", handler=Ledger)
 
 def told(directory: Path, *options: str) -> dict[str, Any]:
     (directory / "ledger_app.py").write_text(APP)
-    command = [sys.executable, "-m", "holdfast.ops.cli.entry", "schema", "ledger_app:service", *options]
+    command = [sys.executable, "-m", "statehold.ops.cli.entry", "schema", "ledger_app:service", *options]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))

@@ -1,4 +1,4 @@
-"""`holdfast snapshot show | diff | history`, against the input recomputed."""
+"""`statehold snapshot show | diff | history`, against the input recomputed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_one_key_is_found_or_told_to_be_nowhere(ledger: Ledger) -> None:
 
     absent = ledger.run("snapshot", "show", ledger.target, "--key", "zebra")
     assert absent.returncode == 4
-    assert "`holdfast snapshot history zebra`" in absent.stderr
+    assert "`statehold snapshot history zebra`" in absent.stderr
 
 
 def test_what_is_not_kept_any_more_is_told_with_what_is(ledger: Ledger) -> None:

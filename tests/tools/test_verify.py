@@ -1,4 +1,4 @@
-"""`holdfast snapshot verify`: what is whole is good, and every planted fault is named."""
+"""`statehold snapshot verify`: what is whole is good, and every planted fault is named."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from tests.system.verify import read_all
 from tests.tools.recorded import Ledger
 
-from holdfast.dev import Cluster
-from holdfast.snapshot import frame
+from statehold.dev import Cluster
+from statehold.snapshot import frame
 
 pytestmark = pytest.mark.kafka
 
@@ -73,7 +73,7 @@ def test_where_there_are_few_deltas_or_none_digests_and_fulls_tell(
     """A table of which no output speaks: nothing but the state shows it."""
     ledger = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
     for _ in range(2):
-        with ledger.running(HOLDFAST_SNAPSHOT__DELTA_INTERVAL=interval):
+        with ledger.running(STATEHOLD_SNAPSHOT__DELTA_INTERVAL=interval):
             ledger.feed_in_turns(100, 100)
     good = ledger.json("snapshot", "verify", ledger.target, "--replay")[0]
     assert (good["good"], good["replay"]["differences"], good["replay"]["records"]) == (True, [], 200)
@@ -97,7 +97,7 @@ def silent(ledger: Ledger, offset: int) -> str:
 
 
 def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
-    rows = read_all(alone.servers, alone.names.full)[0]
+    rows = read_all(alone.servers, alone.names.snapshot)[0]
     manifests = alone.manifests(0)
     newest = manifests[-1][1]
     chunks = [row.value for row in rows if row.value[1:2] == b"C" and newest["full"].encode() in _body(row.value)]
@@ -105,17 +105,17 @@ def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
     damaged = bytearray(chunks[0])
     damaged[-1] ^= 0xFF
 
-    offset = alone.plant(alone.names.full, bytes(damaged))
+    offset = alone.plant(alone.names.snapshot, bytes(damaged))
     planted = newest | {"low": offset, "maker": "compaction"}
-    manifest = alone.plant(alone.names.full, frame.pack(b"F", msgspec.msgpack.encode(planted)))
+    manifest = alone.plant(alone.names.snapshot, frame.pack(b"F", msgspec.msgpack.encode(planted)))
     done = alone.run("snapshot", "verify", alone.target)
 
     assert done.returncode == 1
-    where = f"holdfast: {alone.names.full}[0]@{offset}: chunk 0 of {len(chunks)} of the full at {manifest}: "
+    where = f"statehold: {alone.names.snapshot}[0]@{offset}: chunk 0 of {len(chunks)} of the full at {manifest}: "
     assert where in done.stderr, done.stderr
 
     missing = newest | {"low": manifest + 1, "maker": "compaction"}
-    at = alone.plant(alone.names.full, frame.pack(b"F", msgspec.msgpack.encode(missing)))
+    at = alone.plant(alone.names.snapshot, frame.pack(b"F", msgspec.msgpack.encode(missing)))
     (told,) = alone.json("snapshot", "verify", alone.target, code=1)
     faults = [each["text"] for each in told["findings"] if each["fault"]]
     assert f"chunk 0 of {len(chunks)} of the full at {at}: it is missing" in faults
@@ -124,12 +124,12 @@ def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
 
 def test_a_broken_chain_is_named_with_its_offset(alone: Ledger) -> None:
     body = msgspec.msgpack.encode([99, "stranger", "other", 0])
-    offset = alone.plant(alone.names.increment, frame.pack(b"H", body))
+    offset = alone.plant(alone.names.changelog, frame.pack(b"H", body))
 
     done = alone.run("snapshot", "verify", alone.target)
 
     assert done.returncode == 1
-    assert f"{alone.names.increment}[0]@{offset}: transaction 99 follows " in done.stderr
+    assert f"{alone.names.changelog}[0]@{offset}: transaction 99 follows " in done.stderr
     listed = alone.run("snapshot", "list", alone.target)
     assert listed.returncode == 1
     assert "a torn commit" in listed.stderr
@@ -137,7 +137,7 @@ def test_a_broken_chain_is_named_with_its_offset(alone: Ledger) -> None:
 
 def test_aborted_tails_open_transactions_and_truncated_heads_are_no_fault(alone: Ledger) -> None:
     """And nothing waits for the open transaction, whose end may never come."""
-    increment = alone.names.increment
+    increment = alone.names.changelog
     headers = [row.offset for row in read_all(alone.servers, increment)[0] if row.value[1:2] == b"H"]
     place = TopicPartition(increment, 0, headers[1] + 1)  # in the middle of a transaction before the older full
     admin = AdminClient({"bootstrap.servers": alone.servers})  # kept until its future is done

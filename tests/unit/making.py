@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.names import Names
-from holdfast.ports import Bounds
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Header, Mark, Part, Writer
-from holdfast.table import Changes
-from holdfast.testing.log import MemoryLog, MemoryMessage
+from statehold.names import Names
+from statehold.ports import Bounds
+from statehold.snapshot import digest, records
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Header, Mark, Part, Writer
+from statehold.table import Changes
+from statehold.testing.log import MemoryLog, MemoryMessage
 
 NAMES = Names("service", "input")
 PLACE = Place(NAMES, 0, 4, {}, Writer(instance="test"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.testing.log import MemoryMessage
+from statehold.testing.log import MemoryMessage
 
 
 def message(

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from tests.unit.making import PLACE, header, mark, part
 
-from holdfast.errors import DamagedIncrement, UsageError
-from holdfast.snapshot import adopt, digest, records
-from holdfast.snapshot.adopt import Adopted, Adoption, Reason
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.records import Adopt, FullRef, Header, Manifest, Mark, Record
+from statehold.errors import DamagedIncrement, UsageError
+from statehold.snapshot import adopt, digest, records
+from statehold.snapshot.adopt import Adopted, Adoption, Reason
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.records import Adopt, FullRef, Header, Manifest, Mark, Record
 
 REASON = Reason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
 OLD = mark(6, digest=digest.to_bytes(5), keys=2)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.beside import Background
-from holdfast.errors import OutcomeUnknown
+from statehold.beside import Background
+from statehold.errors import OutcomeUnknown
 
 
 @pytest.fixture

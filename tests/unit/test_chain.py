@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
-from holdfast.errors import DamagedIncrement, TornTransaction
-from holdfast.snapshot.chain import Chain, Increment
-from holdfast.snapshot.records import Chunk, Record
+from statehold.errors import DamagedIncrement, TornTransaction
+from statehold.snapshot.chain import Chain, Increment
+from statehold.snapshot.records import Chunk, Record
 
 WHOLE: dict[int, list[Record]] = {
     n: [header(n, f"a{n}"), part(n, 0, f"a{n}"), part(n, 1, f"a{n}"), mark(n, f"a{n}", parts=2)] for n in range(6)

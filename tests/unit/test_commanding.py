@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.unit.making import NAMES, LogReader
 
-from holdfast.commanding import Answer, describe
-from holdfast.snapshot import records
-from holdfast.snapshot.records import FullRef, Manifest
-from holdfast.testing.log import MemoryLog
+from statehold.commanding import Answer, describe
+from statehold.snapshot import records
+from statehold.snapshot.records import FullRef, Manifest
+from statehold.testing.log import MemoryLog
 
 
 def test_a_full_that_was_truncated_since_is_named_all_the_same() -> None:
-    log, ref = MemoryLog(NAMES.full, 0), FullRef(0, 0, 7, 7, 3)
+    log, ref = MemoryLog(NAMES.snapshot, 0), FullRef(0, 0, 7, 7, 3)
     manifest = Manifest(
         full="f",
         service="service",
@@ -28,9 +28,9 @@ def test_a_full_that_was_truncated_since_is_named_all_the_same() -> None:
     )
     log.append(records.pack(manifest))
     there, gone = Answer(partition=0, id="a", offset=1), Answer(partition=0, id="b", offset=2)
-    describe(LogReader(log), NAMES.full, ref, there)
+    describe(LogReader(log), NAMES.snapshot, ref, there)
     log.append(b"a newer one")
     log.truncate(1)
-    describe(LogReader(log), NAMES.full, ref, gone)
+    describe(LogReader(log), NAMES.snapshot, ref, gone)
     assert (there.full, there.first, there.keys, there.bytes) == (0, 7, 5, 90)
     assert (gone.full, gone.first, gone.keys, gone.bytes) == (0, 7, None, None)

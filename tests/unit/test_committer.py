@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from tests.unit.making import NAMES, PLACE, mark, replaced
 
-from holdfast.errors import MessageRefused, OutcomeUnknown
-from holdfast.output import ORIGIN, ORIGIN_HEADER, Sent
-from holdfast.snapshot import records
-from holdfast.snapshot.records import FullRef, Header, Mark, Part
-from holdfast.snapshot.state import Frozen
-from holdfast.table import Changes
-from holdfast.testing.broker import MemoryBroker
-from holdfast.testing.clients import MemoryTransactions
-from holdfast.testing.clock import ManualClock
-from holdfast.worker.committer import Closing, Committer
+from statehold.errors import MessageRefused, OutcomeUnknown
+from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
+from statehold.snapshot import records
+from statehold.snapshot.records import FullRef, Header, Mark, Part
+from statehold.snapshot.state import Frozen
+from statehold.table import Changes
+from statehold.testing.broker import MemoryBroker
+from statehold.testing.clients import MemoryTransactions
+from statehold.testing.clock import ManualClock
+from statehold.worker.committer import Closing, Committer
 
 OUTPUT: Sent = ("out", b"v", "k", -1, None, None, 0, [("own", b"h")])
 
@@ -41,7 +41,7 @@ def commit(made: Committer, closed: Closing) -> Mark:
 
 
 def increments(broker: MemoryBroker) -> list[Any]:
-    return [records.unpack(message.value()) for message in broker.log(NAMES.increment, 0).committed()]
+    return [records.unpack(message.value()) for message in broker.log(NAMES.changelog, 0).committed()]
 
 
 def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:

@@ -6,10 +6,10 @@ import threading
 
 from structlog.testing import capture_logs
 
-from holdfast.contact import GROUP, Contact
-from holdfast.errors import OutageTooLong, StuckCall
-from holdfast.observe import Log
-from holdfast.watch import Unwatched, Watch
+from statehold.contact import GROUP, Contact
+from statehold.errors import OutageTooLong, StuckCall
+from statehold.observe import Log
+from statehold.watch import Unwatched, Watch
 
 
 class Clock:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.kafka.delayed import DelayedLane
-from holdfast.letters import Failure
-from holdfast.retried import retried
-from holdfast.testing.log import MemoryMessage
+from statehold.kafka.delayed import DelayedLane
+from statehold.letters import Failure
+from statehold.retried import retried
+from statehold.testing.log import MemoryMessage
 
 
 class Told:

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast import Handler
-from holdfast.config.around import EffectsSettings
-from holdfast.handler import EffectKey
-from holdfast.snapshot.records import Effect
-from holdfast.worker.effects import EffectRunner, Surroundings, note, weight
+from statehold import Handler
+from statehold.config.around import EffectsSettings
+from statehold.handler import EffectKey
+from statehold.snapshot.records import Effect
+from statehold.worker.effects import EffectRunner, Surroundings, note, weight
 
 
 class Recorder(Handler[int]):

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.messages import batch, message
 
-from holdfast import Handler, Output, Record, Table
-from holdfast.command import COMMAND_HEADER, Command, header
-from holdfast.errors import HandlerFailed, UndecodableRecord, UsageError
-from holdfast.handler import EffectKey
-from holdfast.worker.engine import Engine
-from holdfast.worker.poison import Poisoned
+from statehold import Handler, Output, Record, Table
+from statehold.command import COMMAND_HEADER, Command, header
+from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
+from statehold.handler import EffectKey
+from statehold.worker.engine import Engine
+from statehold.worker.poison import Poisoned
 
 
 class Sums(Handler[int]):
@@ -150,7 +150,7 @@ def test_commands_are_noted_with_who_sent_them_and_one_of_ours_is_kept_from_the_
 
 @pytest.mark.parametrize("data", [b"\xff", b"{", b"{}", b'{"name": 1}', b"", b"x" * 201])
 def test_a_header_that_is_no_command_is_named_and_not_skipped(data: bytes) -> None:
-    with pytest.raises(Poisoned, match=r"input\[0\]@2: BadCommand: header holdfast-command") as poison:
+    with pytest.raises(Poisoned, match=r"input\[0\]@2: BadCommand: header statehold-command") as poison:
         Engine(Commands, 0).run([*batch(1), message(2, None, [(COMMAND_HEADER, data)])])
     assert isinstance(poison.value.error, UndecodableRecord)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config.sources import known_options
-from holdfast.snapshot import frame
-from holdfast.snapshot.frame import BadFrame, UnknownFormat, pack, unpack
+from statehold.config.sources import known_options
+from statehold.snapshot import frame
+from statehold.snapshot.frame import BadFrame, UnknownFormat, pack, unpack
 
-bodies = st.binary(max_size=3000) | st.integers(0, 9000).map(lambda size: b"holdfast " * (size // 9))
+bodies = st.binary(max_size=3000) | st.integers(0, 9000).map(lambda size: b"statehold " * (size // 9))
 
 
 @given(bodies, st.sampled_from([b"H", b"M", b"C"]))
@@ -55,7 +55,7 @@ def test_no_data_is_no_frame() -> None:
 
 
 def test_another_version_is_named() -> None:
-    with pytest.raises(UnknownFormat, match=f"format {frame.NEWEST + 1}, this holdfast reads 1 to {frame.NEWEST}"):
+    with pytest.raises(UnknownFormat, match=f"format {frame.NEWEST + 1}, this statehold reads 1 to {frame.NEWEST}"):
         unpack(bytes([frame.NEWEST + 1]) + pack(b"M", b"x")[1:])
 
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import NAMES, PLACE, LogReader, LogSink, mark, replaced
 
-from holdfast.snapshot import digest, full, records
-from holdfast.snapshot.full import FullUnusable, FullWriter, load, split
-from holdfast.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
-from holdfast.snapshot.state import State
-from holdfast.table import Changes, Table
-from holdfast.testing.log import MemoryLog
+from statehold.snapshot import digest, full, records
+from statehold.snapshot.full import FullUnusable, FullWriter, load, split
+from statehold.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
+from statehold.snapshot.state import State
+from statehold.table import Changes, Table
+from statehold.testing.log import MemoryLog
 
 
 def new_state() -> State:
@@ -27,7 +27,7 @@ class Owner:
     """A state, its deltas, and a full that is written a chunk at a time."""
 
     def __init__(self, keys: int = 12, size: int = 600) -> None:
-        self.state, self.log = new_state(), MemoryLog(NAMES.full, 0)
+        self.state, self.log = new_state(), MemoryLog(NAMES.snapshot, 0)
         self.sink = LogSink(self.log)
         self.n = 0
         self.marks: list[Mark] = []
@@ -223,7 +223,7 @@ def test_a_full_that_is_not_whole_is_unusable_and_says_why(name: str) -> None:
 
 
 def test_chunks_that_came_twice_and_those_of_others_are_passed_over() -> None:
-    owner, twice = Owner(), MemoryLog(NAMES.full, 0)
+    owner, twice = Owner(), MemoryLog(NAMES.snapshot, 0)
     complete(owner)
     for message in owner.log.committed():
         record = records.unpack(message.value())
@@ -245,7 +245,7 @@ def test_the_full_of_another_service_or_partition_is_refused() -> None:
         PLACE.__class__(type(NAMES)("other", "input"), 0, 4, {}),
     ):
         reader = LogReader(owner.log)
-        reader._logs[place.names.full] = owner.log
+        reader._logs[place.names.snapshot] = owner.log
         with pytest.raises(FullUnusable, match="it belongs to 'service' partition 0 of 4"):
             load(reader, place, ref, owner.marks[-1], new_state(), EntryDecoder({"t": int}))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.messages import message
 
-from holdfast import Handler, Record, Table
-from holdfast.worker.engine import Engine
-from holdfast.worker.handling import Handling
+from statehold import Handler, Record, Table
+from statehold.worker.engine import Engine
+from statehold.worker.handling import Handling
 
 
 class Noting(Handler[int]):

@@ -10,13 +10,13 @@ import pytest
 from tests.support.hanging import Door, door
 from tests.unit.making import LogSink
 
-from holdfast.ports import Cancelled
-from holdfast.snapshot import digest, records
-from holdfast.snapshot.records import Chunk, Manifest
-from holdfast.snapshot.store.base import StoreTrouble, open_store
-from holdfast.snapshot.store.fetch import stored_frames
-from holdfast.snapshot.store.sink import StoreSink
-from holdfast.testing.log import MemoryLog
+from statehold.ports import Cancelled
+from statehold.snapshot import digest, records
+from statehold.snapshot.records import Chunk, Manifest
+from statehold.snapshot.store.base import StoreTrouble, open_store
+from statehold.snapshot.store.fetch import stored_frames
+from statehold.snapshot.store.sink import StoreSink
+from statehold.testing.log import MemoryLog
 
 ROOT = "s3://bucket/prefix"
 CHUNK = records.pack(Chunk("f", 0, -1, msgspec.Raw(msgspec.msgpack.encode(["table", [b"x" * 500], [b"y"]]))))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.balancer.joining import Joining, why
-from holdfast.beside import Beside
-from holdfast.observe import Log
-from holdfast.ports import GroupView, MemberView
-from holdfast.testing.clock import ManualClock
-from holdfast.testing.stepped import EventLog, Later
+from statehold.balancer.joining import Joining, why
+from statehold.beside import Beside
+from statehold.observe import Log
+from statehold.ports import GroupView, MemberView
+from statehold.testing.clock import ManualClock
+from statehold.testing.stepped import EventLog, Later
 
 
 def member(name: str, *partitions: int) -> MemberView:

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.driver.apps import Accounts, Op
 
-from holdfast import gauges, metrics
-from holdfast.meters import ServiceMetrics
-from holdfast.metrics import DECLARED, Counter, Gauge, Histogram
-from holdfast.ops.metrics_page import document
-from holdfast.testing import Driver
+from statehold import gauges, metrics
+from statehold.meters import ServiceMetrics
+from statehold.metrics import DECLARED, Counter, Gauge, Histogram
+from statehold.ops.metrics_page import document
+from statehold.testing import Driver
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 UNITS = (
@@ -45,12 +45,12 @@ def series(meters: ServiceMetrics) -> dict[tuple[str, str], float]:
 
 
 def test_the_page_is_what_the_declarations_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == document(), "run python -m holdfast.ops.metrics_page > docs/metrics.md"
+    assert PAGE.read_text(encoding="utf-8") == document(), "run python -m statehold.ops.metrics_page > docs/metrics.md"
 
 
 @pytest.mark.parametrize("metric", DECLARED, ids=lambda metric: metric.name)
 def test_a_declaration_keeps_the_conventions(metric: metrics.Metric) -> None:
-    assert re.fullmatch(r"holdfast_[a-z_]+", metric.name)
+    assert re.fullmatch(r"statehold_[a-z_]+", metric.name)
     assert metric.text.rstrip().endswith(".")
     assert metric.name.endswith("_total") == isinstance(metric, Counter)
     assert bool(metric.buckets) == isinstance(metric, Histogram)
@@ -62,11 +62,11 @@ def test_two_services_do_not_mix_and_a_host_may_register_them() -> None:
     ours, theirs = ServiceMetrics("clearing"), ServiceMetrics("ledger")
     ours.partition(0).inc(metrics.RECORDS, 3)
     theirs.partition(0).inc(metrics.RECORDS, 5)
-    assert series(ours)["holdfast_records_processed_total", "partition=0,service=clearing"] == 3
+    assert series(ours)["statehold_records_processed_total", "partition=0,service=clearing"] == 3
     host = CollectorRegistry()
     host.register(ours)
     host.register(theirs)
-    assert generate_latest(host).decode().count("holdfast_records_processed_total{") == 2
+    assert generate_latest(host).decode().count("statehold_records_processed_total{") == 2
     assert "process_resident_memory_bytes" in generate_latest(ours.registry).decode()
 
 
@@ -75,7 +75,7 @@ def test_a_gauge_leaves_with_its_partition_and_a_counter_stays() -> None:
     first = meters.partition(3)
     first.set(metrics.KEYS, 12)
     first.inc(metrics.RECORDS, 7)
-    keys = "holdfast_state_keys", "partition=3,service=clearing"
+    keys = "statehold_state_keys", "partition=3,service=clearing"
     assert series(meters)[keys] == 12
     second = meters.partition(3)  # the group gave it back before the old thread had ended
     second.set(metrics.KEYS, 3)
@@ -84,14 +84,14 @@ def test_a_gauge_leaves_with_its_partition_and_a_counter_stays() -> None:
     second.forget()
     found = series(meters)
     assert keys not in found
-    assert found["holdfast_records_processed_total", "partition=3,service=clearing"] == 7
+    assert found["statehold_records_processed_total", "partition=3,service=clearing"] == 7
 
 
 def test_no_series_of_the_times_at_which_counters_began() -> None:
     meters = ServiceMetrics("clearing")
     meters.partition(0).observe(metrics.COMMIT_SECONDS, 0.004)
     assert not [name for name, _ in series(meters) if name.endswith("_created")]
-    assert series(meters)["holdfast_commit_seconds_bucket", "le=0.005,partition=0,service=clearing"] == 1
+    assert series(meters)["statehold_commit_seconds_bucket", "le=0.005,partition=0,service=clearing"] == 1
 
 
 def test_a_wrong_number_of_labels_is_refused() -> None:
@@ -106,14 +106,14 @@ def test_what_a_partition_did_is_counted_once_per_commit() -> None:
     driver.feed(Op("bob", 1), key="bob")
     assert len(driver.outputs("totals")) == 6
     found, of = series(driver.metrics), "partition=0,service=accounts"
-    assert found["holdfast_records_processed_total", of] == 6
-    assert found["holdfast_records_produced_total", of] == 6
-    assert found["holdfast_state_keys", of] == 2
-    assert found["holdfast_commit_records_sum", of] == 6
-    committed = found["holdfast_transactions_total", f"outcome=committed,{of}"]
-    assert committed == found["holdfast_commit_seconds_count", of] == found["holdfast_handler_seconds_count", of]
-    assert found["holdfast_commit_increment_bytes_sum", of] == found["holdfast_increment_bytes_total", of] > 0
-    assert found["holdfast_takeover_seconds_count", "partition=0,service=accounts,step=restore"] == 1
+    assert found["statehold_records_processed_total", of] == 6
+    assert found["statehold_records_produced_total", of] == 6
+    assert found["statehold_state_keys", of] == 2
+    assert found["statehold_commit_records_sum", of] == 6
+    committed = found["statehold_transactions_total", f"outcome=committed,{of}"]
+    assert committed == found["statehold_commit_seconds_count", of] == found["statehold_handler_seconds_count", of]
+    assert found["statehold_commit_increment_bytes_sum", of] == found["statehold_increment_bytes_total", of] > 0
+    assert found["statehold_takeover_seconds_count", "partition=0,service=accounts,step=restore"] == 1
 
 
 def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
@@ -133,17 +133,17 @@ def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
     meters = ServiceMetrics("clearing")
     meters.ask(lambda: gauges.of_status({"ready": False, "partitions": partitions, "outage": {"seconds": 12.5}}, 123.5))
     found = series(meters)
-    assert found["holdfast_ready", "service=clearing"] == 0
-    assert found["holdfast_partitions_assigned", "service=clearing"] == 3
-    assert found["holdfast_loop_heartbeat_timestamp_seconds", "service=clearing"] == 123.5
-    assert found["holdfast_partition_phase", "partition=0,phase=live,service=clearing"] == 1
-    lag = [(labels, value) for (name, labels), value in found.items() if name == "holdfast_consumer_lag_records"]
+    assert found["statehold_ready", "service=clearing"] == 0
+    assert found["statehold_partitions_assigned", "service=clearing"] == 3
+    assert found["statehold_loop_heartbeat_timestamp_seconds", "service=clearing"] == 123.5
+    assert found["statehold_partition_phase", "partition=0,phase=live,service=clearing"] == 1
+    lag = [(labels, value) for (name, labels), value in found.items() if name == "statehold_consumer_lag_records"]
     assert lag == [("partition=0,service=clearing", 7), ("partition=2,service=clearing", 0)]
-    assert found["holdfast_input_hidden_records", "partition=0,service=clearing"] == 2
-    assert found["holdfast_outage_seconds", "service=clearing"] == 12.5
-    assert found["holdfast_mailbox_records", "partition=0,service=clearing"] == 12
-    assert found["holdfast_restore_done_ratio", "partition=1,service=clearing,step=full"] == 0.25
-    assert found["holdfast_restore_done_ratio", "partition=2,service=clearing,step=mark"] == 1.0
+    assert found["statehold_input_hidden_records", "partition=0,service=clearing"] == 2
+    assert found["statehold_outage_seconds", "service=clearing"] == 12.5
+    assert found["statehold_mailbox_records", "partition=0,service=clearing"] == 12
+    assert found["statehold_restore_done_ratio", "partition=1,service=clearing,step=full"] == 0.25
+    assert found["statehold_restore_done_ratio", "partition=2,service=clearing,step=mark"] == 1.0
 
 
 def test_every_gauge_has_a_kind_that_the_page_tells() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.unit.making import NAMES, mark
 
-from holdfast.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError
-from holdfast.names import Names
-from holdfast.snapshot.place import Place
+from statehold.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError
+from statehold.names import Names
+from statehold.snapshot.place import Place
 
-IDS = {"input": "1", "service.input.increment": "2", "service.input.full": "3"}
+IDS = {"input": "1", "service.input.changelog": "2", "service.input.snapshot": "3"}
 
 
 def test_a_mark_of_this_place_is_accepted() -> None:
@@ -38,10 +38,10 @@ def test_a_topic_made_anew_is_refused(topic: str) -> None:
 
 def test_names_are_those_of_the_documentation() -> None:
     names = Names("clearing", "trades", "staging.")
-    assert (names.group, names.increment, names.full, names.transactional_id(7)) == (
+    assert (names.group, names.changelog, names.snapshot, names.transactional_id(7)) == (
         "staging.clearing",
-        "staging.clearing.trades.increment",
-        "staging.clearing.trades.full",
+        "staging.clearing.trades.changelog",
+        "staging.clearing.trades.snapshot",
         "staging.clearing.trades.7",
     )
 

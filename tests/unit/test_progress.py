@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.driver.apps import Accounts, events, many
 
-from holdfast.snapshot.progress import Progress
-from holdfast.testing import Driver
-from holdfast.testing.clock import ManualClock
+from statehold.snapshot.progress import Progress
+from statehold.testing import Driver
+from statehold.testing.clock import ManualClock
 
 
 def test_a_step_tells_where_it_is_how_fast_and_how_long_still() -> None:
@@ -75,4 +75,4 @@ def test_a_long_restore_is_told_in_the_log() -> None:
     told = {event["step"]: event for event in events(driver, "restore_progress")}
     assert {"mark", "full", "increments"} <= told.keys()
     assert told["increments"]["keys"] == len({op.account for op in many(24)}), "the full was loaded by then"
-    assert driver.broker.log(driver.names.full, 0).end >= told["full"]["end"]
+    assert driver.broker.log(driver.names.snapshot, 0).end >= told["full"]["end"]

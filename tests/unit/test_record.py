@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Record
-from holdfast.testing.log import MemoryMessage
+from statehold import Record
+from statehold.testing.log import MemoryMessage
 
 
 def record(topic: str = "input", partition: int = 0, offset: int = 0, timestamp: int = 0) -> Record[int]:
@@ -47,7 +47,7 @@ def test_the_identifiers_of_a_record_differ_and_are_well_formed(place: tuple[str
     assert (first.version, first.variant) == (8, uuid.RFC_4122)
 
 
-def test_the_values_are_the_same_in_every_version_of_holdfast() -> None:
+def test_the_values_are_the_same_in_every_version_of_statehold() -> None:
     """A replay may run with newer code than the one that wrote the mark."""
     assert str(record("trades", 1, 2).uuid(3)) == PINNED_UUID
     assert record("trades", 1, 2).random().getrandbits(64) == PINNED_BITS

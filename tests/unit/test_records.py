@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import mark, replaced
 
-from holdfast.snapshot import frame, records
-from holdfast.snapshot.records import (
+from statehold.snapshot import frame, records
+from statehold.snapshot.records import (
     Adopt,
     Chunk,
     Effect,
@@ -24,7 +24,7 @@ from holdfast.snapshot.records import (
     Record,
     Writer,
 )
-from holdfast.table import Changes
+from statehold.table import Changes
 
 numbers = st.integers(0, 2**59)
 texts = st.text(max_size=20)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import typer.main
 
-from holdfast.ops import refused
-from holdfast.ops.cli.main import app
-from holdfast.rights import ROLES
+from statehold.ops import refused
+from statehold.ops.cli.main import app
+from statehold.rights import ROLES
 
 
 def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[str]:

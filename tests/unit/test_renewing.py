@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from holdfast.config.settings import Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.renewing import Renewal
-from holdfast.observe import Log
-from holdfast.testing.stepped import EventLog
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.renewing import Renewal
+from statehold.observe import Log
+from statehold.testing.stepped import EventLog
 
 
 class Tried(Renewal):

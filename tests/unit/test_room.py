@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import memory
-from holdfast.errors import MemoryShort
-from holdfast.names import Names
-from holdfast.snapshot.place import Place
-from holdfast.snapshot.records import Writer
-from holdfast.worker.room import Memory, Room
+from statehold import memory
+from statehold.errors import MemoryShort
+from statehold.names import Names
+from statehold.snapshot.place import Place
+from statehold.snapshot.records import Writer
+from statehold.worker.room import Memory, Room
 
 MB = 1_000_000
 
@@ -91,11 +91,11 @@ def a_machine(tmp_path: Path, cgroup: str, **limits: str) -> tuple[int, str]:
     return allowed, whose.removeprefix(f"{tmp_path}/")
 
 
-UNIFIED = "0::/system.slice/holdfast.service\n"
+UNIFIED = "0::/system.slice/statehold.service\n"
 
 
 def test_the_least_of_unit_slice_and_machine_counts(tmp_path: Path) -> None:
-    unit, slice_ = "system.slice/holdfast.service/memory.max", "system.slice/memory.max"
+    unit, slice_ = "system.slice/statehold.service/memory.max", "system.slice/memory.max"
     assert a_machine(tmp_path / "a", UNIFIED) == (16_384_000, "the machine's memory")
     assert a_machine(tmp_path / "b", UNIFIED, **{unit: "max"}) == (16_384_000, "the machine's memory")
     assert a_machine(tmp_path / "c", UNIFIED, **{unit: "5000000", slice_: "max"}) == (5_000_000, f"cgroup/{unit}")

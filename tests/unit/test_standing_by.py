@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.balancer.standing_by import chosen, deal
-from holdfast.ports import GroupView, MemberView
+from statehold.balancer.standing_by import chosen, deal
+from statehold.ports import GroupView, MemberView
 
 MEMBERS = st.lists(st.text("abcdef", min_size=1, max_size=4), unique=True, min_size=1, max_size=6)
 

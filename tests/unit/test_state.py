@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.errors import UsageError
-from holdfast.snapshot.digest import MODULUS, table_digest
-from holdfast.snapshot.state import Frozen, State
-from holdfast.table import Changes, Table
+from statehold.errors import UsageError
+from statehold.snapshot.digest import MODULUS, table_digest
+from statehold.snapshot.state import Frozen, State
+from statehold.table import Changes, Table
 
 KEYS = st.sampled_from("abcde")
 

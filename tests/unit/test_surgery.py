@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Handler, Reference, Table
-from holdfast.errors import ToolRefused, UsageError
-from holdfast.partitioner import murmur2
-from holdfast.snapshot.edits import Counts, Edits, Patch, read_patches
-from holdfast.snapshot.state import State
-from holdfast.surgery.layout import Layout, crc32
-from holdfast.surgery.repair_rebase import unrepeatable
-from holdfast.surgery.spool import Spool
-from holdfast.table import Changes
+from statehold import Handler, Reference, Table
+from statehold.errors import ToolRefused, UsageError
+from statehold.partitioner import murmur2
+from statehold.snapshot.edits import Counts, Edits, Patch, read_patches
+from statehold.snapshot.state import State
+from statehold.surgery.layout import Layout, crc32
+from statehold.surgery.repair_rebase import unrepeatable
+from statehold.surgery.spool import Spool
+from statehold.table import Changes
 
 
 class Balance(msgspec.Struct):

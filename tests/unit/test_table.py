@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from holdfast import Table
-from holdfast.errors import MutatedInPlace, UsageError
+from statehold import Table
+from statehold.errors import MutatedInPlace, UsageError
 
 KEYS = st.integers(0, 9)
 
@@ -273,7 +273,7 @@ def test_in_development_a_value_of_another_type_than_declared_is_refused() -> No
 
 
 def test_many_deleted_keys_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.table._TOMBED", 10)
+    monkeypatch.setattr("statehold.table._TOMBED", 10)
     table = bound()
     for key in range(100):
         table[key] = key

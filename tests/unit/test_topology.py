@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from holdfast.config.settings import ServiceSettings, Settings
-from holdfast.errors import KafkaTrouble
-from holdfast.kafka.admin import Admin
-from holdfast.kafka.topic_admin import TopicAdmin
-from holdfast.names import Names
-from holdfast.observe import Log
-from holdfast.testing.stepped import EventLog
-from holdfast.topology import Topology
+from statehold.config.settings import ServiceSettings, Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.admin import Admin
+from statehold.kafka.topic_admin import TopicAdmin
+from statehold.names import Names
+from statehold.observe import Log
+from statehold.testing.stepped import EventLog
+from statehold.topology import Topology
 
 
 class Ending(Topology):

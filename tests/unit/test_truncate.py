@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.snapshot.discover import Found
-from holdfast.snapshot.records import Manifest
-from holdfast.snapshot.truncate import Cut, cut, kept
+from statehold.snapshot.discover import Found
+from statehold.snapshot.records import Manifest
+from statehold.snapshot.truncate import Cut, cut, kept
 
 
 def full(offset: int, first: int, low: int, increment: int, time: int = 0) -> Found:

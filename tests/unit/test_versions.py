@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Table, serde
-from holdfast.errors import UnknownSchema, UsageError
-from holdfast.versions import MARKER, Versioned, version_of, versioned
+from statehold import Table, serde
+from statehold.errors import UnknownSchema, UsageError
+from statehold.versions import MARKER, Versioned, version_of, versioned
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import Table
-from holdfast.ops.http.finding import _stored
-from holdfast.ops.http.state import _matching, _several
+from statehold import Table
+from statehold.ops.http.finding import _stored
+from statehold.ops.http.state import _matching, _several
 
 
 def seen(table: Table[str, int], key: str) -> tuple[list[str], list[int | None]]:

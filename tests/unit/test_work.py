@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.messages import batch
 
-from holdfast.errors import HandlerFailed
-from holdfast.worker.poison import Poisoned
-from holdfast.worker.work import Work, offset
+from statehold.errors import HandlerFailed
+from statehold.worker.poison import Poisoned
+from statehold.worker.work import Work, offset
 
 
 def poison(at: int, *, whole_batch: bool = False) -> Poisoned:

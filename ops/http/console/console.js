@@ -9,7 +9,7 @@ const by = (id) => document.getElementById(id);
 const tiles = new Tiles();
 const seen = { event: 0, tick: 0, pid: null };
 const phases = new Map();
-let history = [], past = [], page = null, latest = null, answered = null, token = sessionStorage.getItem("holdfast-token") ?? "";
+let history = [], past = [], page = null, latest = null, answered = null, token = sessionStorage.getItem("statehold-token") ?? "";
 
 const ask = (path) => fetch(path, { headers: token ? { Authorization: `Bearer ${token}` } : {}, cache: "no-store" });
 
@@ -59,8 +59,8 @@ function head(data) {
   const { status, live, ready } = data;
   tell(by("service"), status.service);
   tell(by("about"), `reads ${status.input} · instance ${status.instance}`);
-  tell(by("version"), `holdfast ${status.version} · pid ${status.pid} · brokers ${status.brokers}`);
-  document.title = `${ready[0] ? "" : "! "}${status.service} · holdfast`;
+  tell(by("version"), `statehold ${status.version} · pid ${status.pid} · brokers ${status.brokers}`);
+  document.title = `${ready[0] ? "" : "! "}${status.service} · statehold`;
   const failed = status.partitions.some((each) => each.phase === "failed");
   if (ready[0]) state("ready", status.partitions.length ? "ready" : "standby");
   else if (!live[0]) state("bad", "not live");
@@ -138,7 +138,7 @@ async function lookUp(event) {
 by("token").addEventListener("submit", (event) => {
   event.preventDefault();
   token = by("token-text").value;
-  sessionStorage.setItem("holdfast-token", token);
+  sessionStorage.setItem("statehold-token", token);
   by("token-text").value = "";
   turn();
 });

@@ -10,11 +10,11 @@ from typing import ClassVar
 from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event, Line, Tally
 
-from holdfast import Output, Record, Service
-from holdfast.config.load import load
-from holdfast.errors import UndecodableRecord
-from holdfast.failures import dead_letter, retry, retry_later
-from holdfast.handler import Handler
+from statehold import Output, Record, Service
+from statehold.config.load import load
+from statehold.errors import UndecodableRecord
+from statehold.failures import dead_letter, retry, retry_later
+from statehold.handler import Handler
 
 
 class Flaky(ConnectionError):

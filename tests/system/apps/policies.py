@@ -1,4 +1,4 @@
-"""Every policy in one service, for `holdfast run tests.system.apps.policies:service`; the amount says what fails.
+"""Every policy in one service, for `statehold run tests.system.apps.policies:service`; the amount says what fails.
 
 While the file PROBE_POISON exists those fail that may work later.
 """
@@ -13,9 +13,9 @@ from typing import ClassVar
 from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import Event, Line, Total
 
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.errors import OutputRefused, UndecodableRecord
-from holdfast.failures import dead_letter, park, retry, retry_later, stop
+from statehold import Handler, Output, Record, Service, Table
+from statehold.errors import OutputRefused, UndecodableRecord
+from statehold.failures import dead_letter, park, retry, retry_later, stop
 
 REFUSED, DOWN, LATER, LONG, PAUSED, PARKED, STOPS, LARGE = range(-10, -18, -1)
 

@@ -8,8 +8,8 @@ import msgspec
 from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Event
 
-from holdfast import Handler, Output, Record, Reference, Service, Table
-from holdfast.config.load import load
+from statehold import Handler, Output, Record, Reference, Service, Table
+from statehold.config.load import load
 
 
 class Priced(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, HOLDFAST_* are its settings.
+"""`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, STATEHOLD_* are its settings.
 
 Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again,
 SIGUSR2 tells where each thread is.
@@ -16,9 +16,9 @@ from typing import Any
 from tests.system.apps.probed import end_with_the_test, log_json
 from tests.system.apps.tally import Tally, tally
 
-from holdfast import Service
-from holdfast.config.load import load
-from holdfast.kafka.producer import KafkaTransactions
+from statehold import Service
+from statehold.config.load import load
+from statehold.kafka.producer import KafkaTransactions
 
 
 def _path(name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""The service of `apps.run` as a module for `holdfast run tests.system.apps.served:service`."""
+"""The service of `apps.run` as a module for `statehold run tests.system.apps.served:service`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.system.apps.probed import end_with_the_test
 from tests.system.apps.tally import tally
 
-from holdfast import Service
+from statehold import Service
 
 end_with_the_test()
 service = Service(

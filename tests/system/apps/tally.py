@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast import Handler, Output, Record, Table
+from statehold import Handler, Output, Record, Table
 
 
 class Event(msgspec.Struct, frozen=True):

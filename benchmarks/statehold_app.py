@@ -1,4 +1,4 @@
-"""(a), (b) The same work with holdfast: `python -m benchmarks.holdfast_app JOB.json`. Public API, default settings.
+"""(a), (b) The same work with statehold: `python -m benchmarks.statehold_app JOB.json`. Public API, default settings.
 
 The job may say `batch` (on_batch instead of on_record), `origin`, `settings` ({section: {key: value}}) and `prepare`
 (false: the topics are there already).
@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from benchmarks.load import Running, Trade
-from holdfast import Handler, Output, Record, Service, Table
-from holdfast.config import Settings
-from holdfast.topics import Topics
+from statehold import Handler, Output, Record, Service, Table
+from statehold.config import Settings
+from statehold.topics import Topics
 
 
 class Total(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,4 +1,4 @@
-"""`deploy/holdfastctl` with real processes; in the place of holdfast, a program that does as it is told."""
+"""`deploy/stateholdctl` with real processes; in the place of statehold, a program that does as it is told."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ here = Path({directory!r})
 with (here / "starts").open("a") as starts:
     starts.write(" ".join(sys.argv[1:]) + "\\n")
 if (here / "fails").exists():
-    sys.exit("holdfast: SettingsError: commit.interval")
+    sys.exit("statehold: SettingsError: commit.interval")
 if (here / "deaf").exists():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 else:
@@ -47,7 +47,7 @@ class Desk:
         return [str(self.script), act, service]
 
     def environment(self) -> dict[str, str]:
-        places = {"HOLDFASTCTL_ETC": str(self.directory / "etc"), "HOLDFASTCTL_RUN": str(self.directory / "run")}
+        places = {"STATEHOLDCTL_ETC": str(self.directory / "etc"), "STATEHOLDCTL_RUN": str(self.directory / "run")}
         return os.environ | places
 
     def ctl(self, act: str, service: str = "held") -> subprocess.CompletedProcess[str]:
@@ -82,7 +82,7 @@ def desk(root: Path, tmp_path: Path) -> Iterator[Desk]:
     program = tmp_path / "program"
     program.write_text(PROGRAM.format(python=sys.executable, directory=str(tmp_path)))
     program.chmod(0o755)
-    desk = Desk(root / "deploy" / "holdfastctl", tmp_path)
+    desk = Desk(root / "deploy" / "stateholdctl", tmp_path)
     desk.set()
     yield desk
     desk.set(GRACE=0)
@@ -170,7 +170,7 @@ def test_a_start_that_fails_says_the_last_line_of_its_log(desk: Desk) -> None:
     desk.set(SETTLE=60)
     failed = desk.ctl("start")
     assert failed.returncode == 1
-    assert failed.stderr == "holdfastctl: held ended with exit code 1: holdfast: SettingsError: commit.interval\n"
+    assert failed.stderr == "stateholdctl: held ended with exit code 1: statehold: SettingsError: commit.interval\n"
     assert desk.ctl("status").returncode == 3
 
 
@@ -189,8 +189,8 @@ def test_a_service_that_nobody_described(desk: Desk) -> None:
 def test_a_real_service(desk: Desk, on_kafka: Commands) -> None:
     on_kafka.create_topics(partitions=1)
     (desk.directory / "etc" / "held.toml").write_text("")
-    desk.set(PROGRAM=Path(sys.executable).with_name("holdfast"), DIRECTORY=on_kafka.directory, OPTIONS="")
-    places = {name: value for name, value in desk.environment().items() if name.startswith("HOLDFASTCTL_")}
+    desk.set(PROGRAM=Path(sys.executable).with_name("statehold"), DIRECTORY=on_kafka.directory, OPTIONS="")
+    places = {name: value for name, value in desk.environment().items() if name.startswith("STATEHOLDCTL_")}
     environment = on_kafka.environment | places
 
     def ctl(act: str) -> int:
