@@ -90,7 +90,9 @@ def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str,
 
 
 def _facts(admin: Admin, names: Names) -> dict[str, Any]:
-    return {name: facts for name, facts in admin.describe([names.input, names.changelog, names.snapshot]).items() if facts}
+    return {
+        name: facts for name, facts in admin.describe([names.input, names.changelog, names.snapshot]).items() if facts
+    }
 
 
 def _since_start() -> float:

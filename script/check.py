@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("core", "config", "balancer", "worker", "snapshot", "ops")
+PACKAGES = ("src/statehold", "config", "balancer", "worker", "snapshot", "ops")
 PROGRAMS = ("tests", "examples", "benchmarks", "script")
 
 
@@ -50,16 +50,9 @@ def layout() -> tuple[int, str]:
 
 
 def types() -> tuple[int, str]:
-    """mypy --strict; fails as well when it looked at fewer files than there are.
-
-    The packages are checked where the editable install shows them under their installed names: by folder
-    they would be modules called `core` and `worker`, and `mypy -p` skips without a word what it does not
-    find.
-    """
-    links = next((ROOT / "build").glob("__editable__*"))
+    """mypy --strict; fails as well when it looked at fewer files than there are."""
     programs = [folder for folder in PROGRAMS if list((ROOT / folder).rglob("*.py"))]
-    code, told = run("mypy", str(links.relative_to(ROOT) / "statehold"), *programs, MYPYPATH=f"{links}:{ROOT}")
-    told = told.replace(f"{links.relative_to(ROOT)}/statehold/", "statehold: ")
+    code, told = run("mypy", "src/statehold", *programs, MYPYPATH=f"{ROOT / 'src'}:{ROOT}")
     counted = re.search(r"(\d+) source files?", told)
     seen, there = int(counted[1]) if counted else 0, len(source_files())
     if seen != there:

@@ -25,7 +25,7 @@ from statehold.snapshot import frame
 from statehold.snapshot.blocks import block, blocks
 from statehold.snapshot.records import FullRef
 
-_MAGIC: Final = b"statehold"
+_MAGIC: Final = b"statehld"
 #: where the manifest begins, how long manifest and reference are, and the magic, at the end of the file
 _TAIL: Final = struct.Struct("<QII8s")
 _SUFFIX: Final = ".full"

@@ -41,18 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Make modules that were added since the last script/bootstrap importable; let SIGINT reach what tests start.
+    """Let SIGINT reach what tests start.
 
     A shell has its background jobs ignore SIGINT, and what is ignored stays so in their children.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    spec = importlib.util.spec_from_file_location("link_packages", ROOT / "script" / "link_packages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.main()
 
 
 def pytest_report_header() -> str:

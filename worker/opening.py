@@ -266,4 +266,4 @@ class Opening:
     def _tell(self, doing: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
-        clear_frames(error)  # a failed attempt's producer would live on in them (`core/beside.py`)
+        clear_frames(error)  # a failed attempt's producer would live on in them (`src/statehold/beside.py`)

@@ -100,7 +100,7 @@ class Case:
         """Input, our topics, outputs, control and the internal ones; None where one is missing."""
         own = []
         if self.given is not None:
-            own = [self.given.input, self.given.increment, self.given.full, self.given.control, *self.outputs]
+            own = [self.given.input, self.given.changelog, self.given.snapshot, self.given.control, *self.outputs]
         return self.cluster.topics(list(dict.fromkeys(own))) | self._internal()
 
     def _internal(self) -> dict[str, Topic | None]:

@@ -76,7 +76,7 @@ def unknown(words: list[str], command: Any) -> str:
 
 
 def test_commands_that_pages_and_errors_name_are_commands(root: Path) -> None:
-    folders = ("config", "core", "balancer", "worker", "snapshot", "ops", "examples", "deploy", "docs")
+    folders = ("config", "src/statehold", "balancer", "worker", "snapshot", "ops", "examples", "deploy", "docs")
     files = [*root.glob("*.md"), *(each for folder in folders for each in (root / folder).rglob("*.*"))]
     texts = {each: each.read_text(encoding="utf-8") for each in files if each.suffix in (".md", ".py", ".service")}
     commands = get_command(app)

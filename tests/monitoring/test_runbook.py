@@ -61,7 +61,9 @@ def test_each_error_has_its_section() -> None:
         name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, errors.StateholdError)
     ]
     told = [name for name in sections("errors") if name != "Of tools"]
-    assert sorted(told) == sorted(declared), "docs/runbook/errors.md has a section for each class of core/errors.py"
+    assert sorted(told) == sorted(declared), (
+        "docs/runbook/errors.md has a section for each class of src/statehold/errors.py"
+    )
 
 
 def test_each_section_of_an_error_says_what_one_needs_at_night() -> None:

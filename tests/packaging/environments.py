@@ -20,9 +20,9 @@ def copy_tree(root: Path, target: Path) -> Path:
         check=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
-        if (root / name).is_file():
+        if (root / name).is_file() or (root / name).is_symlink():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, target / name)
+            shutil.copy2(root / name, target / name, follow_symlinks=False)
     return target
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("balancer", "core", "ops", "snapshot", "worker")
+FOLDERS = ("balancer", "src/statehold", "ops", "snapshot", "worker")
 #: not of a running service: development brokers, the test driver, jobs on Spark
-ASIDE = ("core/dev/", "core/testing/", "core/pytest_plugin.py", "snapshot/spark/")
+ASIDE = ("src/statehold/dev/", "src/statehold/testing/", "src/statehold/pytest_plugin.py", "snapshot/spark/")
 
 #: method of a Kafka client -> which of its arguments is the time that it may take, counted from 0
 CLIENT = {
@@ -39,9 +39,9 @@ REQUESTS = (
 )
 #: what needs none
 UNTIMED = {
-    "core/beside.py join": "a thread whose own calls have times; the watch ends the process if one has not",
-    "core/kafka/bounded.py wait": "it has ended, and raises what it raised",
-    "core/service.py wait": "the program's own end",
+    "src/statehold/beside.py join": "a thread whose own calls have times; the watch ends the process if one has not",
+    "src/statehold/kafka/bounded.py wait": "it has ended, and raises what it raised",
+    "src/statehold/service.py wait": "the program's own end",
     "ops/cli/bars.py join": "draws; it is told to end",
     "ops/cli/steps.py join": "draws; it is told to end",
     "ops/control.py join": "answers one line; it is told to end",
@@ -56,7 +56,7 @@ UNTIMED = {
 
 def calls(path: Path, where: str) -> Iterator[tuple[str, int]]:
     """Calls without a time: (method, line)."""
-    methods = {**WAITING, **(CLIENT if where.startswith("core/kafka/") else {})}
+    methods = {**WAITING, **(CLIENT if where.startswith("src/statehold/kafka/") else {})}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue

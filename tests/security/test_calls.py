@@ -90,7 +90,7 @@ def uses(broker: Secured, stage: Stage, role: str, answer: str = "Allowed") -> s
 
 
 def unused(rights: list[Right], used: set[Use]) -> list[str]:
-    """But for the one that is needed where brokers have left a transaction open (`core/kafka/remains.py`)."""
+    """But for the one that is needed where brokers have left a transaction open (`src/statehold/kafka/remains.py`)."""
     wanted = [right for right in rights if not (right.optional and "left open" in right.why)]
     return [str(right) for right in wanted if not any(_covers(right, use) for use in used)]
 

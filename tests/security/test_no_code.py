@@ -12,7 +12,7 @@ LOADERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "jso
 MAKERS = {"eval", "exec", "compile", "__import__"}
 #: in Python's own modules: `re.compile` is no code, `pandas.read_pickle` would be
 FORBIDDEN_METHODS = {"read_pickle", "from_pickle", "enc_hook_pickle", "loads_unsafe"}
-PACKAGES = ("core", "config", "balancer", "worker", "snapshot", "ops")
+PACKAGES = ("src/statehold", "config", "balancer", "worker", "snapshot", "ops")
 
 
 def findings(tree: ast.AST) -> Iterator[tuple[int, str]]:

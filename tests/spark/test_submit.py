@@ -89,8 +89,7 @@ def packed_environment(directory: Path) -> Path:
         tar.add(tree / "pyvenv.cfg", "pyvenv.cfg")
         tar.add(site, lib, filter=wanted)
     with tarfile.open(directory / "ours.tar", "w", dereference=True) as tar:
-        links = next((ROOT / "build").glob("__editable__*"))
-        tar.add(links / "statehold", f"{lib}/statehold", filter=lambda i: None if "__pycache__" in i.name else i)
+        tar.add(ROOT / "src" / "statehold", f"{lib}/statehold", filter=lambda i: None if "__pycache__" in i.name else i)
     return merged(archive, directory / "ours.tar")
 
 

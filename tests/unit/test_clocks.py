@@ -9,13 +9,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: where decisions are made; the wiring, tools and pages around them date things for people
-FOLDERS = ("config", "balancer", "worker", "snapshot", "core/kafka")
+FOLDERS = ("config", "balancer", "worker", "snapshot", "src/statehold/kafka")
 
 #: where the wall clock is asked, and for what: nothing waits, times out or is deleted by it
 WALL = {
     "config/token.py": "until when a token counts, as the brokers' clocks see it",
-    "core/kafka/commands.py": "the timestamp of a command record",
-    "core/kafka/survey.py": "ages that the doctor shows",
+    "src/statehold/kafka/commands.py": "the timestamp of a command record",
+    "src/statehold/kafka/survey.py": "ages that the doctor shows",
     "snapshot/spark/export.py": "when an export was made",
 }
 
