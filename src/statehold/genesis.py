@@ -66,8 +66,8 @@ class Genesis:
             )
         if self._admin.bounds(self._names.snapshot, partition, _PATIENCE, lambda: False)[1] > 0:
             raise StartError(
-                f"{self._names.changelog}[{partition}] is empty, but {self._names.snapshot}[{partition}] is not: there was "
-                f"a state, so this is no first start, and no mark was written. `statehold repair rebase MODULE:SERVICE "
+                f"{self._names.changelog}[{partition}] is empty, but {self._names.snapshot}[{partition}] is not: there "
+                f"was a state, so this is no first start, and no mark was written. `statehold repair rebase MODULE:SERVICE "
                 f"--records replay --why ... --dry-run` shows how to go on from it. To begin anew, delete both topics"
             )
         return False

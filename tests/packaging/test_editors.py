@@ -22,7 +22,7 @@ def users_of(root: Path, name: str) -> set[Path]:
     listed = subprocess.run(
         ["git", "grep", "-lw", name, "--", "*.py"], cwd=root, capture_output=True, text=True, check=True
     )
-    return {(root / line).resolve() for line in listed.stdout.split()}
+    return {(root / line).resolve() for line in listed.stdout.split()} - {Path(__file__).resolve()}
 
 
 def tracked(root: Path) -> set[Path]:
@@ -54,7 +54,7 @@ def test_pyright_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone:
 
 
 def test_jedi_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Path) -> None:
-    project = jedi.Project(clone, added_sys_path=[str(clone / "src")], smart_sys_path=False)
+    project = jedi.Project(clone, sys_path=[str(clone / "src"), str(clone)])
 
     script = jedi.Script(path=clone / HOME / "partition.py", project=project)
     (home,) = script.goto(*place(clone / "worker/partition.py", "Mailbox("), follow_imports=True)

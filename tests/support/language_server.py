@@ -32,8 +32,8 @@ class LanguageServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait(30)
+        with self._process:  # closes its pipes
+            self._process.kill()
 
     def definition(self, path: str, text: str, offset: int) -> list[Path]:
         """The files that define the symbol `offset` characters into the first occurrence of `text`."""
