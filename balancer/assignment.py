@@ -39,7 +39,7 @@ class Worker(Protocol):
 
 
 class Report(Protocol):
-    """What a worker says; see `statehold.worker.tools.Report`."""
+    """What a worker says; see `statehold.worker.common.context.Report`."""
 
     @property
     def partition(self) -> int: ...

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from statehold import metrics
 from statehold.balancer.assignment import Assignment, Report, Track, Worker
-from statehold.balancer.flow import Flow
-from statehold.balancer.joining import Joining
+from statehold.balancer.flow_control import Flow
+from statehold.balancer.join_diagnosis import Joining
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError
-from statehold.meters import ServiceMetrics
-from statehold.observe import Log
 from statehold.ports import Clock, GroupConsumer, Membership, Trouble
 from statehold.record import Message
+from statehold.telemetry import metrics
+from statehold.telemetry.log_events import Log
+from statehold.telemetry.registry import ServiceMetrics
 
 _HELD = 0.005
 _COMPLAIN_EVERY = 60.0

@@ -15,12 +15,12 @@ from typing import Any
 from benchmarks.keys_app import Stored
 from benchmarks.statehold_app import settings_of
 from statehold import Table
+from statehold.common.names import Names
 from statehold.config import Settings
-from statehold.kafka.admin import Admin
-from statehold.kafka.reader import KafkaReader
-from statehold.names import Names
-from statehold.snapshot.place import Place
-from statehold.snapshot.restore import restore
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 
 
@@ -39,8 +39,8 @@ def _read(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, An
     from pyspark.sql import functions as F  # noqa: N812
 
     from statehold.dev.jars import spark_connector
-    from statehold.snapshot.spark.session import SparkOptions, spark_session
-    from statehold.snapshot.spark.source import read
+    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
+    from statehold.snapshot.spark.io.source import read
 
     admin = Admin(settings, names.group)
     ranges = {
@@ -77,9 +77,9 @@ def _new_state() -> State:
 
 def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:
     """What `statehold compact` does, in this process."""
-    from statehold.compaction import Compaction
+    from statehold.admin.compaction import Compaction
     from statehold.dev.jars import spark_connector
-    from statehold.snapshot.spark.session import SparkOptions, spark_session
+    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
     options = SparkOptions(jars=spark_connector(), memory=job["memory"])
     with spark_session("compact", options) as spark:

@@ -16,9 +16,9 @@ import msgspec
 from benchmarks.keys import Put, Seen
 from benchmarks.statehold_app import settings_of
 from statehold import Handler, Output, Record, Service, Table
-from statehold.metrics import FULL_PAUSE_SECONDS
-from statehold.ops.logs import configure_logging
-from statehold.topics import Topics
+from statehold.admin.topics import Topics
+from statehold.ops.process.logs import configure_logging
+from statehold.telemetry.metrics import FULL_PAUSE_SECONDS
 
 GAP_SECONDS = 0.002
 

@@ -24,11 +24,11 @@ from confluent_kafka import Producer
 
 from benchmarks.report import Figures, console, show
 from benchmarks.sink_app import Booked, Payment, service
+from statehold.admin.topics import Topics
 from statehold.config.load import load
 from statehold.dev import Cluster
 from statehold.dev.postgres import Postgres
-from statehold.ops.sinks import standings
-from statehold.topics import Topics
+from statehold.ops.reports.sinks import standings
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 ACCOUNTS: Final = 10_000

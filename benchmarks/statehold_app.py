@@ -17,8 +17,8 @@ import msgspec
 
 from benchmarks.load import Running, Trade
 from statehold import Handler, Output, Record, Service, Table
+from statehold.admin.topics import Topics
 from statehold.config import Settings
-from statehold.topics import Topics
 
 
 class Total(msgspec.Struct, frozen=True, array_like=True, gc=False):

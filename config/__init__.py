@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from statehold.config.connection import GroupSettings, KafkaSettings, SecuritySettings
-from statehold.config.errors import Problem, SettingsError
-from statehold.config.extra import Extra
-from statehold.config.processing import (
+from statehold.config.common.errors import Problem, SettingsError
+from statehold.config.common.secret import Secret
+from statehold.config.librdkafka.extra import Extra
+from statehold.config.sections.connection import GroupSettings, KafkaSettings, SecuritySettings
+from statehold.config.sections.processing import (
     CommitSettings,
     FailureSettings,
     FlowSettings,
@@ -16,7 +17,6 @@ from statehold.config.processing import (
     RestoreSettings,
     SnapshotSettings,
 )
-from statehold.config.secret import Secret
 from statehold.config.settings import LogSettings, ServiceSettings, Settings
 
 __all__ = [

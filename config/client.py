@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from statehold.config.errors import Problem, SettingsError
+from statehold.config.common.errors import Problem, SettingsError
 from statehold.config.settings import Settings
 from statehold.config.token import TokenFile
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from statehold.config import client
-from statehold.config.client_keys import ALLOWED
-from statehold.config.locked_keys import ALIASES, LOCKED, OWNED
-from statehold.config.options import Option, options_of
+from statehold.config.common.option import Option, options_of
+from statehold.config.librdkafka.client_keys import ALLOWED
+from statehold.config.librdkafka.locked_keys import ALIASES, LOCKED, OWNED
 from statehold.config.settings import ServiceSettings, Settings, sections
 from statehold.config.sources import PREFIX, RESERVED, profile_path
 

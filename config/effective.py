@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from statehold.config.client_keys import ALLOWED
+from statehold.config.common.option import options_of
+from statehold.config.common.secret import REDACTED
+from statehold.config.librdkafka.client_keys import ALLOWED
+from statehold.config.librdkafka.locked_keys import ALIASES
 from statehold.config.load import layers_of, load
-from statehold.config.locked_keys import ALIASES
-from statehold.config.options import options_of
-from statehold.config.secret import REDACTED
 from statehold.config.settings import Settings, sections
 from statehold.config.sources import EXTRA
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, cre
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from statehold.config.connection import SecuritySettings
-from statehold.config.errors import Problem, SettingsError
-from statehold.config.locked_keys import ALIASES
-from statehold.config.options import Option, options_of
-from statehold.config.secret import REDACTED
+from statehold.config.common.errors import Problem, SettingsError
+from statehold.config.common.option import Option, options_of
+from statehold.config.common.secret import REDACTED
+from statehold.config.librdkafka.locked_keys import ALIASES
+from statehold.config.sections.connection import SecuritySettings
 from statehold.config.settings import Settings, sections
 from statehold.config.sources import (
     EXTRA,

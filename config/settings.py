@@ -10,12 +10,12 @@ import socket
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from statehold.config.around import EffectsSettings, SinkSettings, TimersSettings
-from statehold.config.connection import GroupSettings, KafkaSettings, SecuritySettings
-from statehold.config.ops import OpsSettings
-from statehold.config.options import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
-from statehold.config.preflight import DoctorSettings
-from statehold.config.processing import (
+from statehold.config.common.option import NAME_FORM, NAME_PATTERN, check_section, choice, seconds, text
+from statehold.config.sections.connection import GroupSettings, KafkaSettings, SecuritySettings
+from statehold.config.sections.doctor import DoctorSettings
+from statehold.config.sections.effects_timers_sinks import EffectsSettings, SinkSettings, TimersSettings
+from statehold.config.sections.ops import OpsSettings
+from statehold.config.sections.processing import (
     CommitSettings,
     FailureSettings,
     FlowSettings,
@@ -119,7 +119,7 @@ class Settings:
     ops: OpsSettings = field(default_factory=OpsSettings)
 
     def __post_init__(self) -> None:
-        from statehold.config.agreement import check_agreement  # it needs this module's types
+        from statehold.config.cross_checks import check_agreement  # it needs this module's types
 
         check_agreement(self)
 

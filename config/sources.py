@@ -10,11 +10,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from statehold.config.client_keys import ALLOWED
-from statehold.config.errors import Problem, SettingsError
-from statehold.config.extra import as_text, key_from_environment, problem_of
-from statehold.config.options import Option, options_of
-from statehold.config.secret import FileText
+from statehold.config.common.errors import Problem, SettingsError
+from statehold.config.common.option import Option, options_of
+from statehold.config.common.secret import FileText
+from statehold.config.librdkafka.client_keys import ALLOWED
+from statehold.config.librdkafka.extra import as_text, key_from_environment, problem_of
 from statehold.config.settings import sections
 
 PREFIX: Final = "STATEHOLD_"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from statehold.version import __version__
+from statehold.common.version import __version__
 
 project = "statehold"
 author = "the statehold authors"

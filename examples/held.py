@@ -4,14 +4,14 @@ from time import monotonic
 from typing import Any
 
 from examples.proof import Held
+from statehold.common.names import Names
 from statehold.config import KafkaSettings, Settings
 from statehold.handler import Handler, declared
-from statehold.kafka.admin import Admin
-from statehold.kafka.reader import KafkaReader
-from statehold.names import Names
-from statehold.snapshot import digest
-from statehold.snapshot.place import Place
-from statehold.snapshot.restore import restore
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from statehold.metrics import DECLARED, Histogram, Metric
+from statehold.telemetry.metrics import DECLARED, Histogram, Metric
 
 _INTRODUCTION = """\
 # Metrics

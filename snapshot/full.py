@@ -13,9 +13,9 @@ import msgspec
 
 from statehold.errors import RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
-from statehold.snapshot import frame, records
-from statehold.snapshot.place import Place
-from statehold.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
 from statehold.snapshot.state import State
 from statehold.snapshot.store.base import StoreTrouble
 from statehold.snapshot.store.fetch import SegmentGone, stored_frames

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from statehold.snapshot.digest import MODULUS, seeded_digest, seeds, table_digest
+from statehold.snapshot.format.digest import MODULUS, seeded_digest, seeds, table_digest
 from statehold.table import Changes, Table
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from statehold import metrics
 from statehold.errors import (
     AccessLost,
     Fenced,
@@ -23,22 +22,23 @@ from statehold.errors import (
 )
 from statehold.ports import Cancelled, Transactions
 from statehold.record import Message
-from statehold.snapshot import frame
-from statehold.snapshot.records import Mark
-from statehold.worker.attendant import Attendant
-from statehold.worker.committer import Committer
-from statehold.worker.frames import clear_frames
-from statehold.worker.lifecycle import Event, Lifecycle, Phase
-from statehold.worker.live import Live
-from statehold.worker.mailbox import Batch, Mailbox
-from statehold.worker.opening import Opened, Opening
-from statehold.worker.ownership import Ownership
-from statehold.worker.refusals import ProducerDropped
-from statehold.worker.replaying import Replaying
-from statehold.worker.signals import Signals
-from statehold.worker.telling import tell_failed, tell_restored
-from statehold.worker.tools import Report, Tools
-from statehold.worker.view import Committed, shown
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.records import Mark
+from statehold.telemetry import metrics
+from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.errors import ProducerDropped
+from statehold.worker.common.lifecycle import Event, Lifecycle, Phase
+from statehold.worker.common.mailbox import Batch, Mailbox
+from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.signals import Signals
+from statehold.worker.common.traceback_gc import clear_frames
+from statehold.worker.loop import Live
+from statehold.worker.queries import Committed, shown
+from statehold.worker.recovery.recovery import Opened, Opening
+from statehold.worker.recovery.replay import Replaying
+from statehold.worker.transaction.reporting import tell_failed, tell_restored
+from statehold.worker.transaction.transaction import Committer
+from statehold.worker.watchdog import Attendant
 
 #: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
 _CONFIRM_EVERY: Final = 1.0
@@ -119,7 +119,7 @@ class PartitionWorker:
             self.mailbox.signal()
 
     def attend(self, now: float) -> None:
-        """The manager looks after the thread, many times a second; see `statehold.worker.attendant`."""
+        """The manager looks after the thread, many times a second; see `statehold.worker.watchdog`."""
         self._attendant.attend(now)
 
     @property

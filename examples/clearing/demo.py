@@ -26,8 +26,8 @@ from examples.feeding import Feed
 from examples.held import held_by
 from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress
+from statehold.common.names import Names
 from statehold.dev import Cluster
-from statehold.names import Names
 
 TARGET = "examples.clearing.app:service"
 CONFIG = "examples/clearing/clearing.toml"

@@ -19,7 +19,7 @@ from fastapi.responses import RedirectResponse
 from statehold import Handler, Record, Service, Table
 from statehold.config.load import load
 from statehold.ops.http.asgi import OpsApplication
-from statehold.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
+from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 
 
 class Visit(msgspec.Struct, frozen=True):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from statehold.ops.cli import early
+from statehold.ops.cli.common import early_signals
 
 if sys.argv[1:2] == ["run"]:
-    early.listen()
+    early_signals.listen()
 
 
 def main() -> None:
@@ -16,8 +16,8 @@ def main() -> None:
 
     if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
         sys.exit("statehold: the command line needs an extra: pip install 'statehold[cli]'")
+    from statehold.common.exit_codes import Answer
     from statehold.errors import StateholdError
-    from statehold.exits import Answer
     from statehold.ops.cli.main import app
 
     try:
@@ -27,7 +27,7 @@ def main() -> None:
             _see_it_end(end.code)
         raise
     except StateholdError as error:
-        from statehold.ops.refused import explained
+        from statehold.ops.reports.acl_hint import explained
 
         sys.exit(f"statehold: {error}{explained(error)}{_name_of(error)}")
     except OSError as error:
@@ -52,8 +52,8 @@ def _name_of(error: BaseException) -> str:
 
 
 def _see_it_end(code: object) -> None:
-    from statehold.exits import Exit
-    from statehold.ops.last_resort import end_now, limit_the_end
+    from statehold.common.exit_codes import Exit
+    from statehold.ops.process.hard_exit import end_now, limit_the_end
 
     if code == Exit.STUCK:
         end_now(Exit.STUCK)

@@ -8,34 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from statehold import __version__
-from statehold.ops.cli import (
-    cat,
-    command,
-    compact,
-    config,
-    deploy,
-    dev,
-    dlq,
-    doctor,
-    drain,
-    lag,
-    new,
-    pause,
-    prove,
-    repair,
-    retry,
-    run,
-    schema,
-    sink,
-    snapshot,
-    state,
-    status,
-    support,
-    top,
-    topics,
-    txn,
-    upgrade,
-)
+from statehold.ops.cli.inspect import cat, config, doctor, lag, prove, schema, status, support, top, txn
+from statehold.ops.cli.service import command, deploy, dev, drain, new, pause, retry, run, upgrade
+from statehold.ops.cli.state import compact, repair, snapshot, state
+from statehold.ops.cli.topics import dlq, sink, topics
 
 #: by what one is about, as `statehold --help` shows them
 _COMMANDS: Final[Mapping[str, Mapping[str, typer.Typer | Callable[..., None]]]] = {

@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from statehold.handler import declared, sinks_of
-from statehold.observe import Log
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine, refuse, tell
 from statehold.service import Service
+from statehold.telemetry.log_events import Log
 
 #: how long the end of a service waits for a doctor that still asks
 _PATIENCE: Final = 15.0

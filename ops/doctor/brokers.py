@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Final
 
-from statehold.kafka import wire
-from statehold.kafka.wire import Spoken
+from statehold.kafka.survey import api_versions
+from statehold.kafka.survey.api_versions import Spoken
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, Seen
 
@@ -206,12 +206,14 @@ def spoken(case: Case) -> dict[str, Spoken | str]:
     """`broker 1 at host:port` -> what it said, or why it said nothing; asked once for each case."""
     kept: dict[str, Spoken | str] | None = case.__dict__.get("_spoken")
     if kept is None:
-        tls = wire.tls_of(case.settings)
+        tls = api_versions.tls_of(case.settings)
         patience = case.settings.kafka.connection_timeout
         kept = {}
         for each in case.brokers:
             try:
-                kept[f"broker {each.id} at {each.host}:{each.port}"] = wire.ask(each.host, each.port, tls, patience)
+                kept[f"broker {each.id} at {each.host}:{each.port}"] = api_versions.ask(
+                    each.host, each.port, tls, patience
+                )
             except (OSError, ValueError) as error:
                 kept[f"broker {each.id} at {each.host}:{each.port}"] = str(error) or type(error).__name__
         case.__dict__["_spoken"] = kept

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import Misconfigured, StateholdError
-from statehold.kafka.admin import Admin
-from statehold.kafka.stable import StableReader
-from statehold.kafka.survey import ClusterSurvey
-from statehold.kafka.surveyed import Broker, Group, Topic
-from statehold.names import Names
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.survey.cluster import ClusterSurvey
+from statehold.kafka.survey.facts import Broker, Group, Topic
 from statehold.sink import Sink
-from statehold.snapshot.look.survey import Survey, survey
-from statehold.snapshot.place import Place
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.inspect.survey import Survey, survey
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 

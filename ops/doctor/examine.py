@@ -6,10 +6,20 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from statehold.errors import KafkaTrouble, StartError, StateholdError
-from statehold.observe import Log
-from statehold.ops.doctor import brokers, group, machine, retention, rights, sinks, snapshots, topics, transactions
+from statehold.ops.doctor import (
+    access_rights,
+    brokers,
+    group,
+    machine,
+    retention,
+    sinks,
+    snapshots,
+    topics,
+    transactions,
+)
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Check, Finding, Level, Seen
+from statehold.telemetry.log_events import Log
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     *brokers.CHECKS,
@@ -17,7 +27,7 @@ CHECKS: Final[tuple[type[Check], ...]] = (
     *retention.CHECKS,
     *transactions.CHECKS,
     *group.CHECKS,
-    *rights.CHECKS,
+    *access_rights.CHECKS,
     *machine.CHECKS,
     *snapshots.CHECKS,
     *sinks.CHECKS,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from statehold.config.units import format_duration
+from statehold.config.common.units import format_duration
 from statehold.ops.doctor.brokers import spoken
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, Seen

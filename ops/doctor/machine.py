@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from statehold.kafka.library import version
+from statehold.kafka.survey.librdkafka import version
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, Seen
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
-from statehold.exits import Answer
+from statehold.common.exit_codes import Answer
 
 if TYPE_CHECKING:
     from statehold.ops.doctor.case import Case

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from statehold.config.units import format_duration
+from statehold.config.common.units import format_duration
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, Seen
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from statehold.errors import NoMark, StartError
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, Seen
-from statehold.ops.sinks import compared, open_session
+from statehold.ops.reports.sinks import compared, open_session
 from statehold.sink import DatabaseTrouble, RowsRefused, Sink
-from statehold.snapshot.last import last_mark
-from statehold.snapshot.records import Mark
+from statehold.snapshot.format.records import Mark
+from statehold.snapshot.restore.last_commit_record import last_mark
 
 if TYPE_CHECKING:
-    from statehold.worker.postgres import PostgresSession
+    from statehold.worker.sinks.postgres import PostgresSession
 
 _PSQL: Final = 'psql "$STATEHOLD_SINK__URL"'
 _INIT: Final = "statehold sink init MODULE:SERVICE"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from statehold.config.units import format_duration
+from statehold.config.common.units import format_duration
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, Seen
-from statehold.snapshot.look import forecast
-from statehold.snapshot.look.verify import verify
+from statehold.snapshot.inspect import forecast
+from statehold.snapshot.inspect.verify import verify
 
 
 class Provable:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import ClassVar, Final
 
+from statehold.admin.topics import REQUIRED
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, Seen
-from statehold.topics import REQUIRED
 
 #: so many records must be there, and so many times the median, before one partition counts as crowded
 _SKEW_RECORDS: Final = 1000

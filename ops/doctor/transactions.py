@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from statehold.config.units import format_duration
-from statehold.kafka.opened import Opened, opened_at
+from statehold.config.common.units import format_duration
+from statehold.kafka.survey.open_transactions import Opened, opened_at
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, Seen
 

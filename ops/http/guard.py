@@ -6,7 +6,7 @@ import hmac
 from typing import Final
 from urllib.parse import urlsplit
 
-from statehold.config.ops import OpsSettings
+from statehold.config.sections.ops import OpsSettings
 from statehold.ops.http.answers import Refused, Request
 
 #: what monitoring asks, and the page itself, which holds no data

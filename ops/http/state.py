@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 import msgspec
 
 from statehold.ops.http.answers import Answer, Refused, Request, as_json
-from statehold.ops.http.finding import Elsewhere, Finder, NotFound, NotLive
+from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
-from statehold.snapshot.records import Mark
+from statehold.snapshot.format.records import Mark
 from statehold.table import Table
-from statehold.worker.view import Busy, Committed, Tables
+from statehold.worker.queries import Busy, Committed, Tables
 
 MOST: Final = 1000
 _SOON: Final = {"Retry-After": "1"}

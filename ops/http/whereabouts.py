@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from statehold.kafka.members import Member
+from statehold.kafka.admin.group_members import Member
 from statehold.service import Service
 
 _WAIT: Final = 3.0

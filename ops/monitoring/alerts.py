@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from statehold import metrics
+from statehold.telemetry import metrics
 
 #: where the runbook's pages are, if nobody says otherwise: in the repository, and below the root of the site
 RUNBOOK: Final = "docs/runbook"

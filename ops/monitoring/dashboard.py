@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from statehold import metrics
-from statehold.metrics import DECLARED, Counter, Histogram, Metric
+from statehold.telemetry import metrics
+from statehold.telemetry.metrics import DECLARED, Counter, Histogram, Metric
 
 _ONLY: Final = '{service=~"$service"}'
 _WINDOW: Final = "$__rate_interval"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from statehold.common.names import Names
 from statehold.errors import UsageError
-from statehold.names import Names
 from statehold.ports import OutOfRange
 from statehold.record import Message
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import File, Line, Manifest, Role
-from statehold.snapshot.place import Place
+from statehold.snapshot.format.partition_identity import Place
 
 _decode = msgspec.json.Decoder(Line).decode
 

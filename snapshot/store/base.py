@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, UsageError
-from statehold.names import Names
-from statehold.snapshot.place import Place
+from statehold.snapshot.format.partition_identity import Place
 
 KAFKA = "kafka"
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from statehold.beside import Background
+from statehold.common.background_call import Background
 from statehold.ports import Cancelled
-from statehold.snapshot.blocks import blocks
-from statehold.snapshot.records import Manifest
+from statehold.snapshot.format.blocks import blocks
+from statehold.snapshot.format.records import Manifest
 from statehold.snapshot.store.base import Store, StoreTrouble, open_store, segment_key, split_location
 
 #: segments that are asked for before they are needed

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from statehold.ports import FullSink
-from statehold.snapshot import frame
-from statehold.snapshot.blocks import block
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.blocks import block
 from statehold.snapshot.store.base import Store, StoreTrouble, segment_key
 
 #: bytes of one segment; what is read ahead, and kept in memory while the store is slow, are some of them

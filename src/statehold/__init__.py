@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from statehold.common.version import __version__
     from statehold.errors import StateholdError
-    from statehold.expiring import Dedupe
     from statehold.handler import Handler
     from statehold.output import Output
     from statehold.record import Record
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from statehold.service import Service
     from statehold.sink import Sink
     from statehold.table import Table
-    from statehold.timers import Timer
-    from statehold.version import __version__
+    from statehold.tables.timers import Timer
+    from statehold.tables.ttl import Dedupe
 
 __all__ = [
     "Dedupe",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Dedupe": "expiring",
+    "Dedupe": "tables.ttl",
     "Handler": "handler",
     "StateholdError": "errors",
     "Json": "serde",
@@ -49,8 +49,8 @@ _HOMES = {
     "Service": "service",
     "Sink": "sink",
     "Table": "table",
-    "Timer": "timers",
-    "__version__": "version",
+    "Timer": "tables.timers",
+    "__version__": "common.version",
 }
 
 

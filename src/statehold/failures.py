@@ -20,8 +20,8 @@ from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 if TYPE_CHECKING:
     import tenacity.wait
 
+    from statehold.common.names import Names
     from statehold.handler import Handler
-    from statehold.names import Names
 
 End = Literal["park", "stop", "dead_letter"]
 #: more delays than anybody needs: each is a topic

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from statehold import serde
-from statehold.declarations import declarations
+from statehold.common.declarations import declarations
 from statehold.errors import UsageError
-from statehold.internal import internal
 from statehold.output import Output
 from statehold.record import Record
 from statehold.sink import Sink
 from statehold.table import Table
-from statehold.timers import Timer, Timers
+from statehold.tables.system import internal
+from statehold.tables.timers import Timer, Timers
 
 if TYPE_CHECKING:
     from statehold.failures import Policy
@@ -100,7 +100,7 @@ class Handler(Generic[V]):
 def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
     """The tables and outputs that a handler class declares, by attribute name, base classes first.
 
-    Behind its own tables come those that statehold needs for it (`statehold.internal`).
+    Behind its own tables come those that statehold needs for it (`statehold.tables.system`).
     """
     tables = declarations(kind, Table)
     return tables | internal(kind, tables), declarations(kind, Output)

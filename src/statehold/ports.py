@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from statehold.command import OWN, TICK, Command, command_of
+from statehold.messages.command import OWN, TICK, Command, command_of
+from statehold.messages.pinned_command import Pinned, pin
+from statehold.messages.retry_record import Retried
 from statehold.output import Sent
-from statehold.pinned import Pinned, pin
 from statehold.record import Message
-from statehold.retried import Retried
 
 #: between a lineage and a number, in what is noted beside a group offset
 _NUMBER = " n="

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
 from statehold import serde
-from statehold.declarations import declarations
+from statehold.common.declarations import declarations
 from statehold.errors import RegistryUnreachable, UsageError
 
 K = TypeVar("K")

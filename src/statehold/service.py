@@ -12,34 +12,34 @@ from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from statehold import gauges, metrics
+from statehold.admin.topics import START_PATIENCE, reaching, require, require_references
 from statehold.balancer.manager import Manager
-from statehold.combinations import check_combinations
+from statehold.common.access_rights import Right
+from statehold.common.access_rights import service as rights_of_service
+from statehold.common.names import Names
+from statehold.common.version import __version__
 from statehold.config.settings import Settings
 from statehold.errors import Misconfigured, UsageError, of_thread
 from statehold.failures import letter_topics
 from statehold.handler import Handler, check_schemas, declared
-from statehold.kafka.admin import Admin, TopicFacts
-from statehold.kafka.allowed import require_rights
-from statehold.kafka.answers import LOGIN
-from statehold.kafka.consumer import KafkaGroupConsumer
-from statehold.kafka.errors import code_of
-from statehold.leaving import Leaving
-from statehold.meters import Sample, ServiceMetrics
-from statehold.names import Names
-from statehold.observe import Log
-from statehold.overview import Overview
+from statehold.kafka.admin.acl_check import require_rights
+from statehold.kafka.admin.admin import Admin, TopicFacts
+from statehold.kafka.clients.consumer import KafkaGroupConsumer
+from statehold.kafka.common.error_actions import code_of
+from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Cancelled
-from statehold.recent import Recent
 from statehold.reference import references
-from statehold.rights import Right
-from statehold.rights import service as rights_of_service
-from statehold.snapshot.garbage import collect_less_often, thaw
+from statehold.runtime.feature_checks import check_combinations
+from statehold.runtime.introspection import Overview
+from statehold.runtime.shutdown import Leaving
+from statehold.runtime.topic_monitor import Topology
+from statehold.runtime.wiring import Wiring
+from statehold.snapshot.gc_control import collect_less_often, thaw
 from statehold.table import Table
-from statehold.topics import START_PATIENCE, reaching, require, require_references
-from statehold.topology import Topology
-from statehold.version import __version__
-from statehold.wiring import Wiring
+from statehold.telemetry import metrics, status_gauges
+from statehold.telemetry.event_history import Recent
+from statehold.telemetry.log_events import Log
+from statehold.telemetry.registry import Sample, ServiceMetrics
 
 _STEP = 0.2
 
@@ -289,7 +289,7 @@ class Service:
 
     def _gauges(self) -> Iterator[Sample]:
         turned = self._turned()
-        yield from gauges.of_status(
+        yield from status_gauges.of_status(
             self.status(), time.time() - time.monotonic() + turned if turned is not None else None
         )
         yield from self._topology.gauges() if self._topology is not None else ()

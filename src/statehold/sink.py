@@ -129,7 +129,7 @@ class Held(NamedTuple):
     epoch: int
     #: next offset of the input
     position: int
-    #: about the transaction that wrote it (`statehold.worker.sinking.Note`), b"" where there was none yet
+    #: about the transaction that wrote it (`statehold.worker.sinks.coordinator.Note`), b"" where there was none yet
     note: bytes = b""
 
 

@@ -13,8 +13,9 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
-from statehold import serde, versions
+from statehold import serde
 from statehold.errors import UsageError
+from statehold.tables import versioned_values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,7 +63,7 @@ class Table(Generic[K, V]):
         value: type[V] | serde.Serde[V],
         sorted: bool = False,
         version: int = 1,
-        upcasters: Mapping[int, versions.Upcaster] | None = None,
+        upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         ttl: float | timedelta = 0,
     ) -> None:
         self.name = ""
@@ -76,7 +77,7 @@ class Table(Generic[K, V]):
         self.version, self._upcasters = version, dict(upcasters or {})
         #: milliseconds after which a key that was not put again is gone; 0: never
         self.ttl = round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
-        self._serde = versions.versioned(serde.for_state(value), version, self._upcasters)
+        self._serde = versioned_values.versioned(serde.for_state(value), version, self._upcasters)
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
         self._dirty: dict[K, Any] = {}
         self._frozen: dict[K, bytes | None] = {}
@@ -90,15 +91,15 @@ class Table(Generic[K, V]):
         """A new, empty table of this declaration, for one partition; `traced` catches values changed in place."""
         kind: Any = Table
         if self.sorted:
-            from statehold.sorted_table import SortedTable
+            from statehold.tables.sorted import SortedTable
 
             kind = SortedTable
         if self.ttl:
-            from statehold.expiring import ExpiringTable
+            from statehold.tables.ttl import ExpiringTable
 
             kind = type(f"Expiring{kind.__name__}", (ExpiringTable, kind), {})
         if traced:
-            from statehold.traced_table import TracedTable
+            from statehold.tables.traced import TracedTable
 
             kind = type(f"Traced{kind.__name__}", (TracedTable, kind), {})
         table: Table[K, V] = kind(
@@ -290,7 +291,11 @@ class Table(Generic[K, V]):
 
     def unreadable(self) -> set[int]:
         """Versions of stored values that this code has no way to read."""
-        return self._serde.unreadable(self.stored.values()) if isinstance(self._serde, versions.Versioned) else set()
+        return (
+            self._serde.unreadable(self.stored.values())
+            if isinstance(self._serde, versioned_values.Versioned)
+            else set()
+        )
 
     def check_in_place(self) -> None:
         """Only traced tables can tell whether a value was changed in place."""

@@ -25,11 +25,11 @@ from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
+from statehold.admin.topics import Topics
+from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.dev import BrokerFailed, Cluster, InUse
 from statehold.errors import StateholdError
-from statehold.names import Names
-from statehold.topics import Topics
 
 #: the shortest session that the settings allow
 SESSION = 6.0

@@ -15,8 +15,8 @@ def install(name: str) -> None:
 
 def no_fence() -> None:
     """Random transactional ids, and offsets sent without the group's word: nothing shuts an older owner out."""
-    from statehold.kafka.producer import KafkaTransactions
-    from statehold.names import Names
+    from statehold.common.names import Names
+    from statehold.kafka.clients.producer import KafkaTransactions
 
     ids, stranger = Names.transactional_id, _stranger()
 
@@ -54,8 +54,8 @@ def _stranger() -> Callable[[], Any]:
 
 def mark_before_fence() -> None:
     """The last mark is read first, as far as it is committed; then the fence."""
-    from statehold.kafka.reader import KafkaReader
-    from statehold.worker.opening import Opening
+    from statehold.kafka.clients.reader import KafkaReader
+    from statehold.worker.recovery.recovery import Opening
 
     fence, restore, bounds = Opening.fence, Opening.restore, KafkaReader.bounds
     behind = Opening._offset_behind
@@ -95,7 +95,7 @@ def mark_before_fence() -> None:
 def _stable_bounds(self: Any, topic: str, partition: int) -> tuple[int, int]:
     from confluent_kafka import IsolationLevel, TopicPartition
 
-    from statehold.kafka.futures import EARLIEST, LATEST
+    from statehold.kafka.admin.futures import EARLIEST, LATEST
 
     ends = []
     for spec in (EARLIEST, LATEST):
@@ -119,7 +119,7 @@ def commit_on_lost() -> None:
 
 def no_rollback() -> None:
     """After an abort the tables keep what the aborted transaction wrote."""
-    from statehold.worker.engine import Engine
+    from statehold.worker.handler.engine import Engine
 
     def forget_all_but_tables(self: Engine) -> None:
         self.outputs.clear()
@@ -132,7 +132,7 @@ def no_rollback() -> None:
 
 def no_taint() -> None:
     """A producer whose commit request may still be under way is used again."""
-    from statehold.kafka.taint import Taint
+    from statehold.kafka.common.transaction_taint import Taint
 
     def ignore(self: Taint, reason: str) -> None:
         return
@@ -142,7 +142,7 @@ def no_taint() -> None:
 
 def effects_in_replay() -> None:
     """Side effects of a replay are owed like any other."""
-    from statehold.worker.noting import Noting
+    from statehold.worker.effects.recorder import Noting
 
     note = Noting.note
 
@@ -168,7 +168,7 @@ def reset_to_earliest() -> None:
 
 def nobody_follows() -> None:
     """Later records of a key that has a dead letter are handled."""
-    from statehold.worker.burying import Letters
+    from statehold.worker.failures.dead_letters import Letters
 
     takes = Letters.takes
 
@@ -180,7 +180,7 @@ def nobody_follows() -> None:
 
 def undecided() -> None:
     """What was decided of a record that failed is in no delta: a replay meets it, and decides anew."""
-    from statehold.worker.policy import SnapshotPolicy
+    from statehold.worker.transaction.policy import SnapshotPolicy
 
     due = SnapshotPolicy.delta_due
 
@@ -193,7 +193,7 @@ def undecided() -> None:
 
 def retries_forgotten() -> None:
     """The mark says nothing of the retry topics: whoever takes over reads them again."""
-    from statehold.worker.committer import Committer
+    from statehold.worker.transaction.transaction import Committer
 
     positions = Committer._positions
 
@@ -207,8 +207,8 @@ def failed_skipped() -> None:
     """A record that parks its partition, or stops its service, is passed over when it comes again."""
     from tests.chaos.failing import Parks, Stops
 
-    from statehold.worker.engine import Engine
-    from statehold.worker.poison import Poisoned
+    from statehold.worker.handler.engine import Engine
+    from statehold.worker.handler.record_failure import Poisoned
 
     run, failed = Engine.run, set[tuple[int, int]]()
 

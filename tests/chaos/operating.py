@@ -15,7 +15,7 @@ from tests.chaos.failing import PARKS, STOPS
 from tests.chaos.history import History
 from tests.chaos.workers import LogEvent, Worker
 
-from statehold.ops import sockets
+from statehold.ops.remote import control_sockets
 
 #: seconds until a cause is mended, and between two times that a partition is told to try again
 _MENDING, _AGAIN = 1.0, 1.0
@@ -81,7 +81,7 @@ class Operator:
             request = {"command": "retry", "partition": self.parked[trade]}
             for path in (path for worker in workers for path in Path(self.sockets).glob(f"*-{worker.pid}.sock")):
                 with contextlib.suppress(OSError, ValueError):  # it is gone, frozen or busy; there is a next time
-                    sockets.ask(path, request, _ANSWER)
+                    control_sockets.ask(path, request, _ANSWER)
 
 
 def trouble(event: LogEvent) -> tuple[str, str]:

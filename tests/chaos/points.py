@@ -79,13 +79,13 @@ class _Armed:
 
 def install(directory: str) -> None:
     """Wrap the product's functions; in a worker, before its service is made."""
-    from statehold.kafka.producer import KafkaTransactions
-    from statehold.kafka.reader import KafkaReader
-    from statehold.kafka.sink import KafkaFullSink
-    from statehold.worker.fulls import Fulls
-    from statehold.worker.live import Live
-    from statehold.worker.opening import Opening
-    from statehold.worker.replaying import Replaying
+    from statehold.kafka.clients.full_producer import KafkaFullSink
+    from statehold.kafka.clients.producer import KafkaTransactions
+    from statehold.kafka.clients.reader import KafkaReader
+    from statehold.worker.fulls.scheduler import Fulls
+    from statehold.worker.loop import Live
+    from statehold.worker.recovery.recovery import Opening
+    from statehold.worker.recovery.replay import Replaying
 
     armed = _Armed(directory)
     _before(Opening, "fence", lambda: armed.hit("before_fence"))

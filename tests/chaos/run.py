@@ -16,10 +16,10 @@ from tests.chaos.checking import Verdict, judge
 from tests.chaos.schedule import Planned
 from tests.chaos.workers import pause
 
+from statehold.common.exit_codes import Exit
+from statehold.common.version import __version__
 from statehold.dev import Cluster
 from statehold.dev.jars import DEFAULT_VERSION
-from statehold.exits import Exit
-from statehold.version import __version__
 
 _STEADY = 4.0
 _START = 180.0

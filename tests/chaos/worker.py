@@ -18,12 +18,12 @@ from tests.chaos import clock, failing, mutants, points
 from tests.chaos.workload import Running, Trade
 
 from statehold import Handler, Output, Record, Service, Table
+from statehold.common.exit_codes import exit_of
 from statehold.config.load import load
 from statehold.errors import StateholdError
-from statehold.exits import exit_of
 from statehold.handler import EffectKey
-from statehold.ops.control import Control
-from statehold.ops.last_resort import limit_the_end
+from statehold.ops.process.control import Control
+from statehold.ops.process.hard_exit import limit_the_end
 
 #: one trade in so many has a side effect
 EFFECT_EVERY = 20

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from tests.cli.commands import WAIT_SECONDS, Commands, wait_until
 from tests.support.ending import ending
 
-from statehold.ops import processes
+from statehold.ops.remote import local_services
 
 pytestmark = pytest.mark.kafka
 
@@ -105,7 +105,7 @@ def status(commands: Commands) -> dict[str, Any]:
     """The service's only partition, as `statehold status --json` tells it; asked without a new process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", commands.environment["XDG_RUNTIME_DIR"])
-        (found,) = processes.of_service(commands.name)
+        (found,) = local_services.of_service(commands.name)
     assert found.status is not None, found.trouble
     partition: dict[str, Any] = found.status["partitions"][0]
     return partition

@@ -11,7 +11,7 @@ from tests.cli.commands import Commands
 from tests.support.booted import INSIDE, Booted, CannotBoot, why_not
 
 from statehold.dev import Cluster
-from statehold.ops import units
+from statehold.ops.generate import systemd_units
 
 pytestmark = [
     pytest.mark.kafka,
@@ -50,7 +50,7 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
         f'[kafka]\nbootstrap_servers = "{kafka.bootstrap_servers}"\n[group]\nsession_timeout = "6s"\n'
     )
     directory.chmod(0o777)
-    plan = units.Plan(
+    plan = systemd_units.Plan(
         name="held",
         subject="app:service",
         config=INSIDE / "held.toml",
@@ -64,7 +64,7 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
     )
     homes = [path for path in {sys.base_prefix, sys.prefix, str(root)} if path.startswith(("/root/", "/home/"))]
     booted = Booted(directory)
-    for path, text in units.units(plan).items():
+    for path, text in systemd_units.units(plan).items():
         booted.unit(path, text)
     booted.unit(
         f"{UNIT}.d/here.conf",

@@ -10,8 +10,8 @@ from tests.cli.commands import Commands
 from typer.testing import CliRunner
 
 from statehold.errors import StartError, UsageError
+from statehold.ops.cli.common.target import find_service, load_settings
 from statehold.ops.cli.main import app
-from statehold.ops.cli.target import find_service, load_settings
 
 LOOKING = [*(("snapshot", each) for each in ("list", "show", "verify", "diff", "history")), ("cat",), ("prove",)]
 

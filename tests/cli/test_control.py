@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from statehold import Handler, Record, Service
-from statehold.ops import processes, sockets
-from statehold.ops.control import Control
-from statehold.ops.processes import NoProcess
+from statehold.ops.process.control import Control
+from statehold.ops.remote import control_sockets, local_services
+from statehold.ops.remote.local_services import NoProcess
 
 
 class Nothing(Handler[str]):
@@ -54,7 +54,7 @@ def raw(path: Path, line: bytes) -> Any:
 
 
 def test_it_answers_with_the_status(control: Control) -> None:
-    told = sockets.ask(control.path, {"command": "status"})
+    told = control_sockets.ask(control.path, {"command": "status"})
 
     assert told["ok"]
     assert (told["name"], told["pid"], told["input"]) == (told["service"], os.getpid(), "orders")
@@ -65,7 +65,9 @@ def test_only_this_user_may_ask(control: Control, runtime: Path) -> None:
     assert stat.S_IMODE(control.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
     assert control.path.parent == runtime
-    assert control.path.name == f"{sockets.ask(control.path, {'command': 'status'})['service']}-{os.getpid()}.sock"
+    assert (
+        control.path.name == f"{control_sockets.ask(control.path, {'command': 'status'})['service']}-{os.getpid()}.sock"
+    )
 
 
 def test_it_is_removed_at_the_end(runtime: Path) -> None:
@@ -83,11 +85,11 @@ def test_a_wrong_request_is_answered_with_the_right_ones(control: Control, line:
 
     assert answer["ok"] is False
     assert answer["error"]
-    assert sockets.ask(control.path, {"command": "status"})["ok"]
+    assert control_sockets.ask(control.path, {"command": "status"})["ok"]
 
 
 def test_an_unknown_partition_is_refused(control: Control) -> None:
-    answer = sockets.ask(control.path, {"command": "retry", "partition": 3})
+    answer = control_sockets.ask(control.path, {"command": "retry", "partition": 3})
 
     assert answer == {"ok": False, "error": "partition 3 is not here"}
 
@@ -96,7 +98,7 @@ def test_who_connects_and_says_nothing_holds_up_nobody_for_long(control: Control
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(control.path))
 
-        assert sockets.ask(control.path, {"command": "status"}, timeout=5)["ok"]
+        assert control_sockets.ask(control.path, {"command": "status"}, timeout=5)["ok"]
 
 
 def test_a_line_without_end_is_cut_off(control: Control) -> None:
@@ -106,7 +108,7 @@ def test_a_line_without_end_is_cut_off(control: Control) -> None:
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             talker.sendall(b"x" * 10_000_000)
 
-    assert sockets.ask(control.path, {"command": "status"})["ok"]
+    assert control_sockets.ask(control.path, {"command": "status"})["ok"]
 
 
 def test_two_services_of_one_name_in_one_process_have_a_socket_each() -> None:
@@ -114,7 +116,7 @@ def test_two_services_of_one_name_in_one_process_have_a_socket_each() -> None:
 
     with Control(a_service(name)) as first, Control(a_service(name)) as second:
         assert first.path != second.path
-        assert len(processes.of_service(name)) == 2
+        assert len(local_services.of_service(name)) == 2
 
 
 def test_a_long_name_fits_into_a_sockets_path(tmp_path: Path) -> None:
@@ -122,14 +124,14 @@ def test_a_long_name_fits_into_a_sockets_path(tmp_path: Path) -> None:
 
     with Control(a_service(name)) as control:
         assert len(os.fsencode(control.path)) <= 104
-        assert [each.path for each in processes.of_service(name)] == [control.path]
+        assert [each.path for each in local_services.of_service(name)] == [control.path]
 
 
 def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path, runtime: Path) -> None:
     runtime.mkdir()
     runtime.chmod(0o777)
 
-    assert sockets.own_directory() != runtime
+    assert control_sockets.own_directory() != runtime
 
 
 def test_systemds_runtime_directory_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +139,7 @@ def test_systemds_runtime_directory_comes_first(tmp_path: Path, monkeypatch: pyt
     given.mkdir(mode=0o755)
     monkeypatch.setenv("RUNTIME_DIRECTORY", f"{given}:/elsewhere")
 
-    assert sockets.own_directory() == given
+    assert control_sockets.own_directory() == given
 
 
 CHILD = """
@@ -165,13 +167,13 @@ def child(root: Path) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
 @pytest.mark.slow
 def test_what_a_killed_process_left_is_ignored_and_removed(child: tuple[str, subprocess.Popen[str], Path]) -> None:
     name, process, path = child
-    assert [each.path for each in processes.of_service(name)] == [path]
+    assert [each.path for each in local_services.of_service(name)] == [path]
 
     process.kill()
     process.wait()
 
     assert path.exists()
-    assert processes.of_service(name) == []
+    assert local_services.of_service(name) == []
     assert not path.exists()
 
 
@@ -180,7 +182,7 @@ def test_a_frozen_process_is_told_apart_from_none(child: tuple[str, subprocess.P
     _, process, path = child
     process.send_signal(signal.SIGSTOP)
 
-    (found,) = (each for each in sockets.find(timeout=0.2) if each.path == path)
+    (found,) = (each for each in control_sockets.find(timeout=0.2) if each.path == path)
 
     assert found.status is None
     assert "does not answer within 0.2 s" in found.trouble
@@ -189,14 +191,14 @@ def test_a_frozen_process_is_told_apart_from_none(child: tuple[str, subprocess.P
 
 def test_retry_without_a_process_says_what_to_check() -> None:
     with pytest.raises(NoProcess, match="no process of service 'nobody' runs on this machine"):
-        processes.retry("nobody", None, wait=0)
+        local_services.retry("nobody", None, wait=0)
 
 
 def test_retry_of_a_partition_that_is_elsewhere_says_so(control: Control) -> None:
-    name = sockets.ask(control.path, {"command": "status"})["name"]
+    name = control_sockets.ask(control.path, {"command": "status"})["name"]
 
     with pytest.raises(Exception, match=f"partition 3 of {name} is not on this machine, which has no partition"):
-        processes.retry(name, 3, wait=0)
+        local_services.retry(name, 3, wait=0)
 
 
 def test_a_name_in_two_namespaces_must_be_told_which() -> None:
@@ -204,8 +206,8 @@ def test_a_name_in_two_namespaces_must_be_told_which() -> None:
     services = [Service(name, input="orders", handler=Nothing, namespace=space) for space in ("a.", "b.")]
 
     with Control(services[0]), Control(services[1]):
-        assert len(processes.of_service(name)) == 2
-        assert len(processes.of_service(f"a.{name}")) == 1
+        assert len(local_services.of_service(name)) == 2
+        assert len(local_services.of_service(f"a.{name}")) == 1
         with pytest.raises(Exception, match=rf"runs in several namespaces here, name one: a\.{name}, b\.{name}"):
-            processes.retry(name, None, wait=0)
-        assert processes.retry(f"b.{name}", None, wait=0) == []
+            local_services.retry(name, None, wait=0)
+        assert local_services.retry(f"b.{name}", None, wait=0) == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.commands import APP, Commands, wait_until
 
-from statehold.exits import MEANINGS, Exit
+from statehold.common.exit_codes import MEANINGS, Exit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from statehold.config.errors import Problem, SettingsError
+from statehold.common.exit_codes import ANSWERS, MEANINGS, Answer, Exit, exit_of
+from statehold.config.common.errors import Problem, SettingsError
 from statehold.errors import (
     AccessRefused,
     HandlerFailed,
@@ -18,7 +19,6 @@ from statehold.errors import (
     TopicMissing,
     UsageError,
 )
-from statehold.exits import ANSWERS, MEANINGS, Answer, Exit, exit_of
 
 
 def test_the_page_has_a_row_for_each_code(root: Path) -> None:

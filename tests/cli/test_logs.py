@@ -15,9 +15,9 @@ import pytest
 import structlog
 
 from statehold.config.settings import LogSettings
-from statehold.observe import Log
-from statehold.ops.kafka_lines import KafkaLines, split
-from statehold.ops.logs import configure_logging, configure_quietly
+from statehold.ops.process.librdkafka_log import KafkaLines, split
+from statehold.ops.process.logs import configure_logging, configure_quietly
+from statehold.telemetry.log_events import Log
 
 REFUSED = (
     "FAIL [rdkafka#producer-{n}] [thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: "

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from statehold.ops.cli.steps import Steps
+from statehold.ops.cli.common.steps import Steps
 
 PATIENCE = 60.0
 

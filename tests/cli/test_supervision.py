@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.cli.commands import WAIT_SECONDS, Commands
 
-from statehold.exits import Exit
-from statehold.ops.sd_notify import Notify, watchdog_seconds
-from statehold.ops.supervision import Supervision, Told
+from statehold.common.exit_codes import Exit
+from statehold.ops.process.sd_notify import Notify, watchdog_seconds
+from statehold.ops.process.systemd_status import Supervision, Told
 
 APP = """
 import time

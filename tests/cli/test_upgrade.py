@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.cli.commands import Commands
 
-from statehold.snapshot import frame
+from statehold.snapshot.format import frame
 
 pytestmark = pytest.mark.kafka
 

@@ -22,7 +22,7 @@ from statehold.config import (
     SettingsError,
     client,
 )
-from statehold.config.client_keys import ALLOWED
+from statehold.config.librdkafka.client_keys import ALLOWED
 from statehold.config.load import load
 
 Build = Callable[[Settings], client.ClientConfig]

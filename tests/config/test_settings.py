@@ -24,8 +24,8 @@ from statehold.config import (
     SettingsError,
     SnapshotSettings,
 )
-from statehold.config.around import SinkSettings
-from statehold.config.options import options_of
+from statehold.config.common.option import options_of
+from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.config.settings import sections
 from statehold.errors import StateholdError
 

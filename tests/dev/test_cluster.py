@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from statehold.dev import Cluster
 from statehold.dev.process import Identity
 from statehold.dev.properties import parse, shipped
+from statehold.dev.pytest_plugin import ClusterFactory
 from statehold.dev.state import load
-from statehold.kafka.probe import listed_brokers
-from statehold.pytest_plugin import ClusterFactory
+from statehold.kafka.common.broker_probe import listed_brokers
 
 pytestmark = pytest.mark.kafka
 

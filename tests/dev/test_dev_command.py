@@ -18,7 +18,7 @@ from statehold.dev import Cluster
 from statehold.dev.ports import free_ports
 from statehold.dev.process import Identity
 from statehold.dev.state import BrokerState, load, save
-from statehold.kafka.probe import listed_brokers
+from statehold.kafka.common.broker_probe import listed_brokers
 
 pytestmark = pytest.mark.kafka
 

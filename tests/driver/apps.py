@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from statehold import Handler, Output, Record, Table
-from statehold.config.processing import SnapshotSettings
+from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import Settings
 from statehold.handler import EffectKey
-from statehold.snapshot import records
-from statehold.snapshot.records import Mark
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Mark
 from statehold.testing import Driver
 
 Interval = float | Literal["commit", "off"]

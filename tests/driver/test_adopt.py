@@ -9,17 +9,17 @@ import pytest
 from tests.driver.apps import Accounts, Balance, Interval, Op, events, marks
 
 from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
-from statehold.snapshot import adopt
-from statehold.snapshot.adopt import Adoption, Reason
+from statehold.snapshot import state_replacement
+from statehold.snapshot.format.records import FullRef, Mark
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.last import last_mark
-from statehold.snapshot.records import FullRef, Mark
-from statehold.snapshot.restore import restore
+from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
+from statehold.snapshot.state_replacement import Adoption, Reason
 from statehold.testing import Driver
 from statehold.testing.broker import Call
 from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
-from statehold.worker.engine import Engine
+from statehold.worker.handler.engine import Engine
 
 REASON = Reason(tool="test 1", who="ann", why="all totals doubled")
 OPS = [Op("ann", 1), Op("bob", 2), Op("ann", 3)]
@@ -44,7 +44,9 @@ class Tool:
         return restore(self.reader, self.place, lambda: new().state, lambda *_: None, self.driver.clock).state
 
     def full(self, state: State, lineage: str) -> FullRef:
-        shown = adopt.boundary(self.place, lineage, self.old.n + 1, self.old.positions["input"], state, self.old)
+        shown = state_replacement.boundary(
+            self.place, lineage, self.old.n + 1, self.old.positions["input"], state, self.old
+        )
         end = self.reader.bounds(self.driver.names.changelog, 0)[1]
         sink = MemoryFullSink(self.driver.broker, self.driver.names.snapshot, 0)
         ref = FullWriter(self.place, state, shown, end, -1, sink, 4096).advance(shown.n, -1, self.driver.clock)
@@ -67,7 +69,7 @@ class Tool:
             keys=keys,
             position=self.old.positions["input"],
         )
-        return adopt.commit(self.producer, self.driver.broker.generation, [adoption], REASON, 0.0)[0]
+        return state_replacement.commit(self.producer, self.driver.broker.generation, [adoption], REASON, 0.0)[0]
 
 
 def double(state: State) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.driver.apps import Accounts, Op, agrees, events, marks, sliced
 
 from statehold import Record
-from statehold.config.processing import CommitSettings
+from statehold.config.sections.processing import CommitSettings
 from statehold.errors import (
     Fenced,
     HandlerFailed,

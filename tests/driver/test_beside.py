@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval, events, marks, snapshot
 
 from statehold import Handler, Output, Record, Table
-from statehold.command import FINISH_UPGRADE, TAKE, header
 from statehold.errors import HandlerFailed, MessageRefused, OutcomeUnknown, OutputRefused
-from statehold.snapshot import frame
+from statehold.messages.command import FINISH_UPGRADE, TAKE, header
+from statehold.snapshot.format import frame
 from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]

@@ -13,9 +13,9 @@ from tests.driver.apps import Interval
 
 from statehold import Dedupe, Handler, Output, Record, Table
 from statehold.errors import UsageError
-from statehold.expiring import SWEEP
 from statehold.handler import declared
-from statehold.internal import CLOCK, EXPIRY, internal
+from statehold.tables.system import CLOCK, EXPIRY, internal
+from statehold.tables.ttl import SWEEP
 from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]

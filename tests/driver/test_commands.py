@@ -6,8 +6,8 @@ import pytest
 from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
 from statehold import Handler, Record, Table
-from statehold.command import TAKE, Command, header
 from statehold.errors import KafkaTrouble, UndecodableRecord
+from statehold.messages.command import TAKE, Command, header
 from statehold.testing import Driver
 
 INTERVALS: list[Interval] = ["commit", 5.0, "off"]

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, agrees, events, many
 
-from statehold.snapshot import frame, records
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.records import Chunk, FullRef, Manifest
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.records import Chunk, FullRef, Manifest
-from statehold.snapshot.restore import restore
+from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink, MemoryReader
-from statehold.worker.notice import Notice
+from statehold.worker.fulls.compaction_watch import Notice
 
 OPS = many(24)
 

@@ -11,12 +11,10 @@ import msgspec
 import pytest
 from tests.driver.apps import Accounts, Balance, Op, agrees, events, many, marks, sliced, snapshot
 
-from statehold.config.processing import CommitSettings
-from statehold.errors import (
-    TransactionAborted,
-)
-from statehold.snapshot import records
-from statehold.snapshot.records import Chunk, EntryDecoder
+from statehold.config.sections.processing import CommitSettings
+from statehold.errors import TransactionAborted
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Chunk, EntryDecoder
 from statehold.testing import Driver
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)

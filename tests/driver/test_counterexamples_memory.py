@@ -7,14 +7,10 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, marks
 
 from statehold import Handler, Output, Record
-from statehold.errors import (
-    OutcomeUnknown,
-    PartitionError,
-    TransactionAborted,
-)
+from statehold.errors import OutcomeUnknown, PartitionError, TransactionAborted
 from statehold.testing import Driver
 from statehold.testing.broker import Call
-from statehold.worker.mailbox import Batch
+from statehold.worker.common.mailbox import Batch
 
 ANN, BOB, ANN2 = Op("ann", 1), Op("bob", 2), Op("ann", 4)
 

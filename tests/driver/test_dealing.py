@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import pytest
 
 from statehold import Dedupe, Handler, Record, Table, Timer
+from statehold.admin.state.key_layout import Layout, leave_own
+from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
 from statehold.failures import dead_letter
-from statehold.internal import CLOCK, EXPIRY, TIMERS
-from statehold.letters import SETTLED
-from statehold.partitioner import murmur2
-from statehold.surgery.layout import Layout, leave_own
+from statehold.messages.dead_letter import SETTLED
+from statehold.tables.system import CLOCK, EXPIRY, TIMERS
 from statehold.testing import Driver
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from statehold import Handler, Record, Table, Timer
-from statehold.config.around import EffectsSettings
-from statehold.config.processing import CommitSettings
+from statehold.config.sections.effects_timers_sinks import EffectsSettings
+from statehold.config.sections.processing import CommitSettings
 from statehold.handler import EffectKey
 from statehold.testing import Driver
-from statehold.worker.effects import weight
-from statehold.worker.noting import effect_room
+from statehold.worker.effects.recorder import effect_room
+from statehold.worker.effects.runner import weight
 
 
 class Posting(Handler[str]):

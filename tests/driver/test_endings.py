@@ -10,13 +10,13 @@ import pytest
 from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
 from statehold.errors import KafkaTrouble, TransactionAborted
-from statehold.snapshot.records import Mark
+from statehold.snapshot.format.records import Mark
 from statehold.testing import Driver
 from statehold.testing.stepped import InlineEffects, SteppedWorker
-from statehold.worker.committer import Committer
-from statehold.worker.fulls import Fulls
-from statehold.worker.lifecycle import Phase
-from statehold.worker.live import Live
+from statehold.worker.common.lifecycle import Phase
+from statehold.worker.fulls.scheduler import Fulls
+from statehold.worker.loop import Live
+from statehold.worker.transaction.transaction import Committer
 
 ANN, BOB = Op("ann", 1), Op("bob", 2)
 

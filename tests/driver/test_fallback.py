@@ -8,8 +8,8 @@ from tests.driver.apps import Accounts, Op, agrees, events, many, marks, snapsho
 from tests.driver.test_fulls import damage
 
 from statehold.errors import NewerFormat, NoUsableFull
-from statehold.snapshot import frame, records
-from statehold.snapshot.records import FullRef
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.records import FullRef
 from statehold.testing import Driver
 
 

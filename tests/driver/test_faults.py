@@ -22,7 +22,7 @@ from statehold.errors import (
 )
 from statehold.testing import Driver
 from statehold.testing.broker import Call
-from statehold.worker.lifecycle import Phase
+from statehold.worker.common.lifecycle import Phase
 
 CALLS: tuple[Call, ...] = ("begin", "send", "increment", "offsets", "commit")
 FIRST, SECOND, THIRD = Op("ann", 1), Op("ann", 2), Op("bob", 3)

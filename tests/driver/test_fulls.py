@@ -9,11 +9,11 @@ import pytest
 from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
 from statehold import Handler, Record, Table
-from statehold.config.connection import KafkaSettings
+from statehold.config.sections.connection import KafkaSettings
 from statehold.errors import KafkaTrouble, NoUsableFull, OutputRefused
-from statehold.snapshot.records import FullRef
+from statehold.snapshot.format.records import FullRef
 from statehold.testing import Driver
-from statehold.worker.truncation import Truncation
+from statehold.worker.fulls.truncation import Truncation
 
 OPS = many(24)
 MODES: list[Interval] = ["commit", 0.5, "off"]

@@ -10,7 +10,7 @@ import pytest
 from tests.driver.apps import Interval
 
 from statehold import Handler, Output, Record, Table
-from statehold.config.around import EffectsSettings
+from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.errors import (
     HandlerFailed,
     MessageRefused,
@@ -21,7 +21,7 @@ from statehold.errors import (
 )
 from statehold.failures import dead_letter, park, retry, retry_later
 from statehold.handler import EffectKey
-from statehold.letters import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
+from statehold.messages.dead_letter import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
 from statehold.testing import Driver
 
 DELTAS: list[Interval] = ["commit", 5.0]

@@ -12,14 +12,14 @@ from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
 
 from statehold.errors import NoUsableFull, UsageError
-from statehold.snapshot import records
-from statehold.snapshot.budget import Workload
-from statehold.snapshot.look import forecast, past
-from statehold.snapshot.look.compare import history
-from statehold.snapshot.look.past import At, Point
-from statehold.snapshot.look.survey import Survey, survey
-from statehold.snapshot.look.verify import Verdict, verify
-from statehold.snapshot.records import Mark, Part
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Mark, Part
+from statehold.snapshot.inspect import forecast, past
+from statehold.snapshot.inspect.compare import history
+from statehold.snapshot.inspect.past import At, Point
+from statehold.snapshot.inspect.survey import Survey, survey
+from statehold.snapshot.inspect.verify import Verdict, verify
+from statehold.snapshot.restore.estimate import Workload
 from statehold.table import Changes
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryReader

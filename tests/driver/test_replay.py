@@ -17,8 +17,8 @@ from statehold.errors import (
     TopicReplaced,
     UnknownSchema,
 )
-from statehold.snapshot import records
-from statehold.snapshot.records import Part
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Part
 from statehold.table import Changes
 from statehold.testing import Driver
 from statehold.testing.log import Transaction

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.driver.apps import events, marks, with_interval
 
-from statehold import Handler, Output, Record, Reference, Sink, Table, Timer, command
-from statehold.config.processing import CommitSettings
+from statehold import Handler, Output, Record, Reference, Sink, Table, Timer
+from statehold.config.sections.processing import CommitSettings
 from statehold.errors import (
     HandlerFailed,
     NonDeterministicReplay,
@@ -26,9 +26,10 @@ from statehold.errors import (
     UsageError,
 )
 from statehold.failures import dead_letter, retry_later
+from statehold.messages import command
 from statehold.sink import DatabaseTrouble, Held, Rows, RowsRefused
 from statehold.testing import BatchesMatter, Driver
-from statehold.worker.lifecycle import Phase
+from statehold.worker.common.lifecycle import Phase
 
 
 class Op(msgspec.Struct, frozen=True):

@@ -16,13 +16,13 @@ from tests.driver.test_adopt import Tool, double
 
 from statehold import Handler, Record, Table
 from statehold.errors import StateRefused
-from statehold.snapshot import digest, records
-from statehold.snapshot.digest import MODULUS, table_digest
-from statehold.snapshot.records import Mark, Part
-from statehold.snapshot.standby import Copy
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.digest import MODULUS, table_digest
+from statehold.snapshot.format.records import Mark, Part
+from statehold.snapshot.restore.standby_copy import Copy
 from statehold.testing import Driver
 from statehold.testing.lane import Lane
-from statehold.worker.standby import Standbys
+from statehold.worker.followers.standby import Standbys
 
 NAMES = ("ann", "bob", "cyd", "dee", "eve")
 
@@ -147,7 +147,7 @@ def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPat
     """Where no full comes; what it tells its next owner does not depend on that."""
     told = []
     for counted in (10_000, 5):
-        monkeypatch.setattr("statehold.snapshot.standby._COUNTED", counted)
+        monkeypatch.setattr("statehold.snapshot.restore.standby_copy._COUNTED", counted)
         driver = Driver(Accounts, autocommit=False)
         for op in many(30):
             driver.feed(op)

@@ -13,12 +13,12 @@ import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, many
 from tests.support.s3 import S3, serving
 
-from statehold.config.errors import SettingsError
+from statehold.config.common.errors import SettingsError
 from statehold.config.settings import Settings
 from statehold.errors import RestoreTimeout
-from statehold.snapshot import frame
-from statehold.snapshot.frame import BadFrame
-from statehold.snapshot.store import orphans
+from statehold.snapshot import store_orphans
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.frame import BadFrame
 from statehold.snapshot.store.base import Store, StoreTrouble, open_store
 from statehold.snapshot.store.files import FileStore
 from statehold.snapshot.store.sink import StoreSink
@@ -150,9 +150,9 @@ def test_what_no_manifest_names_is_removed_when_it_is_old(root: str) -> None:
     store.put("accounts.input/1/abandoned/000000", b"another partition's")
     now = time.time()
     place = driver._place(0)
-    assert orphans.collect(store, reader(driver), place, now) == []
+    assert store_orphans.collect(store, reader(driver), place, now) == []
     assert "accounts.input/0/abandoned/000000" in keys(root), "it may still get its manifest"
-    assert orphans.collect(store, reader(driver), place, now + 7200) == ["abandoned"]
+    assert store_orphans.collect(store, reader(driver), place, now + 7200) == ["abandoned"]
     assert keys(root) == kept
     assert store.get("accounts.input/1/abandoned/000000")
     driver.restore()
@@ -164,7 +164,7 @@ def test_nothing_is_removed_while_a_manifest_cannot_be_read(root: str) -> None:
     before = keys(root)
     driver.broker.log(driver.names.snapshot, 0).append(b"\x01F\x00\x00" + b"damaged" * 4)
     with pytest.raises(BadFrame):
-        orphans.collect(open_store(root), reader(driver), driver._place(0), time.time() + 7200)
+        store_orphans.collect(open_store(root), reader(driver), driver._place(0), time.time() + 7200)
     assert keys(root) == before
 
 

@@ -16,10 +16,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from examples.around.taker import Taker
 from tests.ops.desk import await_true
 
+from statehold.admin.topics import Topics
+from statehold.common.names import Names
 from statehold.config.load import load
-from statehold.names import Names
 from statehold.service import Service
-from statehold.topics import Topics
 
 ROOT = Path(__file__).resolve().parents[2]
 STATEHOLD = Path(sys.executable).with_name("statehold")

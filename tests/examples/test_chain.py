@@ -17,8 +17,8 @@ from examples.topics import Arrivals, Progress, Raw, by_key, read_committed
 from tests.examples.chain import MODULUS, A, B, C
 
 from statehold import Handler
+from statehold.common.names import Names
 from statehold.dev import Cluster
-from statehold.names import Names
 
 pytestmark = pytest.mark.kafka
 

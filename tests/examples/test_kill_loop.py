@@ -16,8 +16,8 @@ from examples.held import held_by
 from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress
 
+from statehold.common.names import Names
 from statehold.dev import Cluster
-from statehold.names import Names
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -15,8 +15,8 @@ from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress, by_key, read_committed
 from tests.examples.bank import Agreement, Row, agreement, needs_data, rows, running
 
+from statehold.common.names import Names
 from statehold.dev import Cluster
-from statehold.names import Names
 
 pytestmark = [pytest.mark.kafka, needs_data]
 

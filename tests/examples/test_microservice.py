@@ -14,12 +14,12 @@ import pytest
 from examples.microservice.app import service as declared
 from tests.ops.desk import TOKEN, Reply, ask, await_true
 
+from statehold.admin.topics import Topics
+from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.config.load import load
 from statehold.dev import Cluster
 from statehold.dev.ports import free_ports
-from statehold.names import Names
-from statehold.partitioner import murmur2
-from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 

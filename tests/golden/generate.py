@@ -20,14 +20,14 @@ from tests.golden import bank_v1, bank_v2, bank_v3
 from tests.golden.around import Around
 from tests.golden.bank_v1 import Move
 
-from statehold.snapshot import adopt as adopting
+from statehold.common.version import __version__
+from statehold.snapshot import state_replacement as adopting
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.last import last_mark
-from statehold.snapshot.restore import restore
+from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.restore import restore
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
-from statehold.version import __version__
-from statehold.worker.engine import Engine
+from statehold.worker.handler.engine import Engine
 
 HERE = Path(__file__).resolve().parent
 MODES: dict[str, float | Literal["commit", "off"]] = {"commit": "commit", "interval": 2.0, "off": "off"}

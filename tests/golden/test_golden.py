@@ -16,7 +16,7 @@ from tests.golden.reading import HERE, driver_of, expected_of
 
 from statehold import Handler, Table
 from statehold.errors import NonDeterministicReplay, UnknownSchema, UpgradeUnfinished
-from statehold.snapshot import frame, records
+from statehold.snapshot.format import frame, records
 from statehold.testing import Driver
 
 FORMATS = sorted(path.name for path in HERE.glob("format-*"))

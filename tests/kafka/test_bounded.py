@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from statehold.kafka import bounded as module
-from statehold.kafka.bounded import bounded
+from statehold.kafka.common import call_timeout as module
+from statehold.kafka.common.call_timeout import bounded
 
 
 def test_it_is_given_its_timeout_and_its_error_comes_back() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from statehold.dev import Cluster
-from statehold.kafka.handle import Handle
+from statehold.kafka.clients.producer_handle import Handle
 
 pytestmark = pytest.mark.kafka
 

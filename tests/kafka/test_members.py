@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from statehold.config.connection import GroupSettings
+from statehold.config.sections.connection import GroupSettings
 from statehold.config.settings import ServiceSettings, Settings
 from statehold.errors import InstanceTaken, TransactionAborted
-from statehold.kafka.errors import translate
-from statehold.kafka.static_member import NameTaken, means
-from statehold.observe import Log
+from statehold.kafka.clients.static_member import NameTaken, means
+from statehold.kafka.common.error_actions import translate
+from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
 
 #: a transaction that is refused so is rolled back and handled again, with the group metadata fetched anew

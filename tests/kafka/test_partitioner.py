@@ -13,18 +13,18 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from statehold import Output
-from statehold.config.connection import KafkaSettings
+from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
+from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.dev.jars import class_path
 from statehold.dev.java import find_java
-from statehold.kafka.admin import Admin
-from statehold.kafka.producer import KafkaTransactions
-from statehold.kafka.topic_admin import TopicAdmin
-from statehold.names import Names
-from statehold.observe import Log
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.topics import TopicAdmin
+from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.output import Sent
-from statehold.partitioner import murmur2
+from statehold.telemetry.log_events import Log
 
 PARTITIONS = 7
 COUNTS = (1, 2, PARTITIONS, 100, 9973)

@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from statehold.config.connection import KafkaSettings
+from statehold.common.names import Names
+from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
-from statehold.kafka.consumer import KafkaGroupConsumer
-from statehold.names import Names
-from statehold.observe import Log
+from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.ports import Trouble
 from statehold.record import Message
+from statehold.telemetry.log_events import Log
 
 pytestmark = pytest.mark.kafka
 GONE, END = 100, 120

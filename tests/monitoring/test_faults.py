@@ -23,15 +23,15 @@ from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics
 from tests.support.prometheus import Prometheus, missing
 
 from statehold import Record, Service
-from statehold.command import PAUSE, TAKE
-from statehold.commanding import Commander
-from statehold.config.processing import FailureSettings, SnapshotSettings
+from statehold.admin.commands import Commander
+from statehold.admin.topics import Topics
+from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.dev import Cluster
+from statehold.dev.pytest_plugin import ClusterFactory
+from statehold.messages.command import PAUSE, TAKE
 from statehold.ops.http.server import OpsServer
-from statehold.ops.job_metrics import JobMetrics
 from statehold.ops.monitoring.alerts import ALERTS, rules
-from statehold.pytest_plugin import ClusterFactory
-from statehold.topics import Topics
+from statehold.ops.process.job_metrics import JobMetrics
 
 pytestmark = [
     pytest.mark.kafka,

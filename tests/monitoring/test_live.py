@@ -11,15 +11,15 @@ from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics
 from tests.support.prometheus import Prometheus, missing
 
 from statehold import Record
-from statehold.command import TAKE
-from statehold.commanding import Commander
-from statehold.config.processing import SnapshotSettings
+from statehold.admin.commands import Commander
+from statehold.config.sections.processing import SnapshotSettings
 from statehold.dev import Cluster
 from statehold.failures import dead_letter
+from statehold.messages.command import TAKE
 from statehold.ops.http.server import OpsServer
-from statehold.ops.job_metrics import registry_of
 from statehold.ops.monitoring.alerts import ALERTS, rules
 from statehold.ops.monitoring.dashboard import rows
+from statehold.ops.process.job_metrics import registry_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 

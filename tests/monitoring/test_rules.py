@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.support.prometheus import missing, promtool
 
-from statehold.metrics import DECLARED
 from statehold.ops.monitoring.__main__ import files
 from statehold.ops.monitoring.alerts import ALERTS, rules
 from statehold.ops.monitoring.dashboard import dashboard, rows
+from statehold.telemetry.metrics import DECLARED
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 needs_promtool = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")

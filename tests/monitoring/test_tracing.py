@@ -20,8 +20,8 @@ from tests.unit.messages import message
 from statehold import Record
 from statehold.dev import Cluster
 from statehold.ops.http.server import OpsServer
-from statehold.worker.handling import Handling
-from statehold.worker.spans import Spans
+from statehold.worker.common.activity import Handling
+from statehold.worker.common.opentelemetry import Spans
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

@@ -18,15 +18,15 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
+from statehold.admin.topics import REQUIRED
 from statehold.dev import Cluster
 from statehold.dev.jars import DEFAULT_VERSION
-from statehold.kafka.admin import Admin
-from statehold.kafka.producer import KafkaTransactions
-from statehold.kafka.remains import Remains
-from statehold.observe import Log
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.hanging_markers import Remains
+from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.ports import Noted
-from statehold.snapshot.records import Header, pack
-from statehold.topics import REQUIRED
+from statehold.snapshot.format.records import Header, pack
+from statehold.telemetry.log_events import Log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
 

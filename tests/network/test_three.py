@@ -19,8 +19,8 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
+from statehold.admin.topics import REQUIRED
 from statehold.dev import Cluster
-from statehold.topics import REQUIRED
 
 pytestmark = pytest.mark.kafka
 

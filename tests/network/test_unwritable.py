@@ -18,7 +18,7 @@ from tests.system.stage import Stage
 
 from statehold.dev import Cluster
 from statehold.errors import TopicMissing
-from statehold.kafka.admin import Admin
+from statehold.kafka.admin.admin import Admin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

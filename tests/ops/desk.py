@@ -15,12 +15,12 @@ import msgspec
 from confluent_kafka import Producer
 
 from statehold import Handler, Output, Record, Service, Table
-from statehold.config.connection import GroupSettings, KafkaSettings
-from statehold.config.ops import OpsSettings
-from statehold.config.processing import SnapshotSettings
-from statehold.config.secret import Secret
+from statehold.admin.topics import Topics
+from statehold.config.common.secret import Secret
+from statehold.config.sections.connection import GroupSettings, KafkaSettings
+from statehold.config.sections.ops import OpsSettings
+from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import ServiceSettings, Settings
-from statehold.topics import Topics
 
 WAIT_SECONDS = 90.0
 TOKEN = "an-owl-in-the-attic"  # noqa: S105

@@ -13,7 +13,7 @@ from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, c
 from tests.support.browser import ENTER, TAB, Browser, missing
 
 from statehold import Record, Service
-from statehold.config.processing import SnapshotSettings
+from statehold.config.sections.processing import SnapshotSettings
 from statehold.dev import Cluster
 from statehold.ops.http.server import OpsServer
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from statehold import Handler, Record, Service, Table
 from statehold.config import Secret, Settings
-from statehold.config.ops import OpsSettings
+from statehold.config.sections.ops import OpsSettings
 from statehold.ops.http.answers import Request
 from statehold.ops.http.guard import Guard
 from statehold.ops.http.server import OpsServer

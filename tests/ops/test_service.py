@@ -11,10 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.ops.desk import TOKEN, Desk, Names, Order, a_desk, ask, await_true, create_topics, feed, with_token
 
-from statehold import Record, Service, metrics
+from statehold import Record, Service
+from statehold.common.partitioner import murmur2
 from statehold.dev import Cluster
 from statehold.ops.http.server import OpsServer
-from statehold.partitioner import murmur2
+from statehold.telemetry import metrics
 
 pytestmark = pytest.mark.kafka
 

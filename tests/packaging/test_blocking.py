@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("balancer", "src/statehold", "ops", "snapshot", "worker")
 #: not of a running service: development brokers, the test driver, jobs on Spark
-ASIDE = ("src/statehold/dev/", "src/statehold/testing/", "src/statehold/pytest_plugin.py", "snapshot/spark/")
+ASIDE = ("src/statehold/dev/", "src/statehold/testing/", "src/statehold/dev/pytest_plugin.py", "snapshot/spark/")
 
 #: method of a Kafka client -> which of its arguments is the time that it may take, counted from 0
 CLIENT = {
@@ -39,18 +39,18 @@ REQUESTS = (
 )
 #: what needs none
 UNTIMED = {
-    "src/statehold/beside.py join": "a thread whose own calls have times; the watch ends the process if one has not",
-    "src/statehold/kafka/bounded.py wait": "it has ended, and raises what it raised",
+    "src/statehold/common/background_call.py join": "its own calls have times; the watch ends a process without",
+    "src/statehold/kafka/common/call_timeout.py wait": "it has ended, and raises what it raised",
     "src/statehold/service.py wait": "the program's own end",
-    "ops/cli/bars.py join": "draws; it is told to end",
-    "ops/cli/steps.py join": "draws; it is told to end",
-    "ops/control.py join": "answers one line; it is told to end",
+    "ops/cli/common/bars.py join": "draws; it is told to end",
+    "ops/cli/common/steps.py join": "draws; it is told to end",
+    "ops/process/control.py join": "answers one line; it is told to end",
     "ops/http/server.py join": "answers within seconds; it is told to end",
     "ops/http/server.py acquire": "does not block",
-    "ops/reload.py wait": "after SIGKILL",
-    "ops/supervision.py join": "says one line; it is told to end",
+    "ops/process/reload.py wait": "after SIGKILL",
+    "ops/process/systemd_status.py join": "says one line; it is told to end",
     "snapshot/store/fetch.py wait": "it has ended, and raises what it raised",
-    "worker/transacting.py wait": "the commit's thread, whose own calls have times",
+    "worker/transaction/pipeline.py wait": "the commit's thread, whose own calls have times",
 }
 
 

@@ -47,7 +47,7 @@ def test_pyright_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone:
         (home,) = server.definition(f"{HOME}/partition.py", "= Mailbox(", 2)
         used = server.references(f"{HOME}/mailbox.py", "class Mailbox", 6)
 
-    assert home.resolve().relative_to(clone) == Path("worker/mailbox.py")
+    assert home.resolve().relative_to(clone) == Path("worker/common/mailbox.py")
     wanted = {path.relative_to(root) for path in users_of(root, "Mailbox")}
     assert {path.resolve().relative_to(clone) for path in used} == wanted
     assert len(wanted) > 3
@@ -59,11 +59,11 @@ def test_jedi_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Pa
     script = jedi.Script(path=clone / HOME / "partition.py", project=project)
     (home,) = script.goto(*place(clone / "worker/partition.py", "Mailbox("), follow_imports=True)
     script = jedi.Script(path=clone / HOME / "mailbox.py", project=project)
-    used = script.get_references(*place(clone / "worker/mailbox.py", "Mailbox:"))
+    used = script.get_references(*place(clone / "worker/common/mailbox.py", "Mailbox:"))
 
     here = {clone / path.relative_to(root) for path in tracked(root)}
     assert home.module_path.resolve() in here
-    assert home.module_path.resolve() == clone / "worker/mailbox.py"
+    assert home.module_path.resolve() == clone / "worker/common/mailbox.py"
     wanted = {clone / path.relative_to(root) for path in users_of(root, "Mailbox")}
     assert {each.module_path.resolve() for each in used} == wanted
 

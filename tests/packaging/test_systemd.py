@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from statehold.common.exit_codes import MEANINGS
 from statehold.errors import UsageError
-from statehold.exits import MEANINGS
-from statehold.ops import units
+from statehold.ops.generate import systemd_units
 
 SHIPPED = (
     "systemd/statehold-compact@.service",
@@ -27,7 +27,7 @@ _PROGRAMS = re.compile(r"/opt/(statehold|kafka)/bin/[\w.-]+")
 with_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 
 
-def a_plan(**more: Any) -> units.Plan:
+def a_plan(**more: Any) -> systemd_units.Plan:
     given: dict[str, Any] = {
         "name": "clearing",
         "subject": "app:service",
@@ -37,7 +37,7 @@ def a_plan(**more: Any) -> units.Plan:
         "directory": Path("/srv/clearing"),
         "program": Path(sys.executable).with_name("statehold"),
     }
-    return units.Plan(**{**given, **more})
+    return systemd_units.Plan(**{**given, **more})
 
 
 def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,7 +57,7 @@ def test_systemd_has_nothing_to_say_against_the_shipped_units(root: Path, tmp_pa
 
 @with_systemd
 def test_systemd_has_nothing_to_say_against_the_written_units(tmp_path: Path) -> None:
-    for path, text in units.units(a_plan()).items():
+    for path, text in systemd_units.units(a_plan()).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     written = [str(path) for path in tmp_path.iterdir() if path.is_file()]
@@ -80,7 +80,7 @@ def test_the_page_says_the_exposure_that_systemd_computes(root: Path, tmp_path: 
 
 
 def test_the_unit_starts_again_what_the_page_says(root: Path) -> None:
-    text = units.shipped("statehold@.service")
+    text = systemd_units.shipped("statehold@.service")
     never = [int(code) for code, (_, again) in MEANINGS.items() if not again and code != 0]
     assert f"\nRestartPreventExitStatus={' '.join(map(str, never))}\n" in text
     assert "\nRestart=on-failure\n" in text
@@ -89,7 +89,7 @@ def test_the_unit_starts_again_what_the_page_says(root: Path) -> None:
 
 
 def test_each_instance_has_its_name_its_port_and_its_share() -> None:
-    made = units.units(a_plan())
+    made = systemd_units.units(a_plan())
     assert [path for path in made if path.endswith(".conf")] == [
         f"statehold-clearing@{number}.service.d/instance.conf" for number in (1, 2, 3)
     ]
@@ -103,7 +103,7 @@ def test_each_instance_has_its_name_its_port_and_its_share() -> None:
 
 def test_settings_and_options_reach_the_unit() -> None:
     more = {"stop_timeout": 100.5, "memory": "4G", "user": "kate", "secrets": Path("/etc/s"), "ops_port": 0}
-    made = units.units(a_plan(**more, compaction=False))
+    made = systemd_units.units(a_plan(**more, compaction=False))
     assert set(made) == {"statehold-clearing@.service", "statehold-clearing.target"}
     service = made["statehold-clearing@.service"]
     for line in ("TimeoutStopSec=116s", "MemoryMax=4G", "User=kate", "Group=kate", "WorkingDirectory=/srv/clearing"):
@@ -116,14 +116,14 @@ def test_settings_and_options_reach_the_unit() -> None:
 
 @pytest.mark.parametrize(("systemd", "steps"), [(0, False), (252, False), (253, False), (254, True), (257, True)])
 def test_growing_delays_only_where_systemd_knows_them(systemd: int, steps: bool) -> None:
-    service = units.units(a_plan(systemd=systemd))["statehold-clearing@.service"]
+    service = systemd_units.units(a_plan(systemd=systemd))["statehold-clearing@.service"]
     assert ("\nRestartSteps=5\nRestartMaxDelaySec=60s\n" in service) is steps
 
 
 def test_the_version_is_read_from_what_systemctl_prints() -> None:
-    assert units.version_of("systemd 252 (252.38-1~deb12u1)\n+PAM") == 252
-    assert units.version_of("systemd 257.9 (257.9-1)") == 257
-    assert units.version_of("") == 0
+    assert systemd_units.version_of("systemd 252 (252.38-1~deb12u1)\n+PAM") == 252
+    assert systemd_units.version_of("systemd 257.9 (257.9-1)") == 257
+    assert systemd_units.version_of("") == 0
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_version_is_read_from_what_systemctl_prints() -> None:
 )
 def test_what_no_unit_can_say_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        units.units(a_plan(**wrong))
+        systemd_units.units(a_plan(**wrong))
 
 
 @pytest.mark.slow

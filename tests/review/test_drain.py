@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.driver.apps import Accounts, Op, agrees, many, marks, snapshot
 
 from statehold.errors import TransactionAborted
-from statehold.snapshot import records
-from statehold.snapshot.records import Header
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Header
 from statehold.testing import Driver
 from statehold.testing.broker import Call
-from statehold.worker.lifecycle import Phase
+from statehold.worker.common.lifecycle import Phase
 
 FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 

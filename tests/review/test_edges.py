@@ -9,14 +9,14 @@ from tests.driver.apps import Accounts
 
 from statehold import Handler, Record, Table
 from statehold.balancer.assignment import Track
-from statehold.config.around import EffectsSettings
-from statehold.config.processing import CommitSettings
+from statehold.config.sections.effects_timers_sinks import EffectsSettings
+from statehold.config.sections.processing import CommitSettings
 from statehold.handler import EffectKey
-from statehold.snapshot.records import Effect
+from statehold.snapshot.format.records import Effect
 from statehold.testing import Driver
-from statehold.worker.effects import EffectRunner, Surroundings
+from statehold.worker.common.context import Report
+from statehold.worker.effects.runner import EffectRunner, Surroundings
 from statehold.worker.partition import PartitionWorker
-from statehold.worker.tools import Report
 
 tries: list[EffectKey] = []
 

@@ -9,13 +9,13 @@ from typing import Any
 from statehold.balancer.assignment import Report
 from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
-from statehold.meters import ServiceMetrics
-from statehold.observe import Log
 from statehold.ports import Listener, Trouble
 from statehold.record import Message
+from statehold.telemetry.log_events import Log
+from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.clock import ManualClock
 from statehold.testing.stepped import EventLog
-from statehold.worker.tools import Report as Said
+from statehold.worker.common.context import Report as Said
 
 
 class Group:

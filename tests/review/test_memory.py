@@ -17,9 +17,9 @@ from statehold.balancer.assignment import Track
 from statehold.errors import ProducerFenced
 from statehold.failures import dead_letter
 from statehold.testing import Driver
-from statehold.worker.effects import EffectRunner
+from statehold.worker.common.context import Report
+from statehold.worker.effects.runner import EffectRunner
 from statehold.worker.partition import PartitionWorker
-from statehold.worker.tools import Report
 
 
 class Picky(Accounts):

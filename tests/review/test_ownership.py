@@ -10,8 +10,8 @@ from tests.driver.apps import Accounts
 from statehold.errors import Fenced, KafkaTrouble
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryOffsets
-from statehold.worker.ownership import Ownership
-from statehold.worker.signals import Signals
+from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.signals import Signals
 
 
 class Answers(MemoryOffsets):

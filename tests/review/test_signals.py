@@ -9,9 +9,9 @@ import pytest
 from tests.driver.apps import Accounts, Op
 
 from statehold.testing import Driver
-from statehold.worker.lifecycle import Event
+from statehold.worker.common.lifecycle import Event
+from statehold.worker.common.signals import Signals
 from statehold.worker.partition import PartitionWorker
-from statehold.worker.signals import Signals
 
 
 class _Late(threading.Event):

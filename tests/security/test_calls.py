@@ -20,11 +20,11 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
+from statehold.admin.topics import Topics
+from statehold.common.access_rights import CLUSTER, IDS, Right, rights_of
 from statehold.config import client
 from statehold.config.load import load
-from statehold.kafka import allowed
-from statehold.rights import CLUSTER, IDS, Right, rights_of
-from statehold.topics import Topics
+from statehold.kafka.admin import acl_check
 
 pytestmark = pytest.mark.kafka
 
@@ -90,7 +90,7 @@ def uses(broker: Secured, stage: Stage, role: str, answer: str = "Allowed") -> s
 
 
 def unused(rights: list[Right], used: set[Use]) -> list[str]:
-    """But for the one that is needed where brokers have left a transaction open (`src/statehold/kafka/remains.py`)."""
+    """But for one that is needed where brokers have left a transaction open (`kafka/clients/hanging_markers.py`)."""
     wanted = [right for right in rights if not (right.optional and "left open" in right.why)]
     return [str(right) for right in wanted if not any(_covers(right, use) for use in used)]
 
@@ -137,7 +137,7 @@ def test_a_service_without_one_of_its_rights_is_refused_just_that(
     every = [right for right in _rights(stage, "service") if not right.optional]
     right = every[SHAPES.index(shape)]
     monkeypatch.setattr("statehold.service.require_rights", lambda *_: None)
-    monkeypatch.setattr(allowed.RoleAccess, "granted", lambda _: True)
+    monkeypatch.setattr(acl_check.RoleAccess, "granted", lambda _: True)
     before = uses(telling, stage, "service", "Denied")
     with telling.without(_rule(stage, "service", right)):
         with suppress(Exception), Local(stage, **_login(telling, stage, "service"), **FULLS):

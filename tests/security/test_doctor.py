@@ -10,12 +10,12 @@ from tests.support.pki import DAY, Authority
 from tests.support.secured import Right, Secured
 from tests.system.stage import Stage
 
+from statehold.common.access_rights import GROUP, IDS, rights_of
 from statehold.config.load import load
 from statehold.errors import Misconfigured
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding
-from statehold.rights import GROUP, IDS, rights_of
 
 SSL = "STATEHOLD_KAFKA__SECURITY__SSL_"
 

@@ -13,9 +13,9 @@ from tests.system.processes import await_true
 
 from statehold.config.load import load
 from statehold.errors import Misconfigured, StateholdError
-from statehold.kafka.admin import Admin
-from statehold.kafka.reader import KafkaReader
-from statehold.kafka.survey import ClusterSurvey
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.kafka.survey.cluster import ClusterSurvey
 
 pytestmark = pytest.mark.kafka
 

@@ -13,9 +13,9 @@ from tests.system.local import Local
 from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
+from statehold.common.access_rights import rights_of
+from statehold.common.exit_codes import Exit
 from statehold.errors import AccessLost
-from statehold.exits import Exit
-from statehold.rights import rights_of
 from statehold.worker import partition
 
 pytestmark = pytest.mark.kafka

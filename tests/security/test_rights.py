@@ -14,12 +14,12 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
+from statehold.admin.topics import Topics
+from statehold.common.access_rights import GROUP, IDS, ROLES, Right, rights_of
+from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.errors import AccessLost, AccessRefused, KafkaTrouble
-from statehold.kafka.refusing import why_refused
-from statehold.names import Names
-from statehold.rights import GROUP, IDS, ROLES, Right, rights_of
-from statehold.topics import Topics
+from statehold.kafka.admin.acl_diagnosis import why_refused
 
 pytestmark = pytest.mark.kafka
 

@@ -14,10 +14,10 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
+from statehold.config.common.secret import FileSecret, Secret
 from statehold.config.load import load
-from statehold.config.secret import FileSecret, Secret
 from statehold.config.settings import Settings
-from statehold.kafka.renewing import files_of, fingerprint
+from statehold.kafka.clients.credential_rotation import files_of, fingerprint
 from statehold.ops.http.answers import Refused, Request
 from statehold.ops.http.guard import Guard
 

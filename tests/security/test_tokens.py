@@ -13,10 +13,10 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
+from statehold.common.access_rights import rights_of
 from statehold.config import SettingsError
 from statehold.config.load import load
 from statehold.config.token import TokenFile
-from statehold.rights import rights_of
 
 __all__ = ["topic"]
 SECURITY = "STATEHOLD_KAFKA__SECURITY__"

@@ -23,11 +23,11 @@ from psycopg import sql
 from tests.sinks.worker import Strict
 
 from statehold import Service
+from statehold.admin.topics import Topics
 from statehold.config.load import load
 from statehold.dev.postgres import Postgres
 from statehold.failures import letter_topics
-from statehold.ops.sinks import standings
-from statehold.topics import Topics
+from statehold.ops.reports.sinks import standings
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0

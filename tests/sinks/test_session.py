@@ -17,11 +17,11 @@ from psycopg import sql
 from tests.support.wire import How, Wire
 
 from statehold import Sink
-from statehold.config.around import SinkSettings
+from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.dev.postgres import Postgres
 from statehold.sink import BadRow, Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
 from statehold.testing.database import MemoryDatabase
-from statehold.worker.postgres import PostgresSession, Where, connect
+from statehold.worker.sinks.postgres import PostgresSession, Where, connect
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from statehold import Service
 from statehold.config.load import load
 from statehold.errors import SinkRefused
 from statehold.failures import dead_letter
-from statehold.ops.logs import configure_logging
+from statehold.ops.process.logs import configure_logging
 
 POINTS = {
     "before_take": "restored, the epoch is not taken",
@@ -38,9 +38,9 @@ class Strict(Payments):
 
 def install(directory: str) -> None:
     """Who comes to a point whose file `<directory>/<point>` says `kill` or `freeze` does so, once."""
-    from statehold.kafka.producer import KafkaTransactions
+    from statehold.kafka.clients.producer import KafkaTransactions
     from statehold.sink import BadRow
-    from statehold.worker.postgres import PostgresSession
+    from statehold.worker.sinks.postgres import PostgresSession
 
     def hit(point: str) -> None:
         path = Path(directory) / point

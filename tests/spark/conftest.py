@@ -45,7 +45,7 @@ def spark_broker() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def spark(monkeypatch_session: pytest.MonkeyPatch) -> Iterator[SparkSession]:
     """A session on this machine with the connector; Python workers import tests.* as well as statehold."""
-    from statehold.snapshot.spark.session import SparkOptions, spark_session
+    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
     monkeypatch_session.setenv("PYTHONPATH", str(ROOT))
     try:

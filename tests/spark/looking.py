@@ -12,14 +12,14 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from statehold.compacted import Outcome
-from statehold.compaction import Compaction
+from statehold.admin.compaction import Compaction
+from statehold.admin.compaction_publish import Outcome
 from statehold.config.settings import Settings
-from statehold.kafka.producer import KafkaTransactions
-from statehold.observe import Log
-from statehold.snapshot import frame, records
-from statehold.snapshot.records import Chunk, Header, Manifest, Mark
-from statehold.snapshot.spark.source import Session
+from statehold.kafka.clients.producer import KafkaTransactions
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.records import Chunk, Header, Manifest, Mark
+from statehold.snapshot.spark.io.source import Session
+from statehold.telemetry.log_events import Log
 
 NO_FULLS = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
 

@@ -14,17 +14,17 @@ from tests.golden.generate import moves
 from tests.ops.desk import await_true, create_topics
 
 from statehold import Output, Service
-from statehold.compaction import Compaction
-from statehold.config.around import TimersSettings
-from statehold.config.connection import KafkaSettings
-from statehold.config.processing import SnapshotSettings
+from statehold.admin.compaction import Compaction
+from statehold.config.sections.connection import KafkaSettings
+from statehold.config.sections.effects_timers_sinks import TimersSettings
+from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import ServiceSettings, Settings
 from statehold.dev import Cluster
 from statehold.failures import retry_later
-from statehold.internal import PREFIX
-from statehold.ops.looking import looking
-from statehold.snapshot.spark.export import export
-from statehold.snapshot.spark.source import Session
+from statehold.ops.reports.topic_access import looking
+from statehold.snapshot.spark.export.export import export
+from statehold.snapshot.spark.io.source import Session
+from statehold.tables.system import PREFIX
 
 pytestmark = pytest.mark.long
 

@@ -10,13 +10,13 @@ from tests.spark.looking import Looking
 from tests.system.apps.tally import CLEAR
 from tests.system.stage import Stage
 
-from statehold.compaction import Compaction
+from statehold.admin.compaction import Compaction
 from statehold.errors import CompactionBusy
-from statehold.kafka.admin import Admin
-from statehold.kafka.compacting import RunLock
-from statehold.kafka.reader import KafkaReader
-from statehold.snapshot.records import Chunk, Manifest
-from statehold.snapshot.spark.source import Session
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.kafka.tools.compaction_lock import RunLock
+from statehold.snapshot.format.records import Chunk, Manifest
+from statehold.snapshot.spark.io.source import Session
 
 
 @pytest.fixture

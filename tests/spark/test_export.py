@@ -22,7 +22,7 @@ from tests.system.verify import Row, digest_of, read_all
 
 from statehold import Table, serde
 from statehold.errors import ToolRefused, UsageError
-from statehold.ops.looking import Looking, looking
+from statehold.ops.reports.topic_access import Looking, looking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,8 +65,8 @@ def read(directory: Path, form: str) -> dict[int, dict[str, Total]]:
 def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
     spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
 ) -> None:
-    from statehold.snapshot.spark.export import Form, export, plan
-    from statehold.snapshot.spark.moment import Moment, time_of
+    from statehold.snapshot.spark.export.export import Form, export, plan
+    from statehold.snapshot.spark.export.point_in_time import Moment, time_of
 
     for _ in range(2):
         with Local(staged, STATEHOLD_COMMIT__MAX_RECORDS="50"):
@@ -120,8 +120,8 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
 def test_a_position_that_is_not_kept_is_told_with_those_that_are(
     spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
 ) -> None:
-    from statehold.snapshot.spark.export import export
-    from statehold.snapshot.spark.moment import Moment
+    from statehold.snapshot.spark.export.export import export
+    from statehold.snapshot.spark.export.point_in_time import Moment
 
     for _ in range(3):
         with Local(staged, STATEHOLD_SNAPSHOT__KEEP="1"):
@@ -174,7 +174,7 @@ class Everything(msgspec.Struct):
 def test_each_type_has_its_column() -> None:
     import pyarrow as pa
 
-    from statehold.snapshot.spark.columns import Columns
+    from statehold.snapshot.spark.export.columns import Columns
 
     table: Table[Any, Any] = Table(key=tuple[str, int], value=Everything)
     table.name = "everything"
@@ -240,7 +240,7 @@ def test_what_travels_to_an_executor_reads_older_versions_and_serdes() -> None:
     import pyarrow as pa
     from pyspark import cloudpickle
 
-    from statehold.snapshot.spark.columns import Columns
+    from statehold.snapshot.spark.export.columns import Columns
 
     def row(table: Table[Any, Any], stored: bytes) -> dict[str, Any]:
         columns = cloudpickle.loads(cloudpickle.dumps(Columns(table)))  # type: ignore[no-untyped-call]

@@ -11,8 +11,8 @@ import pytest
 from tests.spark.looking import Looking
 from tests.system.stage import Stage
 
-from statehold.snapshot.records import Chunk
-from statehold.snapshot.spark.source import Session
+from statehold.snapshot.format.records import Chunk
+from statehold.snapshot.spark.io.source import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 #: everything that comes after this step does not happen

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.system.stage import Stage
 
-from statehold.kafka.admin import Admin
-from statehold.kafka.compacting import SESSION, RunLock
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.tools.compaction_lock import SESSION, RunLock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """

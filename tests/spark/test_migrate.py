@@ -8,12 +8,12 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import digest_of, fold, read_all
 
+from statehold.admin.state import migrate_spark
+from statehold.admin.state.migrate import migrate
 from statehold.errors import KafkaTrouble
-from statehold.snapshot.adopt import Reason
-from statehold.snapshot.edits import Patch
-from statehold.snapshot.spark.source import Session
-from statehold.surgery import by_spark
-from statehold.surgery.migrate import migrate
+from statehold.snapshot.spark.io.source import Session
+from statehold.snapshot.state_edits import Patch
+from statehold.snapshot.state_replacement import Reason
 
 REASON = Reason(tool="test", who="ann", why="ticket 7")
 
@@ -42,9 +42,9 @@ def test_a_dry_run_tells_the_same_and_a_function_that_raises_is_named(spark: Ses
     what = stage.settings(), stage.names, Tally
     patches = [Patch("totals", "new", {"count": 5, "sum": 5}, 1)]
     plain = migrate(*what, {"totals": halve}, patches, REASON, dry_run=True)
-    assert by_spark.migrate(spark, *what, {"totals": halve}, patches, REASON, dry_run=True) == plain
+    assert migrate_spark.migrate(spark, *what, {"totals": halve}, patches, REASON, dry_run=True) == plain
     with pytest.raises(KafkaTrouble, match="broken raised ValueError"):
-        by_spark.migrate(spark, *what, {"totals": broken}, [], REASON, dry_run=True)
+        migrate_spark.migrate(spark, *what, {"totals": broken}, [], REASON, dry_run=True)
 
 
 def test_the_same_edit_by_spark(spark: Session, staged: Stage) -> None:
@@ -55,7 +55,7 @@ def test_the_same_edit_by_spark(spark: Session, staged: Stage) -> None:
     before = fold(read_all(stage.servers, stage.names.input)).totals
     arguments = (stage.settings(), stage.names, Tally, functions, PATCHES, REASON)
     plain = migrate(*arguments, dry_run=True)
-    done = by_spark.migrate(spark, *arguments)
+    done = migrate_spark.migrate(spark, *arguments)
     wanted = {p: {k: Total(t.count, t.sum // 2) for k, t in each.items() if k[-1] != "7"} for p, each in before.items()}
     for each in wanted.values():
         each.pop("key-18", None)

@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
-from statehold.snapshot import digest, records
-from statehold.snapshot.digest import packed_seeds, seeds
-from statehold.snapshot.discover import Found
-from statehold.snapshot.records import Chunk, Manifest, Record
-from statehold.snapshot.spark.fold import Packer
-from statehold.snapshot.spark.newest import REPORT
-from statehold.snapshot.spark.proof import Sums, limbs, proves
-from statehold.snapshot.spark.report import Report, Scan, decode_report
-from statehold.snapshot.spark.unpack import Unpacker
-from statehold.snapshot.truncate import cut
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.digest import packed_seeds, seeds
+from statehold.snapshot.format.records import Chunk, Manifest, Record
+from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.restore.truncate import cut
+from statehold.snapshot.spark.fold.fold import Packer
+from statehold.snapshot.spark.fold.newest import REPORT
+from statehold.snapshot.spark.fold.proof import Sums, limbs, proves
+from statehold.snapshot.spark.fold.report import Report, Scan, decode_report
+from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
 
 pack = msgspec.msgpack.encode
@@ -182,7 +182,7 @@ def test_truncation_keeps_the_newest_by_s_and_every_chunk_of_them() -> None:
 def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
-    from statehold.snapshot.spark.write import _slots, spread
+    from statehold.snapshot.spark.io.write import _slots, spread
 
     numbers = [0, 1, 7, 42, 1 << 20, (1 << 31) - 1]
     hashed = spark.createDataFrame([(each,) for each in numbers], "n int").select(F.hash("n").alias("h")).collect()

@@ -15,16 +15,16 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
+from statehold.admin.backup.backup import backup
 from statehold.errors import UsageError
-from statehold.ops.looking import looking
-from statehold.snapshot import frame
+from statehold.ops.reports.topic_access import looking
 from statehold.snapshot.backup.archive import FULLS
 from statehold.snapshot.backup.reading import ArchiveReader, check_all, place_of
-from statehold.snapshot.look import past
-from statehold.snapshot.look.verify import verify
-from statehold.snapshot.spark.source import Session
+from statehold.snapshot.format import frame
+from statehold.snapshot.inspect import past
+from statehold.snapshot.inspect.verify import verify
+from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.store.base import open_store
-from statehold.surgery.backup import backup
 
 STORE = "STATEHOLD_SNAPSHOT__FULL_STORE"
 
@@ -85,7 +85,7 @@ def test_compactions_into_a_store(spark: Session, staged: Stage, s3: S3, kind: s
 
 
 def exported(spark: Session, look: Looking, to: Path) -> None:
-    from statehold.snapshot.spark.export import export
+    from statehold.snapshot.spark.export.export import export
 
     stage = look.stage
     with looking(look.settings(), stage.names) as view:

@@ -9,7 +9,7 @@ from tests.spark.looking import Looking
 from tests.system.local import Local
 from tests.system.stage import Stage
 
-from statehold.snapshot.spark.source import Session
+from statehold.snapshot.spark.io.source import Session
 
 
 @pytest.mark.long

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
-from statehold.snapshot import frame, records
-from statehold.snapshot.records import Chunk, Part, Record
-from statehold.snapshot.spark.newest import REPORT, Newest
-from statehold.snapshot.spark.report import Cut, Report, Scan, decode_report, gathered
-from statehold.snapshot.spark.unpack import Unpacker
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.records import Chunk, Part, Record
+from statehold.snapshot.spark.fold.newest import REPORT, Newest
+from statehold.snapshot.spark.fold.report import Cut, Report, Scan, decode_report, gathered
+from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
 
 pack = msgspec.msgpack.encode

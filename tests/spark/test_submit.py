@@ -19,11 +19,11 @@ from tests.system.apps.tally import Tally, Total
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
+from statehold.admin.state.migrate import migrate
 from statehold.dev.jars import spark_connector
 from statehold.dev.java import find_java
 from statehold.dev.ports import free_ports
-from statehold.snapshot.adopt import Reason
-from statehold.surgery.migrate import migrate
+from statehold.snapshot.state_replacement import Reason
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from tests.spark.looking import NO_FULLS, Looking
 from tests.system.conftest import Figure
 from tests.system.stage import Stage
 
-from statehold.snapshot.spark.source import Session
+from statehold.snapshot.spark.io.source import Session
 
 
 def test_beside_the_load_with_a_worker_killed(spark: Session, staged: Stage) -> None:

@@ -16,10 +16,10 @@ from tests.system.apps.tally import tally
 from tests.system.processes import Process, await_true
 
 from statehold import Service
+from statehold.admin.topics import REQUIRED, Topics
+from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
-from statehold.names import Names
-from statehold.topics import REQUIRED, Topics
 
 #: a takeover after a kill takes a session timeout: the shortest that the settings allow
 FAST = {

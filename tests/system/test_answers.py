@@ -15,9 +15,9 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
+from statehold.admin.topics import Topics
 from statehold.dev import Cluster
 from statehold.errors import KafkaTrouble, Misconfigured, OutputRefused, StateholdError
-from statehold.topics import Topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

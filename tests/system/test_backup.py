@@ -16,16 +16,16 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import Row, read_all
 
+from statehold.admin.backup.backup import backup
+from statehold.admin.backup.restore import Restoration, restore
 from statehold.dev import Cluster
 from statehold.errors import ToolRefused, UsageError
-from statehold.snapshot import records
-from statehold.snapshot.adopt import Reason
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import Manifest
-from statehold.snapshot.digest import show
-from statehold.snapshot.records import Adopt, Mark
-from statehold.surgery.backup import backup
-from statehold.surgery.restoration import Restoration, restore
+from statehold.snapshot.format import records
+from statehold.snapshot.format.digest import show
+from statehold.snapshot.format.records import Adopt, Mark
+from statehold.snapshot.state_replacement import Reason
 
 pytestmark = pytest.mark.kafka
 

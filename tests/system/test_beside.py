@@ -16,10 +16,10 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import Beside
 
-from statehold.commanding import Commander
-from statehold.snapshot import records
-from statehold.snapshot.records import Mark
-from statehold.topics import Topics
+from statehold.admin.commands import Commander
+from statehold.admin.topics import Topics
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Mark
 
 pytestmark = pytest.mark.kafka
 

@@ -10,12 +10,12 @@ from tests.system.conftest import SETTINGS
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from statehold.config.connection import KafkaSettings
+from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
+from statehold.dev.pytest_plugin import ClusterFactory
 from statehold.errors import KafkaTrouble, RestoreTimeout
-from statehold.kafka.admin import Admin
-from statehold.kafka.topic_admin import TopicAdmin
-from statehold.pytest_plugin import ClusterFactory
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.topics import TopicAdmin
 
 pytestmark = pytest.mark.kafka
 

@@ -11,8 +11,8 @@ from tests.system.processes import Process
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from statehold.snapshot import records
-from statehold.snapshot.records import Mark
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Mark
 
 pytestmark = pytest.mark.kafka
 

@@ -13,9 +13,9 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import digest_of
 
-from statehold.kafka.producer import KafkaTransactions
-from statehold.snapshot import records
-from statehold.snapshot.records import Header, Part
+from statehold.kafka.clients.producer import KafkaTransactions
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Header, Part
 from statehold.table import Changes
 
 pytestmark = pytest.mark.kafka

@@ -12,11 +12,11 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
+from statehold.admin.topics import Topics
 from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
-from statehold.kafka.admin import Admin
-from statehold.kafka.stable import StableReader
-from statehold.snapshot.last import last_mark
-from statehold.topics import Topics
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.snapshot.restore.last_commit_record import last_mark
 
 pytestmark = pytest.mark.kafka
 

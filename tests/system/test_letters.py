@@ -23,10 +23,10 @@ from tests.system.processes import Process, await_true
 from tests.system.stage import Stage
 
 from statehold import Handler
-from statehold.dead import DeadLetters
+from statehold.admin.dead_letters import DeadLetters
+from statehold.admin.topics import Topics
 from statehold.failures import letter_topics
-from statehold.letters import DISCARD, REPLAY, Letter
-from statehold.topics import Topics
+from statehold.messages.dead_letter import DISCARD, REPLAY, Letter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.ops.desk import Names, Order, a_desk, await_true, create_topics, feed
 
-from statehold import wiring
 from statehold.dev import Cluster
+from statehold.runtime import wiring
 
 pytestmark = pytest.mark.kafka
 

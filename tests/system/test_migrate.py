@@ -12,15 +12,15 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
+from statehold.admin.state.migrate import Migration, migrate
+from statehold.admin.state.stopped_service import Bench
 from statehold.errors import MixedLineages, ToolRefused, UsageError
-from statehold.kafka.admin import Admin
-from statehold.kafka.hold import GroupHold
-from statehold.snapshot import digest, records
-from statehold.snapshot.adopt import Adoption, Reason
-from statehold.snapshot.edits import Edit, Patch
-from statehold.snapshot.records import Adopt
-from statehold.surgery.bench import Bench
-from statehold.surgery.migrate import Migration, migrate
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.tools.group_lock import GroupHold
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.records import Adopt
+from statehold.snapshot.state_edits import Edit, Patch
+from statehold.snapshot.state_replacement import Adoption, Reason
 
 pytestmark = pytest.mark.kafka
 

@@ -18,10 +18,10 @@ from tests.system.local import Local
 from tests.system.processes import ROOT, Process, await_true
 from tests.system.stage import Stage
 
+from statehold.common.exit_codes import Exit
 from statehold.dev import Cluster
 from statehold.errors import StuckCall
-from statehold.exits import Exit
-from statehold.kafka import producer
+from statehold.kafka.clients import producer
 
 pytestmark = pytest.mark.kafka
 

@@ -10,9 +10,9 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from statehold.command import GO_ON, PAUSE
-from statehold.commanding import Commander
-from statehold.topics import Topics
+from statehold.admin.commands import Commander
+from statehold.admin.topics import Topics
+from statehold.messages.command import GO_ON, PAUSE
 
 pytestmark = pytest.mark.kafka
 

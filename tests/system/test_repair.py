@@ -13,7 +13,12 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import Row, read_all
 
-from statehold.commanding import Commander
+from statehold.admin.commands import Commander
+from statehold.admin.repair import repair as repairing
+from statehold.admin.repair.positions import AcceptGap, AdoptOffsets
+from statehold.admin.repair.rebase import Rebase
+from statehold.admin.repair.repair import Repair, Repaired
+from statehold.admin.topics import Topics
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -24,14 +29,9 @@ from statehold.errors import (
     TopicReplaced,
     TornTransaction,
 )
-from statehold.snapshot import records
-from statehold.snapshot.adopt import Reason
-from statehold.snapshot.records import Adopt, Header
-from statehold.surgery import repair as repairing
-from statehold.surgery.repair import Repair, Repaired
-from statehold.surgery.repair_positions import AcceptGap, AdoptOffsets
-from statehold.surgery.repair_rebase import Rebase
-from statehold.topics import Topics
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Adopt, Header
+from statehold.snapshot.state_replacement import Reason
 
 pytestmark = pytest.mark.kafka
 

@@ -17,13 +17,13 @@ from tests.system.test_letters import read_all, set_up
 from tests.system.test_repair import REASON
 
 from statehold import Output, Record
-from statehold.dead import DeadLetters
+from statehold.admin.dead_letters import DeadLetters
+from statehold.admin.repair import repair as repairing
+from statehold.admin.repair.rebase import Rebase
+from statehold.admin.state.stopped_service import Bench, Found
 from statehold.errors import NoUsableFull, ToolRefused
 from statehold.failures import dead_letter, retry_later
-from statehold.letters import REPLAY
-from statehold.surgery import repair as repairing
-from statehold.surgery.bench import Bench, Found
-from statehold.surgery.repair_rebase import Rebase
+from statehold.messages.dead_letter import REPLAY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 

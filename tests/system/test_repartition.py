@@ -13,15 +13,15 @@ from tests.system.local import Local
 from tests.system.stage import Stage
 from tests.system.verify import digest_of, read_all
 
+from statehold.admin.state.key_layout import KeyOf, Partitioner, crc32
+from statehold.admin.state.repartition import Repartitioned, repartition
+from statehold.common.partitioner import murmur2
 from statehold.errors import PartitionCountChanged, ToolRefused
-from statehold.kafka.admin import Admin
-from statehold.kafka.topic_admin import TopicAdmin
-from statehold.partitioner import murmur2
-from statehold.snapshot import records
-from statehold.snapshot.adopt import Reason
-from statehold.snapshot.records import Adopt
-from statehold.surgery.layout import KeyOf, Partitioner, crc32
-from statehold.surgery.repartition import Repartitioned, repartition
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.topics import TopicAdmin
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Adopt
+from statehold.snapshot.state_replacement import Reason
 
 pytestmark = pytest.mark.kafka
 

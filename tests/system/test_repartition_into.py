@@ -14,13 +14,13 @@ from tests.system.stage import Stage
 from tests.system.test_repartition import REASON, totals
 from tests.system.verify import digest_of, read_all
 
+from statehold.admin.state.move_input import Barrier, move
+from statehold.admin.state.redistribute import Repartitioned
+from statehold.common.names import Names
+from statehold.common.partitioner import murmur2
 from statehold.errors import StateMoved, ToolRefused, UsageError
-from statehold.names import Names
-from statehold.partitioner import murmur2
-from statehold.snapshot import records
-from statehold.snapshot.records import Adopt, Mark
-from statehold.surgery.dealing import Repartitioned
-from statehold.surgery.moving import Barrier, move
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Adopt, Mark
 
 pytestmark = pytest.mark.kafka
 

@@ -18,7 +18,7 @@ from tests.system.processes import Process
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from statehold.snapshot import frame
+from statehold.snapshot.format import frame
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

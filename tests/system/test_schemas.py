@@ -18,13 +18,13 @@ from tests.system import verify
 from tests.system.processes import await_true
 
 from statehold import Handler, Output, Record, Service, Table
+from statehold.admin.topics import Topics
+from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.errors import SchemaRefused, StartError
-from statehold.names import Names
 from statehold.schema import Registry
-from statehold.topics import Topics
 
 pytestmark = pytest.mark.kafka
 

@@ -13,7 +13,7 @@ from tests.system.stage import Stage
 from tests.system.verify import read_all
 
 from statehold.errors import NoUsableFull
-from statehold.snapshot import frame
+from statehold.snapshot.format import frame
 
 pytestmark = pytest.mark.kafka
 

@@ -16,7 +16,7 @@ from tests.system.stage import Stage
 from statehold import Service
 from statehold.balancer.manager import Manager
 from statehold.errors import TopicMissing
-from statehold.wiring import Wiring
+from statehold.runtime.wiring import Wiring
 
 pytestmark = pytest.mark.kafka
 

@@ -12,7 +12,7 @@ from tests.system.conftest import StageFactory
 from tests.system.processes import await_true
 from tests.system.verify import read_all
 
-from statehold.snapshot import frame
+from statehold.snapshot.format import frame
 from statehold.snapshot.store.base import open_store
 
 pytestmark = pytest.mark.kafka

@@ -17,7 +17,7 @@ from tests.system.processes import LogEvent, Process, await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from statehold.exits import Exit
+from statehold.common.exit_codes import Exit
 
 pytestmark = pytest.mark.kafka
 

@@ -19,7 +19,7 @@ from tests.system.verify import read_all
 
 from statehold.dev import Cluster
 from statehold.errors import StateRefused, TornTransaction
-from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.clients.producer import KafkaTransactions
 
 pytestmark = pytest.mark.kafka
 

@@ -26,14 +26,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from tests.system.apps.tally import CLEAR, COMMANDS, WITNESS, Event, Line, Tally, Total
 
-from statehold.config.connection import KafkaSettings
+from statehold.common.names import Names
+from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
-from statehold.kafka.admin import Admin
-from statehold.kafka.reader import KafkaReader
-from statehold.names import Names
-from statehold.snapshot.digest import show
-from statehold.snapshot.place import Place
-from statehold.snapshot.restore import Restored, restore
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.snapshot.format.digest import show
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.state import State
 
 #: a frozen broker must not stop the test's own clients for a minute; no rebootstrap: librdkafka issue 5511

@@ -28,11 +28,11 @@ from tests.system.processes import await_true
 from tests.system.verify import Group, Row, read_all
 
 from statehold import Service
+from statehold.admin.topics import Topics
+from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
-from statehold.names import Names
 from statehold.ops.cli import entry
-from statehold.topics import Topics
 
 if sys.version_info >= (3, 14):
     from compression import zstd

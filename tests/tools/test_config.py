@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from statehold.config.effective import effective
 from statehold.config.settings import Settings
-from statehold.ops import scaffold
 from statehold.ops.cli.main import app
+from statehold.ops.generate import scaffold
 
 
 @pytest.fixture

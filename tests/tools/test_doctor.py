@@ -16,9 +16,9 @@ import pytest
 from tests.support.ending import ending
 from tests.tools.recorded import Ledger
 
+from statehold.common.exit_codes import Answer
 from statehold.dev import Cluster
-from statehold.exits import Answer
-from statehold.kafka import wire
+from statehold.kafka.survey import api_versions
 from statehold.ops.doctor.brokers import Versions
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.document import document
@@ -171,7 +171,7 @@ def test_too_few_files(ledger: Ledger) -> None:
 def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, told: str) -> None:
     case = Case(ledger.settings(), ledger.names)
     with _speaking(*levels) as port:
-        case.__dict__["_spoken"] = {f"broker 1 at 127.0.0.1:{port}": wire.ask("127.0.0.1", port, None, 10)}
+        case.__dict__["_spoken"] = {f"broker 1 at 127.0.0.1:{port}": api_versions.ask("127.0.0.1", port, None, 10)}
 
     (found,) = examine(case, checks=[Versions()])
 
@@ -184,7 +184,7 @@ def test_what_is_no_broker_is_told_apart() -> None:
         _speaking(33, 33, garbage=b"HTTP/1.1 400 Bad Request\r\n\r\n") as port,
         pytest.raises(ValueError, match="no Kaf"),
     ):
-        wire.ask("127.0.0.1", port, None, 10)
+        api_versions.ask("127.0.0.1", port, None, 10)
 
 
 @contextmanager

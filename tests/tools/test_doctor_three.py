@@ -7,12 +7,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from tests.support.proxy import Proxy
 from tests.system.processes import await_true
 
+from statehold.common.names import Names
 from statehold.config.load import load
-from statehold.names import Names
+from statehold.dev.pytest_plugin import ClusterFactory
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding, Level
-from statehold.pytest_plugin import ClusterFactory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 NAMES = Names("three", "three.in")

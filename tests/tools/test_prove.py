@@ -80,7 +80,7 @@ def test_what_was_changed_or_signed_by_others_is_refused(ledger: Ledger, key: st
 def test_a_document_that_its_signer_got_wrong_is_found_by_computing_again(
     ledger: Ledger, key: str, tmp_path: Path
 ) -> None:
-    from statehold.snapshot.look import proof
+    from statehold.snapshot.inspect import proof
 
     told = ledger.json("prove", ledger.target, "--key", key)
     del told["signature"]

@@ -12,7 +12,7 @@ from tests.system.verify import read_all
 from tests.tools.recorded import Ledger
 
 from statehold.dev import Cluster
-from statehold.snapshot import frame
+from statehold.snapshot.format import frame
 
 pytestmark = pytest.mark.kafka
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from statehold.names import Names
+from statehold.common.names import Names
 from statehold.ports import Bounds
-from statehold.snapshot import digest, records
-from statehold.snapshot.place import Place
-from statehold.snapshot.records import Header, Mark, Part, Writer
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Header, Mark, Part, Writer
 from statehold.table import Changes
 from statehold.testing.log import MemoryLog, MemoryMessage
 

@@ -9,10 +9,11 @@ import pytest
 from tests.unit.making import PLACE, header, mark, part
 
 from statehold.errors import DamagedIncrement, UsageError
-from statehold.snapshot import adopt, digest, records
-from statehold.snapshot.adopt import Adopted, Adoption, Reason
-from statehold.snapshot.chain import Chain, Increment
-from statehold.snapshot.records import Adopt, FullRef, Header, Manifest, Mark, Record
+from statehold.snapshot import state_replacement
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.chain_check import Chain, Increment
+from statehold.snapshot.format.records import Adopt, FullRef, Header, Manifest, Mark, Record
+from statehold.snapshot.state_replacement import Adopted, Adoption, Reason
 
 REASON = Reason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
 OLD = mark(6, digest=digest.to_bytes(5), keys=2)
@@ -33,7 +34,7 @@ def adoption(**changes: Any) -> Adoption:
 
 
 def written(**changes: Any) -> Adopted:
-    return adopt.records_of(adoption(**changes), "b", REASON, 1.5)
+    return state_replacement.records_of(adoption(**changes), "b", REASON, 1.5)
 
 
 def changed(given: Any, **changes: Any) -> Any:
@@ -175,7 +176,7 @@ def test_all_partitions_at_once_and_into_one_lineage() -> None:
         [adoption(), adoption(place=changed(PLACE, partition=1), lineage="z")],
     ):
         with pytest.raises(UsageError, match="each partition is adopted once"):
-            adopt.commit(Unused(), None, adoptions, REASON, 0.0)  # type: ignore[arg-type]
+            state_replacement.commit(Unused(), None, adoptions, REASON, 0.0)  # type: ignore[arg-type]
 
 
 def test_an_adopt_record_is_no_delta_of_anything() -> None:

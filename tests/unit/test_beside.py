@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from statehold.beside import Background
+from statehold.common.background_call import Background
 from statehold.errors import OutcomeUnknown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statehold.snapshot.budget import Speed, Speeds, Spent, Workload, by_default, full_wanted
+from statehold.snapshot.restore.estimate import Speed, Speeds, Spent, Workload, by_default, full_wanted
 
 LARGE = Workload(
     full_keys=1_000_000, full_bytes=80_000_000, transactions=600, entries=300_000, increment_bytes=30_000_000,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.making import header, mark, part
 
 from statehold.errors import DamagedIncrement, TornTransaction
-from statehold.snapshot.chain import Chain, Increment
-from statehold.snapshot.records import Chunk, Record
+from statehold.snapshot.format.chain_check import Chain, Increment
+from statehold.snapshot.format.records import Chunk, Record
 
 WHOLE: dict[int, list[Record]] = {
     n: [header(n, f"a{n}"), part(n, 0, f"a{n}"), part(n, 1, f"a{n}"), mark(n, f"a{n}", parts=2)] for n in range(6)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.making import NAMES, LogReader
 
-from statehold.commanding import Answer, describe
-from statehold.snapshot import records
-from statehold.snapshot.records import FullRef, Manifest
+from statehold.admin.commands import Answer, describe
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import FullRef, Manifest
 from statehold.testing.log import MemoryLog
 
 

@@ -9,14 +9,14 @@ from tests.unit.making import NAMES, PLACE, mark, replaced
 
 from statehold.errors import MessageRefused, OutcomeUnknown
 from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
-from statehold.snapshot import records
-from statehold.snapshot.records import FullRef, Header, Mark, Part
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import FullRef, Header, Mark, Part
 from statehold.snapshot.state import Frozen
 from statehold.table import Changes
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import MemoryTransactions
 from statehold.testing.clock import ManualClock
-from statehold.worker.committer import Closing, Committer
+from statehold.worker.transaction.transaction import Closing, Committer
 
 OUTPUT: Sent = ("out", b"v", "k", -1, None, None, 0, [("own", b"h")])
 

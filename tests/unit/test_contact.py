@@ -6,10 +6,10 @@ import threading
 
 from structlog.testing import capture_logs
 
-from statehold.contact import GROUP, Contact
 from statehold.errors import OutageTooLong, StuckCall
-from statehold.observe import Log
-from statehold.watch import Unwatched, Watch
+from statehold.health.call_watchdog import Unwatched, Watch
+from statehold.health.connectivity import GROUP, Contact
+from statehold.telemetry.log_events import Log
 
 
 class Clock:

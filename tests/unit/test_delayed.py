@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from statehold.kafka.delayed import DelayedLane
-from statehold.letters import Failure
-from statehold.retried import retried
+from statehold.kafka.feeds.retry_topic import DelayedLane
+from statehold.messages.dead_letter import Failure
+from statehold.messages.retry_record import retried
 from statehold.testing.log import MemoryMessage
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statehold import Handler
-from statehold.config.around import EffectsSettings
+from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.handler import EffectKey
-from statehold.snapshot.records import Effect
-from statehold.worker.effects import EffectRunner, Surroundings, note, weight
+from statehold.snapshot.format.records import Effect
+from statehold.worker.effects.runner import EffectRunner, Surroundings, note, weight
 
 
 class Recorder(Handler[int]):

@@ -9,11 +9,11 @@ import pytest
 from tests.unit.messages import batch, message
 
 from statehold import Handler, Output, Record, Table
-from statehold.command import COMMAND_HEADER, Command, header
 from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 from statehold.handler import EffectKey
-from statehold.worker.engine import Engine
-from statehold.worker.poison import Poisoned
+from statehold.messages.command import COMMAND_HEADER, Command, header
+from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.record_failure import Poisoned
 
 
 class Sums(Handler[int]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.balancer.flow import Decision, Flow
+from statehold.balancer.flow_control import Decision, Flow
 
 NONE = frozenset[int]()
 

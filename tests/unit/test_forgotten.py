@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.system.processes import await_true
 
-from statehold.kafka.forgotten import Memory, known
-from statehold.kafka.taint import Taint
+from statehold.kafka.common.lost_brokers import Memory, known
+from statehold.kafka.common.transaction_taint import Taint
 
 
 def statistics(*brokers: tuple[int, str]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statehold.config.sources import known_options
-from statehold.snapshot import frame
-from statehold.snapshot.frame import BadFrame, UnknownFormat, pack, unpack
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.frame import BadFrame, UnknownFormat, pack, unpack
 
 bodies = st.binary(max_size=3000) | st.integers(0, 9000).map(lambda size: b"statehold " * (size // 9))
 

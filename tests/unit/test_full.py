@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import NAMES, PLACE, LogReader, LogSink, mark, replaced
 
-from statehold.snapshot import digest, full, records
+from statehold.snapshot import full
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
 from statehold.snapshot.full import FullUnusable, FullWriter, load, split
-from statehold.snapshot.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
 from statehold.snapshot.state import State
 from statehold.table import Changes, Table
 from statehold.testing.log import MemoryLog

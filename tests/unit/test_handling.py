@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.unit.messages import message
 
 from statehold import Handler, Record, Table
-from statehold.worker.engine import Engine
-from statehold.worker.handling import Handling
+from statehold.worker.common.activity import Handling
+from statehold.worker.handler.engine import Engine
 
 
 class Noting(Handler[int]):

@@ -11,8 +11,8 @@ from tests.support.hanging import Door, door
 from tests.unit.making import LogSink
 
 from statehold.ports import Cancelled
-from statehold.snapshot import digest, records
-from statehold.snapshot.records import Chunk, Manifest
+from statehold.snapshot.format import digest, records
+from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.store.base import StoreTrouble, open_store
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.snapshot.store.sink import StoreSink

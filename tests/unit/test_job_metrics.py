@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from statehold.errors import UsageError
-from statehold.ops.job_metrics import JobMetrics, MetricsNotDelivered, PartitionFigures, deliver, registry_of
+from statehold.ops.process.job_metrics import JobMetrics, MetricsNotDelivered, PartitionFigures, deliver, registry_of
 
 ROWS = [PartitionFigures(0, 1000, 90_000, 30_000, 1.5, True), PartitionFigures(1, 0, 400, 0, 0.25, False)]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from statehold.balancer.joining import Joining, why
-from statehold.beside import Beside
-from statehold.observe import Log
+from statehold.balancer.join_diagnosis import Joining, why
+from statehold.common.background_call import Beside
 from statehold.ports import GroupView, MemberView
+from statehold.telemetry.log_events import Log
 from statehold.testing.clock import ManualClock
 from statehold.testing.stepped import EventLog, Later
 

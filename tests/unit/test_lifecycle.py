@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.worker import lifecycle
-from statehold.worker.lifecycle import EDGES, Event, IllegalEvent, Lifecycle, Phase
+from statehold.worker.common import lifecycle
+from statehold.worker.common.lifecycle import EDGES, Event, IllegalEvent, Lifecycle, Phase
 
 #: chance alone seldom gets a partition live, so walks begin anywhere on the way
 WAY = [Event.START, Event.FENCED, Event.RESTORED, Event.REPLAYED, Event.REVOKED]

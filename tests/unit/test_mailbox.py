@@ -6,7 +6,7 @@ import threading
 
 from tests.unit.messages import batch
 
-from statehold.worker.mailbox import Batch, Mailbox
+from statehold.worker.common.mailbox import Batch, Mailbox
 
 
 def test_a_batch_is_cut_to_what_fits_and_the_rest_continues_it() -> None:

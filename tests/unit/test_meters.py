@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.driver.apps import Accounts, Op
 
-from statehold import gauges, metrics
-from statehold.meters import ServiceMetrics
-from statehold.metrics import DECLARED, Counter, Gauge, Histogram
 from statehold.ops.metrics_page import document
+from statehold.telemetry import metrics, status_gauges
+from statehold.telemetry.metrics import DECLARED, Counter, Gauge, Histogram
+from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing import Driver
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -131,7 +131,9 @@ def test_what_is_asked_for_at_a_scrape_says_what_the_status_says() -> None:
         },
     ]
     meters = ServiceMetrics("clearing")
-    meters.ask(lambda: gauges.of_status({"ready": False, "partitions": partitions, "outage": {"seconds": 12.5}}, 123.5))
+    meters.ask(
+        lambda: status_gauges.of_status({"ready": False, "partitions": partitions, "outage": {"seconds": 12.5}}, 123.5)
+    )
     found = series(meters)
     assert found["statehold_ready", "service=clearing"] == 0
     assert found["statehold_partitions_assigned", "service=clearing"] == 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.making import NAMES, mark
 
+from statehold.common.names import Names
 from statehold.errors import DamagedIncrement, PartitionCountChanged, TopicReplaced, UsageError
-from statehold.names import Names
-from statehold.snapshot.place import Place
+from statehold.snapshot.format.partition_identity import Place
 
 IDS = {"input": "1", "service.input.changelog": "2", "service.input.snapshot": "3"}
 

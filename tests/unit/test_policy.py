@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.config.processing import CommitSettings, SnapshotSettings
-from statehold.worker.policy import CommitPolicy, SnapshotPolicy
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
+from statehold.worker.transaction.policy import CommitPolicy, SnapshotPolicy
 
 
 def commits(**settings: float) -> CommitPolicy:

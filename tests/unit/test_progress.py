@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.driver.apps import Accounts, events, many
 
-from statehold.snapshot.progress import Progress
+from statehold.snapshot.restore.progress import Progress
 from statehold.testing import Driver
 from statehold.testing.clock import ManualClock
 

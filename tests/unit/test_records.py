@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.making import mark, replaced
 
-from statehold.snapshot import frame, records
-from statehold.snapshot.records import (
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.records import (
     Adopt,
     Chunk,
     Effect,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import typer.main
 
-from statehold.ops import refused
+from statehold.common.access_rights import ROLES
 from statehold.ops.cli.main import app
-from statehold.rights import ROLES
+from statehold.ops.reports import acl_hint
 
 
 def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[str]:
@@ -19,8 +19,8 @@ def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_every_command_that_is_named_is_there() -> None:
-    assert set(refused._ROLES) <= set(commands(typer.main.get_command(app)))
-    assert set(refused._ROLES.values()) <= set(ROLES)
+    assert set(acl_hint._ROLES) <= set(commands(typer.main.get_command(app)))
+    assert set(acl_hint._ROLES.values()) <= set(ROLES)
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_every_command_that_is_named_is_there() -> None:
     ],
 )
 def test_the_role_of_a_command(words: str, role: str) -> None:
-    assert refused.role_of(words.split()) == role
+    assert acl_hint.role_of(words.split()) == role

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
-from statehold.kafka.renewing import Renewal
-from statehold.observe import Log
+from statehold.kafka.clients.credential_rotation import Renewal
+from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
 
 

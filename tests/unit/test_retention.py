@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold.retention import Ahead, Rate, Retention, hours_left
+from statehold.runtime.retention_forecast import Ahead, Rate, Retention, hours_left
 
 NOW = 1_750_000_000.0
 HOUR = 3_600_000

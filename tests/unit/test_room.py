@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from statehold import memory
+from statehold.common.names import Names
 from statehold.errors import MemoryShort
-from statehold.names import Names
-from statehold.snapshot.place import Place
-from statehold.snapshot.records import Writer
-from statehold.worker.room import Memory, Room
+from statehold.health import process_memory
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Writer
+from statehold.worker.common.memory_guard import Memory, Room
 
 MB = 1_000_000
 
@@ -87,7 +87,7 @@ def a_machine(tmp_path: Path, cgroup: str, **limits: str) -> tuple[int, str]:
         file = tmp_path / "cgroup" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
-    allowed, whose = memory.limit(process, tmp_path / "cgroup")
+    allowed, whose = process_memory.limit(process, tmp_path / "cgroup")
     return allowed, whose.removeprefix(f"{tmp_path}/")
 
 
@@ -112,4 +112,4 @@ def test_the_first_version_of_cgroups(tmp_path: Path) -> None:
 
 
 def test_this_process_has_some() -> None:
-    assert 1 * MB < memory.used() < memory.limit()[0]
+    assert 1 * MB < process_memory.used() < process_memory.limit()[0]

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.balancer.standing_by import chosen, deal
+from statehold.balancer.standby_assignment import chosen, deal
 from statehold.ports import GroupView, MemberView
 
 MEMBERS = st.lists(st.text("abcdef", min_size=1, max_size=4), unique=True, min_size=1, max_size=6)

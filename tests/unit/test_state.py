@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from statehold.errors import UsageError
-from statehold.snapshot.digest import MODULUS, table_digest
+from statehold.snapshot.format.digest import MODULUS, table_digest
 from statehold.snapshot.state import Frozen, State
 from statehold.table import Changes, Table
 

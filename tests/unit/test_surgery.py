@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold import Handler, Reference, Table
+from statehold.admin.repair.rebase import unrepeatable
+from statehold.admin.state.key_layout import Layout, crc32
+from statehold.admin.state.spool import Spool
+from statehold.common.partitioner import murmur2
 from statehold.errors import ToolRefused, UsageError
-from statehold.partitioner import murmur2
-from statehold.snapshot.edits import Counts, Edits, Patch, read_patches
 from statehold.snapshot.state import State
-from statehold.surgery.layout import Layout, crc32
-from statehold.surgery.repair_rebase import unrepeatable
-from statehold.surgery.spool import Spool
+from statehold.snapshot.state_edits import Counts, Edits, Patch, read_patches
 from statehold.table import Changes
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from statehold.common.names import Names
 from statehold.config.settings import ServiceSettings, Settings
 from statehold.errors import KafkaTrouble
-from statehold.kafka.admin import Admin
-from statehold.kafka.topic_admin import TopicAdmin
-from statehold.names import Names
-from statehold.observe import Log
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.topics import TopicAdmin
+from statehold.runtime.topic_monitor import Topology
+from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
-from statehold.topology import Topology
 
 
 class Ending(Topology):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from statehold.snapshot.discover import Found
-from statehold.snapshot.records import Manifest
-from statehold.snapshot.truncate import Cut, cut, kept
+from statehold.snapshot.format.records import Manifest
+from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.restore.truncate import Cut, cut, kept
 
 
 def full(offset: int, first: int, low: int, increment: int, time: int = 0) -> Found:

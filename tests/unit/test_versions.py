@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from statehold import Table, serde
 from statehold.errors import UnknownSchema, UsageError
-from statehold.versions import MARKER, Versioned, version_of, versioned
+from statehold.tables.versioned_values import MARKER, Versioned, version_of, versioned
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),

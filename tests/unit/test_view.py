@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statehold import Table
-from statehold.ops.http.finding import _stored
+from statehold.ops.http.key_lookup import _stored
 from statehold.ops.http.state import _matching, _several
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.messages import batch
 
 from statehold.errors import HandlerFailed
-from statehold.worker.poison import Poisoned
-from statehold.worker.work import Work, offset
+from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.transaction.record_buffer import Work, offset
 
 
 def poison(at: int, *, whole_batch: bool = False) -> Poisoned:

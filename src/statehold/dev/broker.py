@@ -16,7 +16,7 @@ from statehold.dev.java import find_java
 from statehold.dev.ports import HOST, require_free
 from statehold.dev.process import Identity
 from statehold.dev.properties import Address, compose, render, shipped
-from statehold.kafka.probe import listed_brokers
+from statehold.kafka.common.broker_probe import listed_brokers
 
 # Starts in seconds with about 370 MB; a server would take neither the small heap nor the quick compiler.
 # Performance data would be one more file in the system's temporary directory.

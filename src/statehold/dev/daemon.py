@@ -15,7 +15,7 @@ from statehold.dev.cluster import Cluster
 from statehold.dev.errors import NoCluster
 from statehold.dev.ports import HOST
 from statehold.dev.state import BrokerState, ClusterState, load, save
-from statehold.kafka.probe import listed_brokers
+from statehold.kafka.common.broker_probe import listed_brokers
 
 State = Literal["ready", "silent", "down"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from statehold.common.names import Names
 from statehold.errors import OutcomeUnknown
-from statehold.names import Names
+from statehold.messages.retry_record import Retried
 from statehold.output import Headers, Sent
 from statehold.ports import Asked, Bounds, Cancelled, Noted
 from statehold.record import Message
-from statehold.retried import Retried
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.log import MemoryLog, Outcome
 

@@ -6,23 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from statehold import command, serde
-from statehold.combinations import check_combinations
-from statehold.config.processing import CommitSettings, SnapshotSettings
+from statehold import serde
+from statehold.common.names import Names
+from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.settings import ServiceSettings, Settings
 from statehold.errors import RecordError, UsageError
 from statehold.handler import Handler, declared, input_type, sinks_of
-from statehold.letters import DISCARD, REPLAY, Letter, waiting
-from statehold.names import Names
+from statehold.messages import command
+from statehold.messages.dead_letter import DISCARD, REPLAY, Letter, waiting
 from statehold.output import ORIGIN_HEADER, Headers
 from statehold.reference import references
-from statehold.snapshot.records import FullRef, Mark
+from statehold.runtime.feature_checks import check_combinations
+from statehold.snapshot.format.records import FullRef, Mark
 from statehold.testing.lane import Lane
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
 from statehold.testing.stepped import EffectCall
 from statehold.testing.wiring import Wiring
-from statehold.worker.engine import Engine
+from statehold.worker.handler.engine import Engine
 
 T = TypeVar("T")
 

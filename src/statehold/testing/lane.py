@@ -9,10 +9,10 @@ from statehold.errors import UsageError
 from statehold.testing.clock import ManualClock
 from statehold.testing.log import MemoryLog
 from statehold.testing.stepped import SteppedWorker, ToolsOf
-from statehold.worker.engine import Engine
-from statehold.worker.lifecycle import Phase
-from statehold.worker.live import Live
-from statehold.worker.tools import Report
+from statehold.worker.common.context import Report
+from statehold.worker.common.lifecycle import Phase
+from statehold.worker.handler.engine import Engine
+from statehold.worker.loop import Live
 
 #: more steps than any legal run of a partition takes without new records
 _STEPS = 10_000

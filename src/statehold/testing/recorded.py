@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.handler import Handler
-from statehold.letters import Letter, Trace, read
-from statehold.names import Names
-from statehold.pinned import Pinned, Placed
+from statehold.messages.dead_letter import Letter, Trace, read
+from statehold.messages.pinned_command import Pinned, Placed
 from statehold.reference import Version, references
-from statehold.snapshot import records
-from statehold.snapshot.records import Mark
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import Mark
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import StableMemoryReader
 from statehold.testing.replay import Seen
-from statehold.worker.burying import Verdict
-from statehold.worker.engine import Engine
-from statehold.worker.referring import history
-from statehold.worker.verdicts import At, Late, Tried
+from statehold.worker.failures.dead_letters import Verdict
+from statehold.worker.failures.history import At, Late, Tried
+from statehold.worker.followers.reference import history
+from statehold.worker.handler.engine import Engine
 
 
 class Recorded:

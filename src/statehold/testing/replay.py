@@ -7,19 +7,19 @@ from itertools import cycle, zip_longest
 from typing import NamedTuple
 
 from statehold.errors import UsageError
+from statehold.messages.pinned_command import Pinned, PinnedMessage, Placed, in_order
 from statehold.output import ORIGIN, ORIGIN_HEADER
-from statehold.pinned import Pinned, PinnedMessage, Placed, in_order
 from statehold.record import Message
 from statehold.reference import Version
-from statehold.snapshot import digest
+from statehold.snapshot.format import digest
 from statehold.testing.database import Tables, apply
 from statehold.testing.log import MemoryLog, MemoryMessage
 from statehold.testing.stepped import EffectCall
-from statehold.worker.burying import Verdict
-from statehold.worker.delayed import handle
-from statehold.worker.engine import Engine
-from statehold.worker.poison import Poisoned
-from statehold.worker.verdicts import At, Late
+from statehold.worker.failures.dead_letters import Verdict
+from statehold.worker.failures.history import At, Late
+from statehold.worker.failures.retry_topics import handle
+from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.record_failure import Poisoned
 
 #: value, key, headers, partition
 _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]

@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from statehold.handler import EffectKey, Handler
-from statehold.snapshot.records import Effect
+from statehold.snapshot.format.records import Effect
 from statehold.testing.clock import ManualClock
-from statehold.worker import effects
-from statehold.worker.engine import Engine
-from statehold.worker.lifecycle import Event, Phase
-from statehold.worker.live import Live
-from statehold.worker.mailbox import Batch, Mailbox
-from statehold.worker.opening import Opening
-from statehold.worker.ownership import Ownership
+from statehold.worker.common.context import Tools
+from statehold.worker.common.lifecycle import Event, Phase
+from statehold.worker.common.mailbox import Batch, Mailbox
+from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.signals import Signals
+from statehold.worker.effects import runner
+from statehold.worker.handler.engine import Engine
+from statehold.worker.loop import Live
 from statehold.worker.partition import PartitionWorker
-from statehold.worker.signals import Signals
-from statehold.worker.telling import tell_failed
-from statehold.worker.tools import Tools
+from statehold.worker.recovery.recovery import Opening
+from statehold.worker.transaction.reporting import tell_failed
 
 
 class EventLog:
-    """Keeps the log events of the worker instead of writing them; what `statehold.observe.Log` wants of a logger."""
+    """Keeps the log events of the worker instead of writing them: a `statehold.telemetry.log_events.Log`."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -48,7 +48,7 @@ class EffectCall(NamedTuple):
 class InlineEffects:
     """Runs the effects at once, on the calling thread; one that raises is owed, and tried again by `retry`."""
 
-    def __init__(self, handler: Handler[Any], report: effects.Report, calls: list[EffectCall], *, run: bool) -> None:
+    def __init__(self, handler: Handler[Any], report: runner.Report, calls: list[EffectCall], *, run: bool) -> None:
         self._handler, self._report, self._calls, self._run = handler, report, calls, run
         #: raised in the place of an effect: by its function's name, or '' for all of them
         self.failing: dict[str, Exception] = {}
@@ -58,9 +58,9 @@ class InlineEffects:
     def owed(self) -> tuple[Effect, ...]:
         return tuple(self._owed.values())
 
-    def pending(self) -> effects.Pending:
+    def pending(self) -> runner.Pending:
         oldest = next(iter(self._owed.values())).time if self._owed else 0
-        return effects.Pending(len(self._owed), effects.weight(self._owed.values()), oldest)
+        return runner.Pending(len(self._owed), runner.weight(self._owed.values()), oldest)
 
     def submit(self, submitted: Sequence[Effect]) -> None:
         self._owed.update({effect.key: effect for effect in submitted})
@@ -70,7 +70,7 @@ class InlineEffects:
         return self.owed()
 
     def calls_owed(self) -> list[EffectCall]:
-        return [EffectCall(key, _name(each), tuple(effects.arguments(each))) for key, each in self._owed.items()]
+        return [EffectCall(key, _name(each), tuple(runner.arguments(each))) for key, each in self._owed.items()]
 
     def retry(self) -> None:
         """Try what is owed, in order; as the real one does, stop at the first that fails."""
@@ -82,14 +82,14 @@ class InlineEffects:
                 self._report(effect, error, self._attempts[key])
                 return
             del self._owed[key]
-            self._calls.append(EffectCall(key, _name(effect), tuple(effects.arguments(effect))))
+            self._calls.append(EffectCall(key, _name(effect), tuple(runner.arguments(effect))))
 
     def _call(self, effect: Effect) -> None:
         error = self.failing.get(_name(effect)) or self.failing.get("")
         if error is not None:
             raise error
         if self._run:
-            effects.call(self._handler, effect)
+            runner.call(self._handler, effect)
 
 
 def _name(effect: Effect) -> str:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.handler import Handler, declared, schemas, sinks_of
-from statehold.meters import ServiceMetrics
-from statehold.names import Names
-from statehold.observe import Log
 from statehold.ports import Membership
 from statehold.reference import references
 from statehold.sink import Held
-from statehold.snapshot import digest, frame, records
-from statehold.snapshot.budget import Speeds
-from statehold.snapshot.place import Place
-from statehold.snapshot.records import Header, Mark, Writer
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Header, Mark, Writer
+from statehold.snapshot.restore.estimate import Speeds
+from statehold.telemetry.log_events import Log
+from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import (
     MemoryControl,
@@ -32,12 +32,12 @@ from statehold.testing.clock import ManualClock
 from statehold.testing.database import MemoryDatabase
 from statehold.testing.lane import Lane
 from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
-from statehold.worker.engine import bound_state
-from statehold.worker.referring import References, Sources
-from statehold.worker.room import Memory
-from statehold.worker.standby import Standbys, Surroundings
-from statehold.worker.standing import note_of
-from statehold.worker.tools import Report, Tools
+from statehold.worker.common.context import Report, Tools
+from statehold.worker.common.memory_guard import Memory
+from statehold.worker.followers.reference import References, Sources
+from statehold.worker.followers.standby import Standbys, Surroundings
+from statehold.worker.handler.engine import bound_state
+from statehold.worker.sinks.position import note_of
 
 
 class Wiring:

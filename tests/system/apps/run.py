@@ -18,7 +18,7 @@ from tests.system.apps.tally import Tally, tally
 
 from statehold import Service
 from statehold.config.load import load
-from statehold.kafka.producer import KafkaTransactions
+from statehold.kafka.clients.producer import KafkaTransactions
 
 
 def _path(name: str) -> Path | None:

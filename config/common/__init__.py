@@ -1,0 +1,1 @@
+"""Basics of settings: one option, units, secrets, errors."""

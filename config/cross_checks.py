@@ -1,0 +1,225 @@
+"""Settings that are each legal but contradict one another. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from statehold.config.common.errors import Problem, SettingsError
+from statehold.config.common.units import format_duration as shown
+from statehold.config.librdkafka.client_keys import ALLOWED
+from statehold.config.sections.ops import TOKEN_LENGTH
+
+if TYPE_CHECKING:
+    from statehold.config.settings import Settings
+
+
+def check_agreement(settings: Settings) -> None:
+    """Raises SettingsError with every contradiction found."""
+    problems = [*_times(settings), *_group(settings), *_sizes(settings), *_security(settings), *_ops(settings)]
+    if problems:
+        raise SettingsError(problems)
+
+
+def _times(settings: Settings) -> Iterator[Problem]:
+    commit, kafka, snapshot = settings.commit, settings.kafka, settings.snapshot
+    if commit.timeout >= commit.transaction_timeout:
+        yield _must(
+            "commit.timeout",
+            commit.timeout,
+            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+            "else the broker aborts first and the commit looks like a fence",
+        )
+    if settings.sink.url and settings.sink.timeout >= commit.transaction_timeout:
+        yield _must(
+            "sink.timeout",
+            settings.sink.timeout,
+            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+            "else Kafka's transaction ends while the database's commits",
+        )
+    if commit.slow >= commit.timeout:
+        yield _must(
+            "commit.slow",
+            commit.slow,
+            f"less than commit.timeout ({shown(commit.timeout)})",
+            "else a repeated commit request is never noticed",
+        )
+    if commit.interval * 3 > commit.transaction_timeout:
+        yield _must(
+            "commit.interval",
+            commit.interval,
+            f"at most a third of commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+            "else transactions time out in normal work",
+        )
+    if kafka.socket_timeout >= commit.transaction_timeout:
+        yield _must(
+            "kafka.socket_timeout",
+            kafka.socket_timeout,
+            f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
+            "else one lost request outlasts the transaction",
+        )
+    interval = snapshot.delta_interval
+    if not isinstance(interval, str) and interval < commit.interval:
+        yield _must(
+            "snapshot.delta_interval",
+            interval,
+            f"'commit', 'off' or at least commit.interval ({shown(commit.interval)})",
+            "a delta is part of a commit",
+        )
+
+
+def _group(settings: Settings) -> Iterator[Problem]:
+    group = settings.group
+    if group.standbys and settings.snapshot.delta_interval == "off":
+        cause = "must be 0 with snapshot.delta_interval off: a copy follows deltas"
+        yield Problem(key="group.standbys", value=str(group.standbys), cause=cause)
+    if settings.ops.replica != "off" and not group.standbys:
+        yield _must("ops.replica", settings.ops.replica, "off without group.standbys", "there are no copies to answer")
+    if group.membership == "static" and not (group.instance_id or settings.service.instance):
+        cause = "needs service.instance: a name that the process has again after a restart, and no other process has"
+        yield Problem(key="group.membership", value="'static'", cause=cause)
+    if group.protocol == "consumer":
+        yield from _broker_side_times(settings)
+        return
+    if group.heartbeat_seconds * 3 > group.session_seconds:
+        yield _must(
+            "group.heartbeat_interval",
+            group.heartbeat_seconds,
+            f"at most a third of group.session_timeout ({shown(group.session_seconds)})",
+            "else one late heartbeat ends the session",
+        )
+    if group.session_seconds > group.max_poll_interval:
+        yield _must(
+            "group.session_timeout",
+            group.session_seconds,
+            f"at most group.max_poll_interval ({shown(group.max_poll_interval)})",
+            "the client refuses it",
+        )
+    yield from _drain(settings)
+
+
+def _drain(settings: Settings) -> Iterator[Problem]:
+    group = settings.group
+    if group.drain_seconds > 0.5 * group.max_poll_interval:
+        yield _must(
+            "group.drain_budget",
+            group.drain_seconds,
+            f"at most half of group.max_poll_interval ({shown(group.max_poll_interval)})",
+            "the manager does not poll while it waits for drains",
+        )
+
+
+def _broker_side_times(settings: Settings) -> Iterator[Problem]:
+    for name, key in (
+        ("session_timeout", "session.timeout.ms"),
+        ("heartbeat_interval", "heartbeat.interval.ms"),
+    ):
+        value = getattr(settings.group, name)
+        if value != "auto":
+            cause = (
+                "must stay 'auto' with group.protocol = 'consumer': that protocol takes it from the broker "
+                f"(group.consumer.{key}) or the group: kafka-configs.sh --alter --entity-type groups "
+                f"--entity-name GROUP --add-config consumer.{key}={round(value * 1000)}"
+            )
+            yield Problem(key=f"group.{name}", value=shown(value), cause=cause)
+    yield from _drain(settings)
+
+
+def _sizes(settings: Settings) -> Iterator[Problem]:
+    flow, snapshot, kafka = settings.flow, settings.snapshot, settings.kafka
+    if flow.low >= flow.high:
+        yield Problem(key="flow.low", value=str(flow.low), cause=f"must be less than flow.high ({flow.high})")
+    if snapshot.chunk_bytes > kafka.message_max_bytes * 0.9:
+        yield Problem(
+            key="snapshot.chunk_bytes",
+            value=str(snapshot.chunk_bytes),
+            cause=f"must be at most nine tenths of kafka.message_max_bytes ({kafka.message_max_bytes}): a "
+            "chunk that does not compress must still fit into a message",
+        )
+    if settings.output.queue_bytes < 2 * kafka.message_max_bytes:
+        yield Problem(
+            key="output.queue_bytes",
+            value=str(settings.output.queue_bytes),
+            cause=f"must be at least twice kafka.message_max_bytes ({kafka.message_max_bytes})",
+        )
+
+
+#: in a URL, and among the words that libpq takes
+_PASSWORD: Final = re.compile(r"//[^/@?]*:[^/@?]+@|\bpassword\s*=", re.IGNORECASE)
+
+
+def _security(settings: Settings) -> Iterator[Problem]:
+    if _PASSWORD.search(settings.sink.url):  # shown by `config show`, and to whoever lists processes
+        yield Problem(
+            key="sink.url", cause="holds a password: that belongs into sink.password, in the secrets directory"
+        )
+    security, extra = settings.kafka.security, settings.kafka.extra
+    production = settings.service.mode == "production"
+    logs_in = security.protocol.startswith("sasl_")
+    if logs_in != bool(security.sasl_mechanism):
+        cause = f"belongs with kafka.security.protocol sasl_plaintext or sasl_ssl, which is {security.protocol!r}"
+        yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
+    if security.sasl_mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") and not (
+        security.sasl_username and security.sasl_password
+    ):
+        cause = f"{security.sasl_mechanism} needs kafka.security.sasl_username and kafka.security.sasl_password"
+        yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
+    yield from _oauth(settings)
+    if production and security.protocol == "sasl_plaintext" and security.sasl_mechanism == "PLAIN":
+        cause = "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = 'development'"
+        yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
+    if not production:
+        return
+    if extra.get("enable.ssl.certificate.verification") == "false":
+        cause = (
+            "a broker that is not verified may be anybody; trust your CA with "
+            "kafka.security.ssl_ca_location, or set service.mode = 'development'"
+        )
+        yield Problem(key="kafka.extra.enable.ssl.certificate.verification", value="'false'", cause=cause)
+    if extra.get("ssl.endpoint.identification.algorithm") == "none":
+        cause = "any certificate of the CA could then pose as the broker; only with service.mode = 'development'"
+        yield Problem(key="kafka.extra.ssl.endpoint.identification.algorithm", value="'none'", cause=cause)
+    for key in extra:
+        if ALLOWED[key].development_only:
+            yield Problem(key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'")
+
+
+def _oauth(settings: Settings) -> Iterator[Problem]:
+    security, extra = settings.kafka.security, settings.kafka.extra
+    sources = [name for name in ("oauth_token_url", "oauth_token_file") if getattr(security, name)]
+    if security.sasl_mechanism != "OAUTHBEARER":
+        for name in sources:
+            cause = f"belongs with kafka.security.sasl_mechanism OAUTHBEARER, which is {security.sasl_mechanism!r}"
+            yield Problem(key=f"kafka.security.{name}", cause=cause)
+        return
+    if not sources and extra.get("sasl.oauthbearer.method") != "oidc":
+        cause = "OAUTHBEARER needs kafka.security.oauth_token_url (and a client's id and secret) or oauth_token_file"
+        yield Problem(key="kafka.security.sasl_mechanism", value="'OAUTHBEARER'", cause=cause)
+    if len(sources) == 2:
+        cause = "a token comes from kafka.security.oauth_token_url or from a file, not from both"
+        yield Problem(key="kafka.security.oauth_token_file", value=repr(security.oauth_token_file), cause=cause)
+    credentials = security.oauth_client_id and security.oauth_client_secret
+    if security.oauth_token_url and not credentials and not extra.get("sasl.oauthbearer.grant.type"):
+        cause = "needs kafka.security.oauth_client_id and kafka.security.oauth_client_secret"
+        yield Problem(key="kafka.security.oauth_token_url", value=repr(security.oauth_token_url), cause=cause)
+    if settings.service.mode != "production":
+        return
+    if security.oauth_token_url.startswith("http:"):
+        cause = "sends the client's secret readable; use https, or service.mode = 'development'"
+        yield Problem(key="kafka.security.oauth_token_url", value=repr(security.oauth_token_url), cause=cause)
+    if security.protocol == "sasl_plaintext":
+        cause = "OAUTHBEARER sends the token readable; use sasl_ssl, or service.mode = 'development'"
+        yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
+
+
+def _must(key: str, value: float, bound: str, why: str) -> Problem:
+    return Problem(key=key, value=shown(value), cause=f"must be {bound}: {why}")
+
+
+def _ops(settings: Settings) -> Iterator[Problem]:
+    token = settings.ops.token.reveal()
+    if token and len(token) < TOKEN_LENGTH:
+        yield Problem(key="ops.token", cause=f"is shorter than {TOKEN_LENGTH} characters: it could be guessed")
+    if settings.ops.state == "on" and not token:
+        yield Problem(key="ops.state", cause="on needs ops.token: state is not for everybody on the machine")

@@ -1,0 +1,1 @@
+"""Which librdkafka keys a user may set and which statehold sets itself."""

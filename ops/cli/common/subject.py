@@ -1,0 +1,126 @@
+"""Which service a command is about: `module:service`, or its names where its code is not at hand; and its settings.
+
+Nearly every command takes the same options for that, so they are written once, here: `@with_subject` and
+`@with_settings` show them to typer and give the command what they come to.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.handler import Handler, declared, sinks_of
+from statehold.ops.cli.common.target import (
+    Config,
+    InputName,
+    Overrides,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    find_service,
+    names_of,
+    outputs_of,
+    quiet_settings,
+)
+from statehold.service import Service
+from statehold.sink import Sink
+from statehold.snapshot.inspect.typed import Typed
+
+Command = Callable[..., None]
+
+#: what comes last in every command's help
+_LAST: Final = ("config", "overrides", "secrets_dir", "profile", "as_json")
+
+
+class Subject(NamedTuple):
+    """`service` is None when only the names were given: values are then shown without their types."""
+
+    settings: Settings
+    names: Names
+    service: Service | None
+
+    @property
+    def typed(self) -> Typed:
+        """What turns stored values into what JSON can hold."""
+        return Typed(declared(handler_of(self.service))[0]) if self.service is not None else Typed()
+
+    @property
+    def sinks(self) -> list[Sink[Any]] | None:
+        """Those that its handler declares, where it is known."""
+        return list(sinks_of(self.service.handler_class).values()) if self.service is not None else None
+
+    def outputs(self, given: Sequence[str] | None = None) -> list[str]:
+        """The output topics that its handler declares, or those that are given in place of it.
+
+        :raises UsageError: both.
+        """
+        if self.service is None:
+            return list(given or ())
+        if given:
+            raise UsageError(f"{self.names.service} declares its outputs itself; leave out --output")
+        return outputs_of(self.service)
+
+
+def handler_of(service: Service) -> type[Handler[Any]]:
+    made = service.handler
+    return made if isinstance(made, type) else type(made())
+
+
+def subject_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Subject:
+    """:raises UsageError: neither, or both."""
+    names = names_of(settings, target, name, input_topic)
+    if target is None:
+        return Subject(settings, names, None)
+    service = find_service(target)
+    return Subject(service.settings, names, service)
+
+
+def _settings(
+    config: Config = None, overrides: Overrides = None, secrets_dir: SecretsDir = None, profile: Profile = None
+) -> Settings:
+    return quiet_settings(config, overrides, secrets_dir, profile)
+
+
+def _subject(
+    target: Target = None,
+    service: ServiceName = None,
+    input_topic: InputName = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+) -> Subject:
+    return subject_of(quiet_settings(config, overrides, secrets_dir, profile), target, service, input_topic)
+
+
+def with_settings(command: Command) -> Command:
+    """The command's parameter `settings` is what --config, --set, --secrets-dir and --profile say."""
+    return _lending(_settings, "settings", command)
+
+
+def with_subject(command: Command) -> Command:
+    """The command's parameter `about` is the service that MODULE:SERVICE, or --name and --input, say; with settings."""
+    return _lending(_subject, "about", command)
+
+
+def _lending(make: Callable[..., Any], name: str, command: Command) -> Command:
+    """`command`, whose parameter `name` is what `make` returns: typer sees the parameters of `make` in its place."""
+    lent = inspect.signature(make, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        made = make(**{each: given.pop(each) for each in lent})
+        command(**{name: made}, **given)
+
+    shown = [each for mine in own.parameters.values() for each in (lent.values() if mine.name == name else (mine,))]
+    shown.sort(key=lambda each: _LAST.index(each.name.strip("_")) if each.name.strip("_") in _LAST else -1)
+    keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in shown]
+    cast("Any", run).__signature__ = own.replace(parameters=keywords)
+    return run

@@ -1,0 +1,189 @@
+"""What a command is about: a service named as `module:attribute`, and its settings."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+
+from statehold.common.names import Names
+from statehold.config.load import load
+from statehold.config.settings import Settings
+from statehold.errors import StartError, StateholdError, UsageError
+from statehold.failures import letter_topics
+from statehold.handler import declared
+from statehold.ops.process.logs import configure_quietly
+from statehold.ops.reports.acl_hint import remember
+from statehold.service import Service
+
+Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting; comes before environment and files."),
+]
+SecretsDir = Annotated[
+    Path | None,
+    typer.Option("--secrets-dir", metavar="DIR", help="Directory with one file per secret setting."),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", help="Shipped defaults: development or production."),
+]
+
+Target = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by the options below."),
+]
+ServiceName = Annotated[str | None, typer.Option("--name", metavar="SERVICE", help="The service's name.")]
+InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
+Outputs = Annotated[
+    list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
+]
+ViaControlTopic = Annotated[
+    bool, typer.Option("--via-control-topic", help="Where other readers of the input would choke on a command.")
+]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")]
+Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Who does it. [default: user@host]")]
+Partitions = Annotated[
+    str | None, typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
+]
+
+
+def load_settings(
+    config: Path | None, overrides: Sequence[str] | None, secrets_dir: Path | None, profile: str | None
+) -> Settings:
+    """The settings of a command: command line > environment > secrets > TOML > profile > defaults.
+
+    :raises UsageError: a --set without '='. :raises SettingsError: unknown keys and bad values.
+    """
+    return load(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+
+
+def quiet_settings(
+    config: Path | None, overrides: Sequence[str] | None, secrets_dir: Path | None, profile: str | None
+) -> Settings:
+    """The same for a command that ends by itself: only its errors are logged, as `configure_quietly` says."""
+    settings = load_settings(config, overrides, secrets_dir, profile)
+    configure_quietly(settings.log)
+    return settings
+
+
+def pairs_of(overrides: Sequence[str] | None) -> dict[str, str]:
+    """:raises UsageError: a --set without '='."""
+    pairs: dict[str, str] = {}
+    for given in overrides or ():
+        key, equals, value = given.partition("=")
+        if not equals:
+            raise UsageError(f"--set {given}: write --set KEY=VALUE, such as --set log.level=debug")
+        pairs[key.strip()] = value
+    return pairs
+
+
+def find_service(target: str) -> Service:
+    """Import the module of `module:attribute`, with the current directory on the path; return its Service.
+
+    :raises UsageError: there is no such module or attribute, or it is no Service.
+    :raises StartError: the module fails on import.
+    """
+    name, colon, attribute = target.partition(":")
+    if not (name and colon and attribute):
+        raise UsageError(f"{target!r}: write module:service, such as examples.clearing.app:service")
+    if name.endswith(".py") or "/" in name:
+        dotted = name.removesuffix(".py").strip("./").replace("/", ".")
+        raise UsageError(f"{name!r} is a path; write the module's name: {dotted}:{attribute}")
+    module = _imported(name)
+    found: object = getattr(module, attribute, None)
+    if not isinstance(found, Service):
+        raise UsageError(_no_service(module, name, attribute))
+    return found
+
+
+def service_of(settings: Settings, target: str) -> Service:
+    """`find_service`, with the settings of this command."""
+    service = find_service(target)
+    service.settings = settings
+    remember(settings, service.names, lambda: outputs_of(service))
+    return service
+
+
+def names_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Names:
+    """The names of the service that a command is about: as its module declares them, or as the options say.
+
+    :raises UsageError: both, or neither.
+    """
+    if target is not None:
+        if name or input_topic:
+            raise UsageError(f"{target} declares its names itself; leave out --name and --input")
+        return service_of(settings, target).names
+    if not (name and input_topic):
+        raise UsageError(
+            "name the service: module:service, such as examples.clearing.app:service, or --name clearing --input trades"
+        )
+    names = Names(name, input_topic, settings.service.namespace)
+    remember(settings, names)
+    return names
+
+
+def partitions_of(text: str | None) -> list[int]:
+    """The numbers in a list such as 0,3-5; none where no list is given.
+
+    :raises UsageError: it is no such list.
+    """
+    found: list[int] = []
+    for piece in (text or "").split(",") if text else ():
+        low, dash, high = piece.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise UsageError(f"--partitions {text}: write numbers and ranges, such as 0,3-5")
+        found += range(int(low), int(high if dash else low) + 1)
+    return list(dict.fromkeys(found))
+
+
+def outputs_of(service: Service) -> list[str]:
+    """The output topics that its handler declares."""
+    kind = service.handler if isinstance(service.handler, type) else type(service.handler())
+    return [output.topic for output in declared(kind)[1].values()] + letter_topics(kind, service.names)
+
+
+def _imported(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise StartError(f"{name} cannot be imported: {_where(error)}{error}. Install what it needs") from error
+        raise UsageError(
+            f"there is no module {error.name!r} in {here} or among the installed ones; run the command in "
+            f"the directory that holds {name.partition('.')[0]}, or set PYTHONPATH"
+        ) from error
+    except StateholdError:
+        raise
+    except Exception as error:
+        raise StartError(f"{name} cannot be imported: {_where(error)}{type(error).__name__}: {error}") from error
+
+
+def _where(error: BaseException) -> str:
+    """`file:line: ` of the user's own line, the innermost that is not the import machinery's."""
+    if isinstance(error, SyntaxError):
+        return ""  # its text names both
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    return f"{frames[-1].filename}:{frames[-1].lineno}: " if len(frames) > 1 else ""
+
+
+def _no_service(module: ModuleType, name: str, attribute: str) -> str:
+    services = [key for key, value in vars(module).items() if isinstance(value, Service)]
+    advice = (
+        f"its services: {', '.join(services)}"
+        if services
+        else 'write: service = Service("name", input=..., handler=...)'
+    )
+    if not hasattr(module, attribute):
+        return f"module {name} has no {attribute!r}; {advice}"
+    return f"{name}:{attribute} is a {type(getattr(module, attribute)).__name__}, not a Service; {advice}"

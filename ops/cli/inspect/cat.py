@@ -1,0 +1,144 @@
+"""`statehold cat TOPIC`: records as JSON lines, ours and the service's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from statehold import serde
+from statehold.admin.topics import reaching
+from statehold.config.settings import Settings
+from statehold.errors import StartError, TopicMissing, UsageError
+from statehold.handler import declared, input_type
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.ops.cli.common import output as show
+from statehold.ops.cli.common.subject import handler_of, with_settings
+from statehold.ops.cli.common.target import partitions_of, service_of
+from statehold.ops.reports.acl_hint import remember_topic
+from statehold.ports import OutOfRange
+from statehold.record import Message
+from statehold.service import Service
+from statehold.snapshot.inspect.lines import Lines
+from statehold.snapshot.inspect.typed import Typed
+
+_PAUSE = 0.1
+
+
+@with_settings
+def cat(
+    settings: Settings,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Any topic.")],
+    service: Annotated[
+        str | None,
+        typer.Option("--service", metavar="MODULE:SERVICE", help="Decode keys and values with its types."),
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="WHERE",
+            help="beginning, end, an offset, or -N: the last N offsets. [default: beginning; with --follow: end]",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after so many. [0: no limit]")
+    ] = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
+    _as_json: Annotated[bool, typer.Option("--json", help="JSON lines: what it prints anyway.")] = False,
+) -> None:
+    """Print committed records as JSON lines: marks, deltas, fulls, inputs, outputs.
+
+    statehold cat fills --service examples.clearing.app:service -n 3
+
+    A record of an increment or full topic that cannot be read has kind "damaged".
+    """
+    found = service_of(settings, service) if service is not None else None
+    remember_topic(settings, topic)
+    admin = Admin(settings, "statehold-cat")
+    with reaching(settings):
+        fact = admin.describe([topic])[topic]
+    if fact is None:
+        raise TopicMissing(f"there is no topic {topic!r}; `statehold topics check MODULE:SERVICE` names a service's")
+    wanted = partitions_of(partition) or list(range(fact.partitions))
+    if max(wanted) >= fact.partitions:
+        raise UsageError(f"{topic} has partitions 0 to {fact.partitions - 1}, not {max(wanted)}")
+    reader = StableReader(settings, "statehold-cat", admin)
+    try:
+        _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most)
+    except BrokenPipeError:  # whoever read has enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        reader.close()
+
+
+def _lines(topic: str, service: Service | None) -> Lines:
+    """Without the service the names tell which topics are ours."""
+    if service is None:
+        return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
+    kind = handler_of(service)
+    tables, outputs = declared(kind)
+    codecs = {output.topic: serde.for_messages(output.value_type) for output in outputs.values()}
+    codecs[service.input] = serde.for_messages(input_type(kind))
+    return Lines(topic in (service.names.changelog, service.names.snapshot), Typed(tables), codecs)
+
+
+def _print(messages: Iterator[Message], lines: Lines, most: int) -> None:
+    for count, message in enumerate(messages, 1):
+        show.print_json(lines.line(message))
+        if count == most:
+            break
+    sys.stdout.flush()
+
+
+def _messages(
+    reader: StableReader, topic: str, partitions: Sequence[int], offset: str | None, *, follow: bool
+) -> Iterator[Message]:
+    """Partition after partition up to its end, again and again while following."""
+    where = offset or ("end" if follow else "beginning")
+    positions = {each: _start(reader, topic, each, where) for each in partitions}
+    while True:
+        came = False
+        for each in partitions:
+            for message in _new(reader, topic, each, positions):
+                came = True
+                yield message
+        if not follow:
+            return
+        sys.stdout.flush()
+        if not came:
+            time.sleep(_PAUSE)
+
+
+def _new(reader: StableReader, topic: str, partition: int, positions: dict[int, int]) -> Iterator[Message]:
+    end = reader.bounds(topic, partition)[1]
+    try:
+        for batch in reader.read(topic, partition, positions[partition], end):
+            for message in batch:
+                yield message
+                positions[partition] = (message.offset() or 0) + 1
+    except OutOfRange as error:
+        raise StartError(f"truncated while it was read: {error}; begin again with --offset beginning") from error
+    positions[partition] = max(positions[partition], end)
+
+
+def _start(reader: StableReader, topic: str, partition: int, where: str) -> int:
+    start, end = reader.bounds(topic, partition)
+    if where in ("beginning", "end"):
+        return start if where == "beginning" else end
+    if where.startswith("-") and where[1:].isdecimal():
+        return max(start, end - int(where[1:]))
+    if not where.isdecimal():
+        raise UsageError(f"--offset {where}: give beginning, end, an offset, or -N for the last N")
+    if not start <= int(where) <= end:
+        raise UsageError(f"{topic}[{partition}] holds offsets {start} to {end}, not {where}")
+    return int(where)

@@ -1,0 +1,67 @@
+"""`statehold config show | check`: the settings in force, and where each of them was written."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.config.effective import effective
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.target import Config, Overrides, Profile, SecretsDir, pairs_of
+
+app = typer.Typer(help="The settings in force, and where each was written.", no_args_is_help=True)
+
+
+@app.command("show")
+def show_(
+    changed: Annotated[bool, typer.Option("--changed", help="Only those that somebody wrote.")] = False,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show every setting, its value and where it came from; passwords and keys never.
+
+    statehold config show -c examples/clearing/clearing.toml --changed
+
+    Exit code 0: shown; 1: a setting is wrong, each named with its origin.
+    """
+    _, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+    wanted = [each for each in told if each.changed or not changed]
+    if as_json:
+        output.print_json([each._asdict() for each in wanted])
+        return
+    table = Table("setting", "value", "from", box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in wanted:
+        style = "" if each.changed else "dim"
+        table.add_row(*(Text(cell, style, overflow="fold") for cell in (each.key, each.value, each.origin)))
+    Console(highlight=False).print(table)
+
+
+@app.command("check")
+def check(
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the settings as `statehold run` would, and say whether they are good; asks no broker.
+
+    statehold config check -c examples/clearing/clearing.toml
+
+    Exit code 0: they are; 1: each wrong one is named with its origin and what is allowed.
+    """
+    _, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+    written = sum(each.changed for each in told)
+    if as_json:
+        output.print_json({"good": True, "settings": len(told), "written": written})
+    else:
+        output.tell(f"good: {written} written, {len(told) - written} by default; `statehold doctor` asks the brokers")

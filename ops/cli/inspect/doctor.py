@@ -1,0 +1,90 @@
+"""`statehold doctor`: what is wrong before it is felt."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import subject_of, with_settings
+from statehold.ops.cli.common.target import InputName, Outputs, ServiceName, Target
+from statehold.ops.doctor.case import Case
+from statehold.ops.doctor.examine import CHECKS, examine
+from statehold.ops.doctor.report import Finding, Level, answer
+
+_COLOURS: Final = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red", Level.UNKNOWN: "magenta"}
+
+
+@with_settings
+def doctor(
+    settings: Settings,
+    target: Target = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    outputs: Outputs = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CHECK", help="Only this check; may be repeated.")
+    ] = None,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="Write nothing: leave out the clocks, which need a topic of their own.")
+    ] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read everything that is kept, and prove it.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Leave out what is good.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at the cluster, the service's topics and this machine; say what is wrong and what mends it.
+
+    statehold doctor examples.clearing.app:service \\
+        -c examples/clearing/clearing.toml
+
+    Without a service only the cluster and this machine are looked at.
+
+    Exit code 0: all is good; 10: warnings; 11: something could not be looked at;
+    12: a check failed. docs/doctor.md has every check.
+    """
+    strange = set(only or ()) - {each.name for each in CHECKS}
+    if strange:
+        raise UsageError(f"no check {sorted(strange)[0]!r}; there are {', '.join(each.name for each in CHECKS)}")
+    if target or name or input_topic:
+        about = subject_of(settings, target, name, input_topic)
+        topics, sinks = about.outputs(outputs), about.sinks
+        case = Case(about.settings, about.names, topics, probes=not no_probe, deep=deep, sinks=sinks)
+    else:
+        case = Case(settings, None, outputs or [], probes=not no_probe, deep=deep)
+    findings = examine(case, only or ())
+    if as_json:
+        output.print_json(_as_json(findings))
+    else:
+        _print([each for each in findings if not quiet or each.level is not Level.PASS])
+    raise typer.Exit(answer(findings))
+
+
+def _as_json(findings: list[Finding]) -> dict[str, Any]:
+    counts = {str(level): sum(each.level is level for each in findings) for level in Level}
+    return {"worst": answer(findings).name, "counts": counts, "findings": msgspec.to_builtins(findings)}
+
+
+def _print(findings: list[Finding]) -> None:
+    """What has one reason and one remedy is one line: with the brokers away that is nearly everything."""
+    console = Console(highlight=False, soft_wrap=True)
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for each in findings:
+        key = (each,) if each.level is Level.PASS else (each.level, each.reason, each.mend)
+        alike.setdefault(key, []).append(each)
+    for group in alike.values():
+        first = group[0]
+        checks = ", ".join(dict.fromkeys(each.check for each in group))
+        abouts = ", ".join(dict.fromkeys(each.about for each in group))
+        about = f" {abouts}:" if abouts != "-" else ""
+        console.print(
+            Text.assemble((f"{first.level:7} ", _COLOURS[first.level]), (checks, "bold"), f"{about} {first.reason}")
+        )
+        if first.mend:
+            console.print(Text(f"        mend: {first.mend}", "dim"))

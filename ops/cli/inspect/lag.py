@@ -1,0 +1,76 @@
+"""`statehold lag`: how far a service is behind, in records and in seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.common.exit_codes import Answer
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.reports.lag import Lag, Lags
+
+_COLUMNS: Final = ("partition", "position", "end", "records behind", "seconds behind", "hidden by a transaction")
+_LATER: Final = "tried later"
+
+
+@with_subject
+def lag(
+    about: Subject,
+    partitions: Partitions = None,
+    most: Annotated[
+        int | None, typer.Option("--most", min=0, metavar="RECORDS", help="More in one partition is exit code 1.")
+    ] = None,
+    most_seconds: Annotated[
+        float | None, typer.Option("--most-seconds", min=0, metavar="SECONDS", help="More is exit code 1, too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how far each partition is behind: offsets to the end, and the age of the record that comes next.
+
+    statehold lag --name clearing --input trades --most-seconds 60
+
+    Exit code 0: shown, and within --most; 1: more behind than that.
+    """
+    names, lags = about.names, Lags(about.settings, about.names)
+    try:
+        told = lags.now(partitions_of(partitions))
+    finally:
+        lags.close()
+    if as_json:
+        output.print_json(msgspec.to_builtins(told))
+    else:
+        _print(told)
+    late = [each for each in told if _exceeds(each, most, most_seconds)]
+    if late:
+        worst = max(late, key=lambda each: each.records)
+        output.complain(
+            f"{names.group}: {len(late)} partition(s) too far behind, partition {worst.partition} by {worst.records} "
+            f"records and {worst.seconds:g} s; `statehold top --name {names.service} --input {names.input}` shows why"
+        )
+        raise typer.Exit(Answer.NO)
+
+
+def _exceeds(each: Lag, records: int | None, seconds: float | None) -> bool:
+    return (records is not None and each.records > records) or (seconds is not None and each.seconds > seconds)
+
+
+def _print(told: list[Lag]) -> None:
+    later = any(each.later for each in told)
+    table = Table(*_COLUMNS, *([_LATER] if later else []), box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in told:
+        position = "-" if each.position is None else str(each.position)
+        cells = (each.partition, position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
+        table.add_row(*(Text(str(cell)) for cell in (*cells, *([each.later or "-"] if later else []))))
+    Console(highlight=False).print(table)
+    output.tell(
+        f"{sum(each.records for each in told)} records behind, {max(each.seconds for each in told):.1f} s at most"
+    )

@@ -1,0 +1,173 @@
+"""`statehold prove`: positions, keys and digest of every partition as a signed document, and checking one."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statehold import __version__
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.messages.command import issuer
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import subject_of, with_settings
+from statehold.ops.cli.common.target import InputName, ServiceName, Target
+from statehold.ops.reports.topic_access import Looking, looking, point_of
+from statehold.snapshot.inspect import past, proof
+from statehold.snapshot.inspect.past import Point
+
+#: what is compared when a document is computed again
+_SAME = ("position", "n", "keys", "digest", "lineage")
+
+
+@with_settings
+def prove(
+    settings: Settings,
+    target: Target = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", metavar="POINT", help="latest, a time, n:TRANSACTION, a position, or positions: 0=1200,1=800."
+        ),
+    ] = "latest",
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", envvar="STATEHOLD_PROOF_KEY", metavar="FILE", help="Secret key, 32 bytes or more."),
+    ] = None,
+    make_key: Annotated[
+        Path | None, typer.Option("--make-key", metavar="FILE", help="Write a new key and do nothing else.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option("--check", metavar="FILE", help="Check a document instead of making one.")
+    ] = None,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="With --check: rebuild the states and compare them.")
+    ] = False,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild the state of every partition, and print positions, keys, digests, signed.
+
+    statehold prove examples.clearing.app:service \\
+        --at 2026-11-21T18:00:00Z --key proof.key
+
+    Then: statehold prove --check FILE --key proof.key --recompute
+
+    Exit code 0: proven, or the document is good; 1: it is not, or a state cannot be rebuilt.
+    """
+    if make_key is not None:
+        _make(make_key)
+        return
+    secret = _read_key(key)
+    if check is not None:
+        raise typer.Exit(_check(check, secret, settings, as_json, recompute=recompute))
+    about = subject_of(settings, target, name, input_topic)
+    with looking(about.settings, about.names) as view:
+        told = [
+            proof.partition(place.partition, past.at(view.reader, place, point))
+            for place, point in zip(view.places(()), _points(view, at), strict=True)
+        ]
+        document = proof.document(_head(view, at), told)
+    sys.stdout.write(json.dumps(proof.signed(document, secret), indent=None if as_json else 2) + "\n")
+
+
+def _head(view: Looking, at: str) -> dict[str, Any]:
+    names = view.names
+    return {
+        "service": names.service,
+        "namespace": names.namespace,
+        "input": names.input,
+        "input_id": view.place(0).topic_ids[names.input],
+        "asked": at,
+        "made": output.moment(int(time.time() * 1000)),
+        "by": issuer(),
+        "statehold": __version__,
+    }
+
+
+def _points(view: Looking, at: str) -> list[Point]:
+    """One for each partition."""
+    if "=" not in at:
+        return [point_of(view, partition, at) for partition in range(view.partitions)]
+    given: dict[str, str] = dict(piece.strip().split("=", 1) for piece in at.split(",") if "=" in piece)
+    wanted = [str(partition) for partition in range(view.partitions)]
+    if sorted(given) != sorted(wanted):
+        raise UsageError(f"--at {at}: give a position for each of the partitions {', '.join(wanted)}")
+    return [past.parse(given[partition]) for partition in wanted]
+
+
+def _check(file: Path, secret: bytes, settings: Settings, as_json: bool, *, recompute: bool) -> int:
+    given = _read(file)
+    faults = [found] if (found := proof.fault(given, secret)) else []
+    if not faults and recompute:
+        faults = _recomputed(given, settings)
+    if as_json:
+        output.print_json({"file": str(file), "good": not faults, "recomputed": recompute, "faults": faults})
+    elif not faults:
+        output.tell(
+            f"{file}: good: {given['keys']} keys of {given['namespace']}{given['service']} in "
+            f"{len(given['partitions'])} partitions, digest {given['digest']}, made {given['made']} by {given['by']}"
+            + ("; the states were rebuilt and are the same" if recompute else "")
+        )
+    for each in faults:
+        output.complain(f"{file}: {each}")
+    return 1 if faults else 0
+
+
+def _recomputed(given: dict[str, Any], settings: Settings) -> list[str]:
+    """What the topics say otherwise than the document."""
+    names, faults = Names(given["service"], given["input"], given["namespace"]), []
+    with looking(settings, names) as view:
+        if view.place(0).topic_ids[names.input] != given["input_id"]:
+            return [f"topic {names.input} was deleted and created again since: positions mean other records"]
+        for each in given["partitions"]:
+            place = view.places([each["partition"]])[0]
+            found = proof.partition(place.partition, past.at(view.reader, place, Point("n", each["n"])))
+            faults += [
+                f"partition {place.partition}: {name} is {found[name]}, the document says {each[name]}"
+                for name in _SAME
+                if found[name] != each[name]
+            ]
+    return faults
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{file} is no JSON document: {error}") from error
+
+
+def _make(file: Path) -> None:
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be made: {error.strerror}") from error
+    with os.fdopen(handle, "w") as opened:
+        opened.write(secrets.token_hex(proof.LEAST_KEY) + "\n")
+    output.tell(f"{file}: a new key, readable by you alone; keep a copy where the documents are not")
+
+
+def _read_key(file: Path | None) -> bytes:
+    if file is None:
+        raise UsageError("--key FILE is needed: `statehold prove --make-key FILE` makes one")
+    try:
+        mode, key = file.stat().st_mode, file.read_bytes().strip()
+    except OSError as error:
+        raise UsageError(f"--key {file} cannot be read: {error.strerror}; --make-key makes one") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(f"--key {file} may be read by others: chmod 600 {file}")
+    return key

@@ -1,0 +1,200 @@
+"""`statehold status`: what the services on this machine are doing, asked of their processes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.admin.topics import reaching
+from statehold.common.exit_codes import Answer
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.survey.cluster import ClusterSurvey
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.bars import figures
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.target import (
+    Config,
+    InputName,
+    Overrides,
+    Profile,
+    SecretsDir,
+    ServiceName,
+    Target,
+    names_of,
+    quiet_settings,
+)
+from statehold.ops.remote import local_services
+from statehold.ops.remote.control_sockets import Found
+from statehold.ops.remote.remote_status import reach
+
+#: seconds
+_OWED_LONG: Final = 10.0
+_WIDE = 1000
+_COLOURS: Final = {"live": "green", "failed": "red"}
+
+
+def status(
+    target: Target = None,
+    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only this service.")] = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the partitions of the services that run on this machine, or of one service wherever it runs.
+
+    statehold status
+
+    With MODULE:SERVICE, or --name and --input, the brokers are asked who is in the group, and each member by the ops
+    server that it advertises (ops.advertised, ops.token).
+
+    Exit code 0: every partition is live; 1: one is not, Kafka or a process does not answer; 3: none runs.
+    """
+    if target is not None or name is not None:
+        settings = quiet_settings(config, overrides, secrets_dir, profile)
+        found = _everywhere(settings, names_of(settings, target, name, input_topic))
+        _tell(found, as_json, "the group has no member; `statehold run` starts one")
+        return
+    found = local_services.of_service(service)
+    _tell(found, as_json, "" if found else local_services.none_found(service))
+
+
+def _everywhere(settings: Settings, names: Names) -> list[Found]:
+    """:raises StartError: the brokers do not answer."""
+    with reaching(settings):
+        members = ClusterSurvey(settings, Admin(settings, names.group)).group(names.group).members
+    return [
+        Found(Path(f"{each.client.partition('@')[0]} on {each.host}.member"), each.status, each.trouble)
+        for each in reach(settings, names.group, members)
+    ]
+
+
+def _tell(found: Sequence[Found], as_json: bool, none: str) -> None:
+    if as_json:
+        output.print_json([_as_json(each) for each in found])
+    if not found:
+        output.complain(none)
+        raise typer.Exit(Answer.NOTHING_RUNS)
+    if not as_json:
+        for each in found:
+            _show(each)
+    raise typer.Exit(Answer.YES if all(_is_well(each) for each in found) else Answer.NO)
+
+
+def _as_json(found: Found) -> dict[str, Any]:
+    return found.status or {"socket": str(found.path), "trouble": found.trouble}
+
+
+def _is_well(found: Found) -> bool:
+    told = found.status
+    return told is not None and not told.get("outage") and all(each["phase"] == "live" for each in told["partitions"])
+
+
+def _show(found: Found) -> None:
+    if found.status is None:
+        output.tell(f"{found.path.stem}: {found.trouble}")
+        return
+    told = found.status
+    state = "running" if told["running"] else "not running"
+    output.tell(f"{told['service']} reads {told['input']} of {told['brokers']}: {state}")
+    output.tell(f"instance {told['instance']}, pid {told['pid']}, statehold {told['version']}")
+    if outage := told.get("outage"):
+        output.tell(f"Kafka has been out of reach for {outage['seconds']:.0f} s: {outage['cause']}")
+    if finding := told.get("topology"):
+        output.tell(f"the topics are not those that the service started with: {finding}")
+    partitions: Sequence[dict[str, Any]] = told["partitions"]
+    if (least := _retention(partitions)) is not None:
+        output.tell(f"retention leaves the next record at least {least:.1f} h")
+    if partitions:
+        _show_partitions(partitions, f"--name {told['name']} --input {told['input']}")
+    elif not outage:
+        output.tell("no partition: starting, or other members of the group have them all")
+    for copy in told.get("standbys", ()):
+        output.tell(_copy(copy))
+
+
+def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
+    table = Table(
+        "partition", "phase", "position", "transaction", "progress or cause", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for each in partitions:
+        phase = str(each["phase"])
+        table.add_row(
+            str(each["partition"]),
+            Text("paused" if phase == "live" and each.get("paused") else phase, _COLOURS.get(phase, "yellow")),
+            _or_dash(each["position"]),
+            _or_dash(each["transaction"]),
+            Text(
+                _progress(each)
+                or _paused(each, names)
+                or _owing(each)
+                or _waiting(each, names)
+                or _or_dash(local_services.cause_of(each)),
+                overflow="fold",
+            ),
+        )
+    # whoever reads a pipe looks for words, which must not be broken
+    Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
+
+
+def _copy(copy: dict[str, Any]) -> str:
+    """One that is kept of a partition of another instance."""
+    if (view := copy["loading"]) is not None:
+        return f"copy of partition {copy['partition']}: {figures(view) if view else 'begins'}"
+    return (
+        f"copy of partition {copy['partition']}: transaction {copy['transaction']}, {copy['keys']} keys, at most "
+        f"{copy['age']:.1f} s old"
+    )
+
+
+def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
+    """The least that any partition has; None without a limit."""
+    return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
+
+
+def _waiting(partition: dict[str, Any], names: str) -> str:
+    """What failed and is not settled."""
+    live = partition.get("live") or {}
+    keys, later = live.get("parked"), live.get("later")
+    said = [f"{keys} key(s) wait for dead letters (`statehold dlq list {names}`)"] if keys else []
+    return "; ".join([*said, *([f"{later} record(s) are tried later"] if later else [])])
+
+
+def _paused(partition: dict[str, Any], names: str) -> str:
+    by = partition.get("paused")
+    return f"paused by {by}; `statehold resume {names}` has it go on" if by else ""
+
+
+def _owing(partition: dict[str, Any]) -> str:
+    """Side effects that are owed for longer than a moment."""
+    live = partition.get("live") or {}
+    since = live.get("effects_since")
+    if not since or time.time() - since < _OWED_LONG:
+        return ""
+    return f"{live['effects']} side effects owed, the oldest for {time.time() - since:.0f} s"
+
+
+def _progress(partition: dict[str, Any]) -> str:
+    """How far a restore or a replay has come, or that Kafka does not answer."""
+    if trouble := partition.get("unanswered"):
+        return f"waits for Kafka for {trouble['seconds']:.0f} s: {trouble['cause']}"
+    view = partition.get("restore")
+    return f"{view['step']} {view['position']} of {view['end']}: {figures(view)}" if view else ""
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,163 @@
+"""`statehold top`: a service as it lives, on the whole screen."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict, deque
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from statehold.errors import StartError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.keyboard import Keyboard
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.reports.top_model import Row, Sample, Watch
+
+_COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
+_BARS: Final = " ▁▂▃▄▅▆▇█"
+_HISTORY: Final = 20
+#: seconds after which the screen says that it is old
+_LATE: Final = 5.0
+_COLUMNS: Final = ("P", "phase", "instance", "position", "behind", "seconds", "records/s", "", "restore or cause")
+
+
+@with_subject
+def top(
+    about: Subject,
+    interval: Annotated[float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="How often to look.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, print it and end.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a service on the whole screen: who has which partition, its phase, how far behind, how fast. q ends it.
+
+    statehold top --name clearing --input trades
+
+    Members, positions and speed are the group's own, from anywhere; phases and restores come from the instances: of
+    this machine by their sockets, of others by the ops servers that they advertise (ops.advertised, ops.token).
+    Without a terminal, with --once or --json it looks once.
+
+    Exit code 0: shown; 1: the brokers do not answer.
+    """
+    watch = Watch(about.settings, about.names)
+    if not as_json and not once and sys.stdout.isatty():
+        _live(watch, interval)
+        return
+    try:
+        _once(watch.sample(), as_json)
+    finally:
+        watch.close()
+
+
+def _once(sample: Sample, as_json: bool) -> None:
+    if sample.trouble:
+        raise StartError(f"the brokers do not tell: {sample.trouble}; `statehold doctor` looks why")
+    if as_json:
+        output.print_json(msgspec.to_builtins(sample))
+    else:
+        Console(highlight=False).print(Screen().of(sample))
+
+
+def _live(watch: Watch, interval: float) -> None:
+    screen, console, looking = Screen(), Console(highlight=False), Looking(watch, interval)
+    with Keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(screen.of(looking.newest()), refresh=True)
+            if keys.wait(interval) in ("q", "Q", "\x1b"):
+                return
+
+
+class Looking:
+    """Takes samples on a thread of its own: while brokers do not answer the screen moves on, and q ends it at once."""
+
+    def __init__(self, watch: Watch, interval: float) -> None:
+        self._watch, self._interval = watch, interval
+        self._sample = watch.first()
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="looking", daemon=True).start()
+
+    def newest(self) -> Sample:
+        """Raises what ended the looking."""
+        if self._error is not None:
+            raise self._error
+        return self._sample
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._sample = self._watch.sample()
+                time.sleep(self._interval)
+        except BaseException as error:  # noqa: BLE001  told where the user is
+            self._error = error
+
+
+class Screen:
+    """Draws samples; remembers the newest speeds of each partition."""
+
+    def __init__(self) -> None:
+        self._speeds: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_HISTORY))
+        self._last: Sample | None = None
+
+    def of(self, sample: Sample) -> RenderableType:
+        """The last good sample stays when a new one could not be taken, with why."""
+        if not sample.trouble and sample is not self._last:
+            self._last = sample
+            for row in sample.rows:
+                self._speeds[row.partition].append(row.speed)
+        shown = self._last or sample
+        return Group(self._head(shown, sample), self._table(shown))
+
+    def _head(self, shown: Sample, newest: Sample) -> Text:
+        moment = datetime.fromtimestamp(newest.time, UTC).strftime("%H:%M:%SZ")
+        age = time.time() - newest.time
+        live = sum(row.phase == "live" for row in shown.rows)
+        head = Text.assemble(
+            (f"{shown.service}", "bold"),
+            f" reads {shown.input}   {moment}   group {shown.state or 'unknown'}, {len(shown.members)} member(s)   "
+            f"{live} of {len(shown.rows)} live   {shown.behind} behind   {shown.speed:.0f} records/s   q: end",
+        )
+        if newest.trouble or age > _LATE:
+            waits = newest.trouble or f"the brokers have not answered for {age:.0f} s"
+            head.append(f"\n{waits}", "bold red")
+        return head
+
+    def _table(self, sample: Sample) -> Table:
+        table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        for row in sample.rows:
+            position = "-" if row.lag.position is None else str(row.lag.position)
+            table.add_row(
+                str(row.partition),
+                Text(row.phase, _COLOURS.get(row.phase, "yellow")),
+                Text(row.owner or "-", overflow="ellipsis", no_wrap=True),
+                position,
+                str(row.lag.records),
+                f"{row.lag.seconds:.1f}",
+                f"{row.speed:.0f}",
+                Text(_sparkline(self._speeds[row.partition]), "green"),
+                Text(_doing(row), "yellow", overflow="ellipsis", no_wrap=True),
+            )
+        return table
+
+
+def _doing(row: Row) -> str:
+    if row.restore is not None:
+        done = round(10 * row.restore["share"])
+        return (
+            f"{row.restore['step']} {'█' * done}{'░' * (10 - done)} {row.restore['position']} of {row.restore['end']}"
+        )
+    return row.cause or ""
+
+
+def _sparkline(speeds: deque[float]) -> str:
+    most = max(speeds, default=0.0)
+    return "".join(_BARS[round(8 * each / most) if most else 0] for each in speeds)

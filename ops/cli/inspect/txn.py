@@ -1,0 +1,136 @@
+"""`statehold txn list | abort`: open transactions that hold readers up."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.common.exit_codes import Answer
+from statehold.config.common.units import format_duration
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import subject_of, with_settings
+from statehold.ops.cli.common.target import InputName, ServiceName
+from statehold.ops.reports.open_transactions import Held, Transactions
+
+app = typer.Typer(help="Open transactions that hold readers up.", no_args_is_help=True)
+Service = Annotated[
+    str | None, typer.Option("--service", metavar="MODULE:SERVICE", help="The service, in place of its names.")
+]
+_COLUMNS: Final = ("partition", "from offset", "hidden", "open for", "ends itself after", "owner", "holds up")
+
+
+@app.command("list")
+@with_settings
+def list_(
+    settings: Settings,
+    service: Service = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="These, in place of the service's.")
+    ] = None,
+    older_than: Annotated[
+        float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Leave younger ones out.")
+    ] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show who holds readers up: the transaction, for how long, and which partitions.
+
+    statehold txn list --name clearing --input trades
+
+    Asks Kafka's own tool, in a JVM that lives for seconds; without Java the owner is a guess.
+
+    Exit code 0: none hangs; 11: one is open, and whose it is cannot be told;
+    12: one has outlived its time.
+    """
+    about = subject_of(settings, service, name, input_topic)
+    names, transactions = about.names, Transactions(about.settings, about.names)
+    wanted = list(topics or [names.input, names.changelog, names.snapshot, *about.outputs()])
+    held = transactions.held(wanted, older_than)
+    if as_json:
+        told = {"known": not transactions.blind, "why": transactions.blind, "held": msgspec.to_builtins(held)}
+        output.print_json(told)
+    elif not held:
+        output.tell(f"no transaction of more than {format_duration(older_than)} is open on {', '.join(wanted)}")
+    else:
+        _print(held)
+    if transactions.blind:
+        output.complain(f"owners are guessed: {transactions.blind}")
+        raise typer.Exit(Answer.UNKNOWN)
+    hanging = next((each for each in held if each.hanging), None)
+    if hanging is not None:
+        output.complain(f"statehold txn abort '{hanging.topic}[{hanging.partition}]' ends the first that hangs")
+        raise typer.Exit(Answer.FAILED)
+
+
+@app.command("abort")
+@with_settings
+def abort(
+    settings: Settings,
+    place: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC[PARTITION]]", help="Where it hides the end, as `list` shows it.")
+    ] = None,
+    own: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="A transactional id of the service, in place of that.")
+    ] = None,
+    foreign: Annotated[bool, typer.Option("--foreign", help="Also one that belongs to no id of the service.")] = False,
+    service: Service = None,
+    name: ServiceName = None,
+    input_topic: InputName = None,
+    as_json: AsJson = False,
+) -> None:
+    """End an open transaction: one of our own ids by fencing it, a stranger's by Kafka's tool.
+
+    statehold txn abort 'fills[3]' --name clearing --input trades --foreign
+
+    Refused for an id of the service while its group has members. What the transaction wrote is thrown away.
+
+    Exit code 0: it has ended; 1: refused, and nothing was changed.
+    """
+    if (place is None) == (own is None):
+        raise UsageError("give either TOPIC[PARTITION], such as 'fills[3]', or --id")
+    about = subject_of(settings, service, name, input_topic)
+    names, transactions = about.names, Transactions(about.settings, about.names)
+    if own is not None:
+        partition = transactions.own_partition(own)
+        if partition is None:
+            raise UsageError(f"{own!r} is no id of {names.group}: they are called {names.transactional_id(0)[:-1]}N")
+        transactions.fence(partition)
+        owner = own
+    else:
+        found = re.fullmatch(r"(.+)\[(\d+)\]", place or "")
+        if found is None:
+            raise UsageError(f"{place!r}: write TOPIC[PARTITION], such as 'fills[3]'")
+        owner = transactions.end(found[1], int(found[2]), foreign=foreign).owner
+    if as_json:
+        output.print_json({"ended": place or own, "owner": owner})
+    else:
+        output.tell(f"ended: {place or own}, of {owner}")
+
+
+def _print(held: list[Held]) -> None:
+    table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
+    for each in held:
+        timeout = "?" if each.timeout is None else format_duration(each.timeout)
+        owner = each.owner if each.known else f"perhaps {each.owner}"
+        cells = (
+            f"{each.topic}[{each.partition}]",
+            str(each.offset),
+            str(each.records),
+            f"{each.seconds:.0f} s",
+            timeout,
+            owner,
+            ", ".join(each.partitions) or "?",
+        )
+        table.add_row(*(Text(cell, "red" if each.hanging else "", overflow="fold") for cell in cells))
+    Console(highlight=False).print(table)

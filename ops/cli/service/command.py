@@ -1,0 +1,125 @@
+"""`statehold command NAME` and `statehold snapshot take`: records of the input that are addressed to the service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from statehold.admin.commands import Answer, Commander, Sent
+from statehold.errors import UsageError
+from statehold.messages.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, ViaControlTopic, partitions_of
+
+#: what a partition does once it has obeyed
+_STATES = {PAUSE: "stands still from", GO_ON: "goes on from"}
+
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the marks that acknowledge it.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait, for all partitions.")]
+
+
+@with_subject
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What on_command is called with.")],
+    about: Subject,
+    partitions: Partitions = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The record's value. [default: null, which other readers skip]")
+    ] = None,
+    via_control_topic: ViaControlTopic = False,
+    wait: Wait = True,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Send a command through the input: on_command gets it in its place in the order, on every partition.
+
+    statehold command close-day examples.clearing.app:service --no-wait
+
+    With --via-control-topic its place is between two transactions, and the mark of the first of them keeps it.
+
+    Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
+    """
+    if name in OWN or name == TICK:
+        instead = "statehold snapshot take" if name == TAKE else f"statehold {name}"
+        raise UsageError(f"{name!r} is statehold's own command: `{instead}`")
+    commander = Commander(about.settings, about.names)
+    sent = commander.send(
+        name, partitions_of(partitions), None if value is None else value.encode(), control=via_control_topic
+    )
+    follow(commander, name, sent, timeout if wait else None, as_json)
+
+
+@with_subject
+def take(
+    about: Subject,
+    partitions: Partitions = None,
+    via_control_topic: ViaControlTopic = False,
+    wait: Wait = True,
+    timeout: Timeout = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have the running service take a full of each partition, from this place in its input on.
+
+    statehold snapshot take examples.clearing.app:service
+
+    Needs the right WRITE on the input: the command is a record with the header statehold-command and a null value.
+
+    Exit code 0: every full is there, or sent with --no-wait; 1: not in time (whoever owns the partition still owes it).
+    """
+    commander = Commander(about.settings, about.names)
+    sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
+    follow(commander, TAKE, sent, timeout if wait else None, as_json)
+
+
+def follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: float | None, as_json: bool) -> None:
+    """Tell the answer of each partition as it comes, for `timeout` seconds at most; None: wait for none.
+
+    :raises typer.Exit: code 1, not every partition has answered in time.
+    """
+    full = name == TAKE
+    if timeout is None:
+        answers = [Answer(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
+    else:
+        told = (lambda _: None) if as_json else (lambda answer: output.tell(_said(name, answer)))
+        answers = commander.await_answers(sent, timeout, full=full, tell=told)
+    if as_json:
+        output.print_json([msgspec.to_builtins(answer) for answer in answers])
+    elif timeout is None:
+        places = ", ".join(f"{answer.partition}@{answer.offset}" for answer in answers)
+        output.tell(f"{name}: sent with id {answers[0].id} to partitions {places}")
+    late = [answer for answer in answers if (answer.full if full else answer.transaction) is None]
+    if timeout is not None and late:
+        output.complain(_late(name, late, timeout))
+        raise typer.Exit(1)
+
+
+def _said(name: str, answer: Answer) -> str:
+    if answer.transaction is None:
+        return f"partition {answer.partition}: command at {answer.offset} not acknowledged"
+    if (state := _STATES.get(name)) is not None:
+        return f"partition {answer.partition}: {state} position {answer.position} on (transaction {answer.transaction})"
+    said = f"partition {answer.partition}: acknowledged by transaction {answer.transaction}, position {answer.position}"
+    if name != TAKE:
+        return said
+    if answer.full is None:
+        return f"{said}; no full yet"
+    held = "truncated since" if answer.keys is None else f"{answer.keys} keys, {answer.bytes} bytes"
+    return f"{said}; full at {answer.full}, {held}"
+
+
+def _late(name: str, late: Sequence[Answer], timeout: float) -> str:
+    where = ", ".join(f"{answer.partition}@{answer.offset}" for answer in late)
+    said = (
+        f"{name}: partitions {where} have not answered within {timeout:.0f} s. The records (header {COMMAND_HEADER}) "
+        f"stay in the input and are obeyed in their turn; `statehold status` tells whether the service is live"
+    )
+    if name not in _STATES:
+        return said
+    return said.replace("in the input", "in the control topic") + (
+        ". A service that was started before its control topic was made reads it from its next start on"
+    )

@@ -1,0 +1,119 @@
+"""`statehold dev up | status | down`: a real Kafka on this machine."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, assert_never
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from statehold.common.exit_codes import Answer
+from statehold.dev import daemon
+from statehold.dev.errors import NoCluster
+from statehold.dev.jars import DEFAULT_VERSION
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+
+app = typer.Typer(help="A real Kafka on this machine, for development.", no_args_is_help=True)
+
+
+class Brokers(StrEnum):
+    """How many; three replicate everything (RF 3, min.isr 2)."""
+
+    ONE = "1"
+    THREE = "3"
+
+
+Directory = Annotated[Path | None, typer.Option("--dir", help="Where the brokers keep their data.")]
+
+
+@app.command()
+def up(
+    brokers: Annotated[Brokers, typer.Option(help="How many.")] = Brokers.ONE,
+    port: Annotated[int | None, typer.Option(min=1024, max=65000, help="First client port. [default: 9092]")] = None,
+    directory: Directory = None,
+    kafka_version: Annotated[
+        str | None,
+        typer.Option(help=f"Version of Apache Kafka. [default: {DEFAULT_VERSION}]", metavar="VERSION"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start brokers, wait until an admin client can list topics, and leave them running.
+
+    statehold dev up --brokers 3
+    """
+    place = directory or daemon.default_directory()
+    port = port or daemon.remembered_port(place) or 9092
+    seen = daemon.up(place, int(brokers), port, kafka_version, _tell)
+    _show(seen, as_json)
+
+
+@app.command()
+def status(directory: Directory = None, as_json: AsJson = False) -> None:
+    """Show the brokers.
+
+    statehold dev status
+
+    Exit code 0: all answer; 1: some do not; 3: none runs.
+    """
+    try:
+        seen = daemon.status(directory or daemon.default_directory())
+    except NoCluster as error:
+        output.complain(str(error))
+        raise typer.Exit(Answer.NOTHING_RUNS) from error
+    _show(seen, as_json)
+    raise typer.Exit(Answer.YES if seen.ready else Answer.NO if seen.running else Answer.NOTHING_RUNS)
+
+
+@app.command()
+def down(
+    directory: Directory = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the data too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the brokers that `dev up` started; their data stays for the next `dev up`.
+
+    statehold dev down --delete
+    """
+    place = directory or daemon.default_directory()
+    pids = daemon.down(place, delete=delete)
+    if as_json:
+        output.print_json({"directory": str(place), "stopped": pids, "deleted": delete})
+    else:
+        stopped = f"stopped pid {', '.join(map(str, pids))}" if pids else "nothing was running"
+        Console(highlight=False).print(f"{stopped}; {'deleted' if delete else 'data kept in'} {place}", soft_wrap=True)
+
+
+def _tell(line: str) -> None:
+    Console(stderr=True, highlight=False).print(line, soft_wrap=True)
+
+
+def _show(seen: daemon.ClusterReport, as_json: bool) -> None:
+    if as_json:
+        output.print_json(msgspec.to_builtins(seen))
+        return
+    table = Table("broker", "state", "pid", "port", Column("log", overflow="fold"), box=None, pad_edge=False)
+    for each in seen.brokers:
+        colour = _colour(each.state)
+        pid = str(each.pid) if each.pid else "-"
+        table.add_row(str(each.broker), f"[{colour}]{each.state}[/]", pid, str(each.port), each.log)
+    console = Console(highlight=False)
+    console.print(f"Kafka {seen.version} in {seen.directory}", soft_wrap=True)
+    console.print(table)
+    console.print(f"bootstrap servers: [bold]{seen.bootstrap_servers}[/]", soft_wrap=True)
+
+
+def _colour(state: daemon.State) -> str:
+    match state:
+        case "ready":
+            return "green"
+        case "silent":
+            return "yellow"
+        case "down":
+            return "red"
+        case _:
+            assert_never(state)

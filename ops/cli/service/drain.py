@@ -1,0 +1,45 @@
+"""`statehold drain`: a process of this machine hands its partitions over and ends."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.process import drain as draining
+
+
+def drain(
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Its service.instance, as status shows it.")],
+    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only of this service.")] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for its end.")] = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have a process on this machine commit, leave the group for good, and end: nobody waits for its session.
+
+    statehold drain clearing-2 --service clearing
+
+    A static member that is only stopped keeps its partitions until its session ends; this one gives them away.
+
+    Exit code 0: it has ended; 1: not in time, or there is no such process here.
+    """
+    drained = draining.drain(instance, service, wait)
+    if as_json:
+        output.print_json([_as_json(each) for each in drained])
+    for each in drained:
+        handed = ", ".join(map(str, each.partitions)) or "none"
+        said = "has left the group and ended" if each.ended else f"is still at work after {wait:.0f} s"
+        if not as_json:
+            output.tell(f"{each.service} {instance} (pid {each.pid}) {said}; its partitions: {handed}")
+    raise typer.Exit(0 if all(each.ended for each in drained) else 1)
+
+
+def _as_json(drained: draining.Drained) -> dict[str, Any]:
+    return {
+        "service": drained.service,
+        "pid": drained.pid,
+        "partitions": list(drained.partitions),
+        "ended": drained.ended,
+    }

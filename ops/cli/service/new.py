@@ -1,0 +1,33 @@
+"""`statehold new NAME`: the files of a service that runs at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.generate import scaffold
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the service, such as order-totals.")],
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Where. [default: ./NAME]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new service: handler, test, settings, systemd unit, Dockerfile; the test passes as it is.
+
+    statehold new order-totals
+
+    Exit code 0: made; 1: not, and nothing was written.
+    """
+    directory = to or Path(name)
+    made = scaffold.write(name, directory)
+    if as_json:
+        output.print_json({"directory": str(directory), "files": [str(each) for each in made]})
+        return
+    for each in made:
+        output.tell(str(each))
+    output.tell(f"next: cd {directory}; python -m pytest; README.md has the commands that run it")

@@ -1,0 +1,62 @@
+"""`statehold retry`: tell a failed partition of a running service to try again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from statehold.errors import UsageError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.remote import local_services
+from statehold.ops.remote.local_services import Outcome
+
+
+def retry(
+    partition: Annotated[str, typer.Argument(metavar="PARTITION|all", help="A failed one, or all of them.")],
+    service: Annotated[
+        str | None,
+        typer.Option("--service", metavar="NAME", help="The service. [default: the one here that has failed ones]"),
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to follow it.")] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Try failed partitions again: fence, restore, go on with the record that failed.
+
+    statehold retry all --service clearing
+
+    Exit code 0: all that were tried are live, or still restoring; 1: one has failed again, or is not here.
+    """
+    number = _number(partition)
+    service = service or local_services.that_failed()
+    outcomes = local_services.retry(service, number, wait)
+    if as_json:
+        output.print_json([msgspec.to_builtins(each) for each in outcomes])
+    elif not outcomes:
+        output.tell(f"{service}: no partition has failed")
+    else:
+        for each in outcomes:
+            output.tell(f"partition {each.partition}: {_said(each, service)}")
+    raise typer.Exit(1 if any(each.phase in ("failed", "gone") for each in outcomes) else 0)
+
+
+def _number(partition: str) -> int | None:
+    if partition == "all":
+        return None
+    if not partition.isdecimal():
+        raise UsageError(f"{partition!r} is no partition: give a number, or all")
+    return int(partition)
+
+
+def _said(outcome: Outcome, service: str) -> str:
+    match outcome.phase:
+        case "live":
+            return f"live at position {outcome.position}"
+        case "failed":
+            return f"failed again: {outcome.cause}"
+        case "gone":
+            return "has gone to another member of the group meanwhile, which tries it"
+        case phase:
+            return f"{phase}; `statehold status --service {service}` tells when it is live"

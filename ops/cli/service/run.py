@@ -1,0 +1,149 @@
+"""`statehold run module:service`: a service as a daemon."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from statehold.common.exit_codes import Exit, exit_of
+from statehold.config.settings import Settings
+from statehold.errors import StartError, StateholdError
+from statehold.ops.cli.common import early_signals, output
+from statehold.ops.cli.common.bars import Bars
+from statehold.ops.cli.common.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
+from statehold.ops.http.server import OpsServer
+from statehold.ops.process import stacks
+from statehold.ops.process.control import Control
+from statehold.ops.process.logs import configure_logging, wants_json
+from statehold.ops.process.systemd_status import Supervision
+from statehold.service import Service
+from statehold.telemetry.log_events import Log
+
+#: how long a child of --reload may take beyond service.stop_timeout before it is killed
+_GRACE = 5.0
+_JSON_LINES = ["log.format=json"]
+_LEAVING = ["group.leave_on_stop=true"]
+
+
+def run(
+    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
+    config: Config = None,
+    overrides: Overrides = None,
+    secrets_dir: SecretsDir = None,
+    profile: Profile = None,
+    leave: Annotated[
+        bool, typer.Option("--leave", help="A static member that stops leaves the group, as when scaling in.")
+    ] = False,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="For development: start again when a .py or .toml file here changes."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines, on a terminal too.")] = False,
+) -> None:
+    """Run a service until SIGTERM or SIGINT, logging to standard error.
+
+    statehold run examples.clearing.app:service -c examples/clearing/clearing.toml
+
+    Exit code 0: stopped in good order; 1: an error, told in one line;
+    3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
+    5: something is wrong or missing that no new start gets over.
+    docs/cli.md has all of them.
+    """
+    try:
+        settings = load_settings(
+            config,
+            [*(overrides or ()), *(_JSON_LINES if as_json else ()), *(_LEAVING if leave else ())],
+            secrets_dir,
+            profile,
+        )
+    except StateholdError as error:
+        output.complain(f"{type(error).__name__}: {error}")
+        raise typer.Exit(exit_of(error)) from error
+    configure_logging(settings.log)
+    stacks.on_signal()
+    if reload:
+        raise typer.Exit(_reload(settings, [path.absolute() for path in (config,) if path is not None]))
+    raise typer.Exit(_serve(target, settings))
+
+
+def _serve(target: str, settings: Settings) -> Exit:
+    """Run to the end, and say in one line why it ended if it was no stop."""
+    try:
+        service = find_service(target)
+        service.settings = settings
+        control, ops = Control(service), OpsServer(service)
+        try:
+            _open(control)
+            _open_ops(ops)
+            early_signals.obey()
+            with Supervision(service.status), _looked_at(service, settings), _bars(service, settings):
+                service.run()
+        finally:
+            early_signals.ignore()
+            control.close()
+            ops.close()
+    except StateholdError as error:
+        return _ended(error, settings, exit_of(error))
+    except Exception as error:  # noqa: BLE001 - a bug, in the handler's module or in ours: logged with its traceback
+        Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
+        return Exit.ERROR
+    return Exit.STOPPED
+
+
+def _bars(service: Service, settings: Settings) -> AbstractContextManager[object]:
+    """On a terminal that shows lines for people: how far each restore has come."""
+    if not sys.stderr.isatty() or wants_json(settings.log, sys.stderr):
+        return nullcontext()
+    bars = Bars(lambda: service.status()["partitions"], sys.stderr)
+    configure_logging(settings.log, bars.lines)
+    return bars
+
+
+def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[object]:
+    """The doctor, before the start or beside it.
+
+    :raises StartError: `doctor.at_start` is `fail`, and a check has failed.
+    """
+    if settings.doctor.at_start == "off":
+        return nullcontext()
+    from statehold.ops.doctor.at_start import AtStart
+
+    return AtStart(service)
+
+
+def _open(control: Control) -> None:
+    """A service must not stay down because `statehold status` cannot reach it."""
+    try:
+        control.open()
+        Log().info("control_open", path=str(control.path))
+    except OSError as error:
+        Log().warning("control_closed", cause=f"statehold status and retry cannot reach this process: {error}")
+
+
+def _open_ops(ops: OpsServer) -> None:
+    """Nor because its port is taken: it is told, and metrics that are missing are an alert."""
+    try:
+        if url := ops.open():
+            Log().info("ops_open", url=url)
+    except StartError as error:
+        Log().error("ops_closed", cause=str(error))
+
+
+def _ended(error: StateholdError, settings: Settings, code: Exit) -> Exit:
+    """In a log of JSON lines every line is JSON; people get a sentence."""
+    if wants_json(settings.log, sys.stderr):
+        Log().error("stopped", error=type(error).__name__, cause=str(error), exit_code=int(code))
+    else:
+        output.complain(f"{type(error).__name__}: {error}")
+    return code
+
+
+def _reload(settings: Settings, files: list[Path]) -> int:
+    from statehold.ops.process.reload import supervise
+
+    arguments = [argument for argument in sys.argv[1:] if argument != "--reload"]
+    return supervise(arguments, Path.cwd(), files, settings.service.stop_timeout + _GRACE)

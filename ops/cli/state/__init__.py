@@ -1,0 +1,1 @@
+"""Commands for snapshots and stored state."""

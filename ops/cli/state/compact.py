@@ -1,0 +1,159 @@
+"""`statehold compact`: new fulls from the old ones and the increments, by Spark, beside the running service."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.common.exit_codes import Answer
+from statehold.errors import CompactionBusy, StartError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.steps import Steps
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.process.job_metrics import JobMetrics, PartitionFigures
+
+if TYPE_CHECKING:
+    from statehold.admin.compaction_publish import Outcome
+
+
+@with_subject
+def compact(
+    about: Subject,
+    partitions: Partitions = None,
+    spark_master: Annotated[
+        str,
+        typer.Option(
+            "--spark-master",
+            metavar="URL",
+            help="local[N], spark://HOST:PORT, ..., or 'submit' for what spark-submit has configured.",
+        ),
+    ] = "local[2]",
+    spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, metavar="N", help="Fulls to keep. [default: snapshot.keep]")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fold and prove; write and delete nothing.")] = False,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option("--metrics-file", metavar="FILE.prom", help="Figures for node_exporter's textfile collector."),
+    ] = None,
+    pushgateway: Annotated[
+        str | None, typer.Option("--pushgateway", metavar="URL", help="Push the figures there, too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a new full of each partition, prove it, and delete what no kept full needs.
+
+    statehold compact examples.clearing.app:service \\
+        -c examples/clearing/clearing.toml
+
+    Workers keep running. The digest of what Spark folds must be the one that the live worker wrote at that transaction,
+    or that partition's full is not published. May be interrupted and repeated at any time.
+
+    Exit code 0: every partition is proven; 1: one is not; 3: another run is at work.
+    """
+    names = about.names
+    chosen = partitions_of(partitions)
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError("compaction needs an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.admin.compaction import Compaction
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.io.session import SparkOptions, Tasks, spark_session
+
+    steps = Steps(Console(stderr=True, highlight=False))
+    run = Compaction(about.settings, names, keep=keep, dry_run=dry_run, tell=steps.tell)
+    master = None if spark_master == "submit" else spark_master
+    jars = spark_connector() if spark_master.startswith("local") else []
+    figures = JobMetrics(names.group, metrics_file, pushgateway)
+    try:
+        options = SparkOptions(master, jars, spark_memory)
+        steps.tell("starting Spark")
+        with steps, spark_session(f"statehold compact {names.group}", options) as spark:
+            steps.watch(Tasks(spark))
+            try:
+                outcomes = run.run(spark, chosen)
+            finally:
+                steps.watch(None)
+    except CompactionBusy as error:
+        output.complain(str(error))
+        raise typer.Exit(Answer.NOTHING_RUNS) from error
+    except Exception:
+        figures.failed()
+        raise
+    figures.ended([_figures(outcome) for outcome in outcomes], ok=all(outcome.good for outcome in outcomes))
+    _show(outcomes, as_json, dry_run)
+
+
+def _figures(outcome: Outcome) -> PartitionFigures:
+    return PartitionFigures(
+        outcome.partition,
+        outcome.keys or 0,
+        outcome.bytes_before or 0,
+        outcome.bytes_after or 0,
+        outcome.seconds,
+        outcome.proven,
+    )
+
+
+_COLOURS: Final = {"failed": "red", "compacted": "green", "proven": "green"}
+
+
+def _show(outcomes: Sequence[Outcome], as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        output.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
+    else:
+        Console(highlight=False).print(_table(outcomes))
+    failed = [outcome for outcome in outcomes if not outcome.good]
+    for outcome in failed:
+        output.complain(f"partition {outcome.partition}: {outcome.cause}")
+    if dry_run and not as_json:
+        output.tell("dry run: nothing was written or deleted")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _table(outcomes: Sequence[Outcome]) -> Table:
+    table = Table(
+        "partition",
+        "result",
+        "transaction",
+        "keys",
+        "before",
+        "after",
+        "seconds",
+        "digest",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for each in outcomes:
+        row = [_number(each.transaction), _number(each.keys), _bytes(each.bytes_before), _bytes(each.bytes_after)]
+        digest = Text("ok", "green") if each.proven else Text("-")
+        status = Text(each.status, _COLOURS.get(each.status, ""))
+        table.add_row(str(each.partition), status, *row, f"{each.seconds:.1f}", digest)
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _bytes(value: Any) -> str:
+    if value is None:
+        return "-"
+    size, unit = float(value), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,0 +1,141 @@
+"""`statehold snapshot export`: the state at a position as Parquet or JSON lines, by Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Column
+from rich.table import Table as Grid
+
+from statehold.admin.state.position_args import positions_of
+from statehold.errors import StartError, UsageError
+from statehold.handler import declared
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, handler_of, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.reports.topic_access import Looking, looking
+from statehold.table import Table
+
+if TYPE_CHECKING:
+    from statehold.snapshot.spark.export.point_in_time import Moment
+
+
+@with_subject
+def export(
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
+    about: Subject,
+    at_offset: Annotated[
+        str | None,
+        typer.Option(metavar="OFFSET", help="Of the input: 1200 for every partition, or 0=1200,1=900."),
+    ] = None,
+    at_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Marks up to then, such as 2026-11-21T17:30:00Z.")
+    ] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="The newest state.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="parquet or jsonl.")] = "parquet",
+    partitions: Partitions = None,
+    spark_master: Annotated[
+        str, typer.Option(metavar="URL", help="local[N], or 'submit' for what spark-submit has configured.")
+    ] = "local[2]",
+    spark_memory: Annotated[str, typer.Option(metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    as_json: AsJson = False,
+) -> None:
+    """Write the state at a position as typed columns, one directory for each table. The service may be running.
+
+    statehold snapshot export examples.clearing.app:service \\
+        --latest --to exports/today
+
+    State exists at marks with a delta: the position is rounded DOWN to one, and told. The digest is compared with the
+    one that the worker wrote there before anything is written.
+
+    Exit code 0: written and counted; 1: not.
+    """
+    if [at_offset is not None, at_time is not None, latest].count(True) != 1:
+        raise UsageError("say which state: one of --at-offset OFFSET, --at-time TIME, --latest")
+    if form not in ("parquet", "jsonl"):
+        raise UsageError(f"--format {form}: parquet or jsonl")
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError("exports need an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.export.export import export as run
+    from statehold.snapshot.spark.export.export import fresh, plan
+    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
+
+    tables = _tables(about.service)
+    options = SparkOptions(
+        None if spark_master == "submit" else spark_master,
+        spark_connector() if spark_master.startswith("local") else [],
+        spark_memory,
+    )
+    with looking(about.settings, about.names) as view:
+        places = view.places(partitions_of(partitions))
+        numbers = [place.partition for place in places]
+        moments = _moments(view, numbers, at_offset, at_time)
+        fresh(to)
+        plan(view.reader, places, moments)  # what is not kept is told before a JVM starts
+        with spark_session(f"statehold export {about.names.group}", options) as spark:
+            done = run(spark, about.settings, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
+    if as_json:
+        output.print_json(msgspec.to_builtins(done))
+        return
+    grid = Grid(
+        "partition",
+        "asked",
+        "position",
+        "transaction",
+        Column("time", no_wrap=True, min_width=24),
+        "keys",
+        "digest",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for each in done.partitions:
+        cells = (str(each.position), str(each.n), each.time, str(each.keys))
+        grid.add_row(str(each.partition), each.asked, *cells, each.digest[:8])
+    Console(highlight=False).print(grid)
+    for table, rows in done.rows.items():
+        output.tell(f"{to / table}: {rows} rows of {', '.join(done.tables[table])}")
+
+
+def _tables(service: Any) -> list[Table[Any, Any]]:
+    return list(declared(handler_of(service))[0].values()) if service is not None else []
+
+
+def _moments(view: Looking, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
+    """Partition -> moment not to go beyond; none for the newest state.
+
+    :raises UsageError: an offset or a time cannot be read, or a partition has none.
+    """
+    from statehold.snapshot.spark.export.point_in_time import Moment
+
+    if at_time is not None:
+        after, topic = _milliseconds(at_time) + 1, view.names.changelog
+        ends = {partition: view.reader.offset_at(topic, partition, after) for partition in partitions}
+        return {partition: Moment("increment", end, at_time) for partition, end in ends.items()}
+    if at_offset is None:
+        return {}
+    given = positions_of(at_offset)
+    if isinstance(given, int):
+        given = dict.fromkeys(partitions, given)
+    missing = [str(partition) for partition in partitions if partition not in given]
+    if missing:
+        raise UsageError(f"--at-offset {at_offset}: says nothing of partition {', '.join(missing)}; see --partitions")
+    return {partition: Moment("position", given[partition], str(given[partition])) for partition in partitions}
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or text.isdecimal():
+        raise UsageError(f"--at-time {text}: write a time such as 2026-11-21T17:30:00Z, or use --at-offset")
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,182 @@
+"""`statehold repair accept-gap | rebase | adopt-offsets`: an operator's word where a partition was refused."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from statehold.admin.repair import repair as repairing
+from statehold.admin.repair.positions import AcceptGap, AdoptOffsets, Target
+from statehold.admin.repair.rebase import Rebase
+from statehold.admin.repair.repair import Repair
+from statehold.common.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.messages.command import issuer
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import with_settings
+from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, service_of
+from statehold.snapshot.state_replacement import Reason
+
+app = typer.Typer(
+    help="Have a stopped service go on where it was refused; the log keeps who and why.", no_args_is_help=True
+)
+
+Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The stopped service.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done: what happens without --yes.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it. The group must be empty; every partition is fenced first.")]
+
+
+class Source(StrEnum):
+    """Which of two positions is right."""
+
+    MARK = "mark"
+    GROUP = "group"
+
+
+class Records(StrEnum):
+    """What becomes of the records between the older state and the last mark."""
+
+    REPLAY = "replay"
+    AGAIN = "again"
+
+
+@app.command("accept-gap")
+@with_settings
+def accept_gap(
+    settings: Settings,
+    target: Service,
+    why: Why,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Where to go on: beginning, end, an offset, or 0=120,2=90 for some partitions. [default: the first "
+            "record that is there]",
+        ),
+    ] = None,
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """The input no longer holds what comes next, or was made anew: go on behind the gap with the state as it is.
+
+    statehold repair accept-gap examples.clearing.app:service \\
+        --why "ticket 9: retention was 1 h" --dry-run
+
+    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    """
+    repair = AcceptGap(_targets(to))
+    _run(repair, target, why, who, dry_run, yes, settings, as_json)
+
+
+@app.command("adopt-offsets")
+@with_settings
+def adopt_offsets(
+    settings: Settings,
+    target: Service,
+    why: Why,
+    source: Annotated[Source, typer.Option("--from", help="Which position is right: the mark's, or the group's.")],
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Somebody has reset the group's offsets: say whether they or the marks are right.
+
+    statehold repair adopt-offsets examples.clearing.app:service \\
+        --from mark --why "ticket 9" --dry-run
+
+    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    """
+    repair = AdoptOffsets("mark" if source is Source.MARK else "group")
+    _run(repair, target, why, who, dry_run, yes, settings, as_json)
+
+
+@app.command("rebase")
+@with_settings
+def rebase(
+    settings: Settings,
+    target: Service,
+    why: Why,
+    records: Annotated[
+        Records,
+        typer.Option(
+            help="The records since the older state were answered already. replay: handle them here, send nothing; "
+            "again: the service handles them once more, and their outputs come twice."
+        ),
+    ],
+    partitions: Partitions = None,
+    full: Annotated[
+        int | None, typer.Option(metavar="OFFSET", help="Go on from this full, of the one partition that is named.")
+    ] = None,
+    accept_difference: Annotated[
+        bool, typer.Option("--accept-difference", help="Go on even if the replay gives another state than was lost.")
+    ] = False,
+    who: Who = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """The state of the last mark cannot be brought back: go on from the newest one that can be proven.
+
+    statehold repair rebase examples.clearing.app:service \\
+        --records replay --why "ticket 9" --dry-run
+
+    Without --partitions: those that cannot be restored. Exit code 0: adopted, or shown; 1: refused, and nothing was
+    changed.
+    """
+    kind = "replay" if records is Records.REPLAY else "again"
+    repair = Rebase(kind, partitions_of(partitions), full, accept_difference=accept_difference)  # type: ignore[arg-type]
+    _run(repair, target, why, who, dry_run, yes, settings, as_json)
+
+
+def _run(
+    repair: Repair,
+    target: str,
+    why: str,
+    who: str | None,
+    dry_run: bool,
+    yes: bool,
+    settings: Settings,
+    as_json: bool,
+) -> None:
+    if dry_run and yes:
+        raise UsageError("--dry-run and --yes contradict each other")
+    service = service_of(settings, target)
+    reason = Reason(tool=f"{repair.name} {__version__}", who=who or issuer(), why=why)
+    done = repairing.run(settings, service.names, service.handler, repair, reason, act=yes)
+    if as_json:
+        output.print_json(msgspec.to_builtins(done))
+        return
+    table = Table("partition", "position", "to", "keys", "digest", "what", box=box.SIMPLE_HEAD, pad_edge=False)
+    for step in done.partitions:
+        before = "-" if step.old_position is None else str(step.old_position)
+        what = f"{step.finding}; {step.consequence}" if step.finding else "as it is"
+        table.add_row(str(step.partition), before, str(step.position), str(step.keys), step.digest[:12], what)
+    Console(highlight=False).print(table)
+    output.tell(f"adopted; the lineage is {done.lineage}" if yes else "nothing was changed; --yes does it")
+
+
+def _targets(text: str | None) -> dict[int, Target] | Target | None:
+    """:raises UsageError: it is neither a place nor a list of them."""
+    if text is None or text in ("beginning", "end"):
+        return text  # type: ignore[return-value]
+    if text.isdecimal():
+        return int(text)
+    found: dict[int, Target] = {}
+    for piece in text.split(","):
+        partition, equals, place = piece.strip().partition("=")
+        known = place in ("beginning", "end")
+        if not (partition.isdecimal() and equals and (known or place.isdecimal())):
+            raise UsageError(f"--to {text}: beginning, end, an offset such as 120, or a list such as 0=120,2=end")
+        found[int(partition)] = place if known else int(place)  # type: ignore[assignment]
+    return found

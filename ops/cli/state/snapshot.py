@@ -1,0 +1,19 @@
+"""`statehold snapshot ...`: each command lives in a module of its own and is added here by one line."""
+
+from __future__ import annotations
+
+import typer
+
+from statehold.ops.cli.service import command
+from statehold.ops.cli.state import backup, export, snapshot_diff, snapshot_list, snapshot_show, snapshot_verify
+
+app = typer.Typer(help="Look at the snapshots of a service, and have it take one.", no_args_is_help=True)
+app.command("list")(snapshot_list.list_)
+app.command("show")(snapshot_show.show_)
+app.command("verify")(snapshot_verify.verify_)
+app.command("diff")(snapshot_diff.diff)
+app.command("history")(snapshot_diff.history)
+app.command("take")(command.take)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.command("export")(export.export)

@@ -1,0 +1,122 @@
+"""`statehold snapshot show`: the state at a point, by table, and rows of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.common.exit_codes import Answer
+from statehold.errors import UsageError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.cli.state.snapshot_list import age, brief
+from statehold.ops.reports.topic_access import looking, point_of
+from statehold.snapshot.format import digest
+from statehold.snapshot.inspect import compare, past, typed
+from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.typed import Typed
+
+Point = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="POINT",
+        help="latest, a position of the input, n:TRANSACTION, full:OFFSET, or a time such as 2026-11-21T17:30:00Z.",
+    ),
+]
+
+
+@with_subject
+def show_(
+    about: Subject,
+    at: Point = "latest",
+    rows: Annotated[int, typer.Option("--rows", min=0, metavar="N", help="Also so many rows of each table.")] = 0,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, with its value.")] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only this table.")] = None,
+    partitions: Partitions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the state at a point: tables, keys, bytes, digest, rows.
+
+    statehold snapshot show examples.clearing.app:service --rows 5
+
+    The state exists at marks with a delta: a point between two is rounded down,
+    and the position that is shown is the real one.
+
+    Exit code 0: shown, its digest is the recorded one; 1: it cannot be brought back; 4: --key is nowhere.
+    """
+    told = []
+    with looking(about.settings, about.names) as view:
+        for place in view.places(partitions_of(partitions)):
+            found = past.at(view.reader, place, point_of(view, place.partition, at))
+            told.append(_told(found, place.partition, about.typed, rows, key, table))
+    if table is not None and not any(each["tables"] for each in told):
+        raise UsageError(f"there is no table {table!r} in {about.names.group}")
+    if as_json:
+        output.print_json(told)
+    else:
+        for each in told:
+            _print(each, rows > 0 or key is not None)
+    if key is not None and not any(each["rows"] for each in told):
+        output.complain(f"{key!r} is in no table at {at}; `statehold snapshot history {key}` tells whether it ever was")
+        raise typer.Exit(Answer.DIFFERENT)
+
+
+def _told(found: At, partition: int, types: Typed, rows: int, key: str | None, table: str | None) -> dict[str, Any]:
+    base = found.base
+    tables = {name: held for name, held in found.contents.tables.items() if table in (None, name)}
+    return {
+        "partition": partition,
+        "position": found.position,
+        "n": found.n,
+        "digest": digest.show(found.digest),
+        "lineage": found.lineage,
+        "time": found.time,
+        "age": age(found.time),
+        "full": base.offset if base else None,
+        "deltas": found.deltas,
+        "keys": found.contents.keys,
+        "bytes": found.contents.bytes,
+        "tables": {name: {"keys": len(held), "bytes": sum(map(len, held.values()))} for name, held in tables.items()},
+        "rows": [
+            {"table": name, "key": typed.key(each), "value": types.value(name, held[each])}
+            for name, held in tables.items()
+            for each in _keys(held, rows, key)
+        ],
+    }
+
+
+def _keys(held: dict[Any, bytes], rows: int, key: str | None) -> list[Any]:
+    if key is None:
+        return list(held)[:rows]
+    return [each for each in compare.readings(key) if each in held]
+
+
+def _print(told: dict[str, Any], with_rows: bool) -> None:
+    base = "the beginning" if told["full"] is None else f"full@{told['full']}"
+    output.tell(
+        f"partition {told['partition']}: position {told['position']}, transaction {told['n']}, {brief(told['age'])} "
+        f"old, from {base} and {told['deltas']} deltas"
+    )
+    output.tell(f"{told['keys']} keys, {told['bytes']} bytes, digest {told['digest']} as recorded")
+    table = Table("table", "keys", "bytes", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, each in told["tables"].items():
+        table.add_row(Text(name), str(each["keys"]), str(each["bytes"]))
+    Console(highlight=False).print(table)
+    if with_rows:
+        print_rows(told["rows"], ("table", "key", "value"))
+
+
+def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    """Rows with JSON in their cells; nothing of a user's data is taken for markup."""
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(output.compact(row[column]), overflow="fold") for column in columns))
+    Console(highlight=False).print(table)

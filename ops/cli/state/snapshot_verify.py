@@ -1,0 +1,124 @@
+"""`statehold snapshot verify`: chunks, checksums, digests and the chain; with --replay the handler too."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.errors import UsageError
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+from statehold.ops.reports.replay_check import replay
+from statehold.ops.reports.replay_diff import Replayed
+from statehold.ops.reports.topic_access import Looking, looking
+from statehold.snapshot.inspect.verify import Verdict, verify
+
+
+@with_subject
+def verify_(
+    about: Subject,
+    replay_: Annotated[
+        bool,
+        typer.Option("--replay", help="Replay the input between two fulls with the service's own handler."),
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="POINT", help="Replay from here. [default: the full before --to]")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="POINT", help="Replay up to here. [default: the newest full]")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also fulls that no mark refers to.")] = False,
+    partitions: Partitions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read everything that is kept and compare it: chunks, checksums, keys, digests, the chain of marks.
+
+    statehold snapshot verify examples.clearing.app:service --replay
+
+    Changes nothing and may run beside the service.
+
+    Exit code 0: all is good; 1: a fault was found, named with its topic and offset.
+    """
+    if replay_ and about.service is None:
+        raise UsageError("--replay needs the service's code: name it as module:service")
+    told: list[tuple[Verdict, Replayed | None]] = []
+    with looking(about.settings, about.names) as view:
+        for place in view.places(partitions_of(partitions)):
+            verdict = verify(view.reader, place, everything=everything)
+            told.append((verdict, _replay(view, about, place.partition, verdict, since, until) if replay_ else None))
+    if as_json:
+        output.print_json([_as_json(*each) for each in told])
+    else:
+        _print(told)
+    good = all(verdict.good and (replayed is None or not replayed.differences) for verdict, replayed in told)
+    raise typer.Exit(0 if good else 1)
+
+
+def _replay(
+    view: Looking, about: Subject, partition: int, verdict: Verdict, since: str | None, until: str | None
+) -> Replayed | None:
+    """What is damaged cannot be replayed: the faults say why."""
+    assert about.service is not None
+    return replay(view, about.service, partition, since, until) if verdict.good else None
+
+
+def _as_json(verdict: Verdict, replayed: Replayed | None) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(verdict)
+    return told | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
+
+
+def _print(told: list[tuple[Verdict, Replayed | None]]) -> None:
+    table = Table(
+        "partition",
+        "full",
+        "n",
+        "chunks",
+        "keys",
+        "maker",
+        "good",
+        "digest equal at",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for verdict, _ in told:
+        for full in verdict.fulls:
+            table.add_row(
+                str(verdict.partition),
+                f"full@{full.offset}",
+                str(full.n) if full.n == full.through else f"{full.n}-{full.through}",
+                str(full.chunks),
+                str(full.keys),
+                full.maker,
+                Text("yes", "green") if full.good else Text("no", "red"),
+                f"mark {full.proven_at}" if full.proven_at >= 0 else "-",
+            )
+    Console(highlight=False).print(table)
+    for verdict, replayed in told:
+        output.tell(
+            f"partition {verdict.partition}: {verdict.transactions} transactions to {verdict.n}, position "
+            f"{verdict.position}; digest computed and equal at {verdict.compared} marks: "
+            f"{'good' if verdict.good else 'NOT GOOD'}"
+        )
+        for finding in verdict.findings:
+            (output.complain if finding.fault else output.tell)(str(finding))
+        if replayed is not None:
+            _print_replayed(replayed)
+
+
+def _print_replayed(replayed: Replayed) -> None:
+    output.tell(
+        f"partition {replayed.partition}: replayed {replayed.records} records, positions {replayed.start} to "
+        f"{replayed.end}; {replayed.outputs} outputs compared"
+        + (f"; {replayed.not_kept} are not kept any more" if replayed.not_kept else "")
+        + (": equal" if not replayed.differences else "")
+    )
+    for each in replayed.differences:
+        output.complain(each.text)

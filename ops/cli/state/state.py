@@ -1,0 +1,241 @@
+"""`statehold state migrate | repartition`: surgery on a stopped service (docs/surgery.md)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from statehold.admin.state import migrate as migration
+from statehold.admin.state import move_input
+from statehold.admin.state import repartition as repartitioning
+from statehold.admin.state.key_layout import PARTITIONERS
+from statehold.admin.state.position_args import positions_of
+from statehold.common.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import StartError, UsageError
+from statehold.messages.command import issuer
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import with_settings
+from statehold.ops.cli.common.target import Who, Why, service_of
+from statehold.snapshot.state_edits import read_patches
+from statehold.snapshot.state_replacement import Reason
+
+app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
+
+Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service; its tables say what is stored.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would become of the state.")]
+
+
+@app.command("migrate")
+@with_settings
+def migrate(
+    settings: Settings,
+    target: Service,
+    why: Why,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="TABLE=MODULE:FUNCTION",
+            help="(key, old) -> new for every key of a table; None deletes. May be repeated.",
+        ),
+    ] = None,
+    patch: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='JSON lines: {"table": "positions", "key": "ann", "value": {...}}.'),
+    ] = None,
+    spark_master: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-master",
+            metavar="URL",
+            help="By Spark: local[N], spark://HOST:PORT, ..., or 'submit' for what spark-submit has configured. "
+            "[default: in this process, a partition at a time]",
+        ),
+    ] = None,
+    spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    who: Who = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a stopped service another state, for all partitions at once, and say in the log who did it and why.
+
+    statehold state migrate examples.clearing.app:service --why "ticket 7" \\
+        --table positions=fixes:halve --dry-run
+
+    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    """
+    service = service_of(settings, target)
+    functions = {name: _function(text) for name, text in map(_pair, tables or ())}
+    patches = read_patches(patch.read_text().splitlines(), str(patch)) if patch else []
+    if not functions and not patches:
+        raise UsageError("nothing to do: give --table TABLE=MODULE:FUNCTION, or --patch FILE")
+    reason = _reason(migration.TOOL, who, why)
+    what = settings, service.names, service.handler, functions, patches, reason
+    if spark_master is None:
+        done = migration.migrate(*what, dry_run=dry_run)
+    else:
+        with _spark(spark_master, spark_memory) as (migrate_spark, spark):
+            done = migrate_spark.migrate(spark, *what, dry_run=dry_run)
+    if as_json:
+        output.print_json(msgspec.to_builtins(done))
+        return
+    columns = ("partition", "position", "keys", "changed", "added", "deleted", "digest before", "after")
+    rows = [
+        (
+            each.partition,
+            each.position,
+            f"{each.counts.before} -> {each.counts.after}",
+            each.counts.changed,
+            each.counts.added,
+            each.counts.deleted,
+            each.old_digest[:12],
+            each.digest[:12],
+        )
+        for each in done.partitions
+    ]
+    _table(columns, rows)
+    output.tell("dry run: nothing was changed" if dry_run else f"adopted; the lineage is {done.lineage}")
+
+
+@app.command("repartition")
+@with_settings
+def repartition(
+    settings: Settings,
+    target: Service,
+    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Partitions of the input from now on.")],
+    why: Why,
+    partitioner: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="How the producers place keys: murmur2, crc32 or MODULE:FUNCTION."),
+    ] = "murmur2",
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="TABLE=MODULE:FUNCTION",
+            help="(key, value) -> the record key that an entry belongs to. [default: the table's key itself]",
+        ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into", metavar="TOPIC", help="Go on in this input topic, and close the old one. With --barrier."
+        ),
+    ] = None,
+    barrier: Annotated[
+        str | None,
+        typer.Option(metavar="end|OFFSET|P=OFFSET,...", help="Where the old input ends: nothing may lie beyond it."),
+    ] = None,
+    spool_dir: Annotated[
+        Path | None,
+        typer.Option("--spool-dir", metavar="DIR", help="For the state while it is dealt. [default: TMPDIR]"),
+    ] = None,
+    quiet: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Watch the input at least so long for producers.")
+    ] = 5.0,
+    who: Who = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deal the state of a stopped service out to more partitions, and grow its topics; the producers must have stopped.
+
+    statehold state repartition examples.clearing.app:service \\
+        --to 8 --why "more load"
+
+    With --into the producers write to a new topic instead, of more or of fewer partitions, and the service goes on
+    there from the state at the barrier.
+
+    Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
+    """
+    service = service_of(settings, target)
+    place = PARTITIONERS.get(partitioner) or _function(partitioner)
+    functions = {name: _function(text) for name, text in map(_pair, keys or ())}
+    reason = _reason(repartitioning.TOOL, who, why)
+    options: dict[str, Any] = {"quiet": quiet, "dry_run": dry_run, "spool_dir": spool_dir}
+    what = settings, service.names, service.handler
+    if (into is None) != (barrier is None):
+        raise UsageError("--into and --barrier belong together: where the new input is, and where the old one ends")
+    if into is not None and barrier is not None:
+        ends = None if barrier == "end" else positions_of(barrier)
+        done = move_input.move(*what, into, to, ends, place, functions, reason, **options)
+    else:
+        done = repartitioning.repartition(*what, to, place, functions, reason, **options)
+    if as_json:
+        output.print_json(msgspec.to_builtins(done))
+        return
+    columns = ("partition", "position", "keys before", "keys after", "digest")
+    rows = [
+        (each.partition, each.position, "-" if each.old_keys is None else each.old_keys, each.keys, each.digest[:12])
+        for each in done.partitions
+    ]
+    _table(columns, rows)
+    output.tell(f"{done.keys} keys, {done.moved} in another partition; digest of all {done.digest}, as before")
+    if dry_run:
+        output.tell("dry run: nothing was changed")
+    else:
+        output.tell(f"adopted; the lineage is {done.lineage}")
+        if done.into:
+            output.tell(f"the service goes on with input={done.into!r}; {service.names.input} is closed")
+
+
+def _reason(tool: str, who: str | None, why: str) -> Reason:
+    return Reason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
+
+
+@contextmanager
+def _spark(master: str, memory: str) -> Iterator[tuple[Any, Any]]:
+    """The module that works by Spark, and a session whose Python workers find what is in the current directory."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise StartError("--spark-master needs an extra: pip install 'statehold[spark]', and Java 17")
+    from statehold.admin.state import migrate_spark
+    from statehold.dev.jars import spark_connector
+    from statehold.snapshot.spark.io.session import SparkOptions, spark_session
+
+    local = master.startswith("local")
+    if local:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))))
+    options = SparkOptions(None if master == "submit" else master, spark_connector() if local else [], memory)
+    with spark_session("statehold state migrate", options) as spark:
+        yield migrate_spark, spark
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, rest = text.partition("=")
+    if not (name and equals and rest):
+        raise UsageError(f"{text!r}: write TABLE=MODULE:FUNCTION, such as positions=fixes:halve")
+    return name, rest
+
+
+def _function(text: str) -> Callable[..., Any]:
+    """:raises UsageError: there is no such module or function."""
+    module, _, name = text.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name, None) if module and name else None
+    except ImportError as error:
+        raise UsageError(f"{text}: {error}; run the command in the directory that holds it") from error
+    if not callable(found):
+        raise UsageError(f"{text}: there is no such function; write module:function")
+    return found  # type: ignore[no-any-return]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(highlight=False).print(table)

@@ -1,0 +1,1 @@
+"""Commands for topics, access rights, dead letters and the database of the sinks."""

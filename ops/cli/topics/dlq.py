@@ -1,0 +1,237 @@
+"""`statehold dlq list | show | replay | discard`: records that failed, and the keys that wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.admin.dead_letters import DeadLetters, Outcome, by_key
+from statehold.errors import UsageError
+from statehold.messages.dead_letter import DISCARD, REPLAY, Letter, Trace
+from statehold.ops.cli.common import output as shown
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Partitions, partitions_of
+
+app = typer.Typer(help="Dead letters: records that could not be handled.", no_args_is_help=True)
+
+Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the letters of this key.")]
+Place = Annotated[
+    str | None, typer.Option("--letter", metavar="P@OFFSET", help="Only this one: partition and offset of the record.")
+]
+All = Annotated[bool, typer.Option("--all", help="Every letter that waits.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which letters are meant.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for each round of answers.")]
+
+
+@app.command("list")
+@with_subject
+def list_(
+    about: Subject,
+    partitions: Partitions = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which letters wait, by key: the one that failed first, and how many follow it.
+
+    statehold dlq list examples.letters.app:service
+
+    Exit code 0: whether there are any or not.
+    """
+    dead = DeadLetters(about.settings, about.names)
+    found = dead.waiting(partitions_of(partitions), _wanted(key, None))
+    letters = [letter for each in found.values() for letter in each]
+    if as_json:
+        shown.print_json([_plain(letter) for letter in letters])
+        return
+    table = Table("letter", "key", "letters", "failed", "error", box=box.SIMPLE_HEAD, pad_edge=False)
+    for line in by_key(letters).values():
+        first = line[0]
+        said = f"{first.error}: {first.text}" if first.why == "raised" else f"(follows) {first.error}"
+        cells = (_place(first), _text(first.key), str(len(line)), shown.moment(first.timestamp), said)
+        table.add_row(*(Text(cell, overflow="fold") for cell in cells))
+    Console(highlight=False).print(table if letters else "no letter waits")
+
+
+@app.command("show")
+@with_subject
+def show_(
+    place: Annotated[str, typer.Argument(metavar="P@OFFSET", help="Partition and offset of the record.")],
+    about: Subject,
+    as_json: AsJson = False,
+) -> None:
+    """One letter as it was received, why it is here, and what became of it.
+
+    statehold dlq show 3@1207 examples.letters.app:service
+
+    Exit code 0: here it is; 1: there is no letter of that record.
+    """
+    partition, offset = _parsed(place)
+    dead = DeadLetters(about.settings, about.names)
+    found = [each for _, records in dead.records([partition]) for each in records if each.offset == offset]
+    if not found:
+        shown.complain(f"no letter of record {place}; `statehold dlq list` names those that wait")
+        raise typer.Exit(1)
+    if as_json:
+        shown.print_json([_plain(each) for each in found])
+        return
+    for each in found:
+        for name, value in _plain(each).items():
+            shown.tell(f"{name:>10}  {shown.compact(value)}")
+        shown.tell("")
+
+
+@app.command()
+@with_subject
+def replay(
+    about: Subject,
+    partitions: Partitions = None,
+    key: Key = None,
+    letter: Place = None,
+    everything: All = False,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the trace.")] = "",
+    dry_run: DryRun = False,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have the running service handle letters again: each once, a key's in their order, before its later records.
+
+    statehold dlq replay examples.letters.app:service --key ann
+
+    Goes through the control topic. A letter that fails again stays where it is, and so do those behind it.
+
+    Exit code 0: all were handled; 1: some were not, or there is none.
+    """
+    dead = DeadLetters(about.settings, about.names)
+    _settle(dead, REPLAY, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
+
+
+@app.command()
+@with_subject
+def discard(
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the trace, beside who did it.")],
+    about: Subject,
+    partitions: Partitions = None,
+    key: Key = None,
+    letter: Place = None,
+    everything: All = False,
+    dry_run: DryRun = False,
+    timeout: Timeout = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Give letters up: they are never handled, and their keys go on once none is left. They stay on their topic.
+
+    statehold dlq discard examples.letters.app:service \\
+        --letter 3@1207 --why "a test order"
+
+    Exit code 0: all were discarded; 1: some were not, or there is none.
+    """
+    dead = DeadLetters(about.settings, about.names)
+    _settle(dead, DISCARD, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
+
+
+def _settle(
+    dead: DeadLetters,
+    what: str,
+    partitions: str | None,
+    wanted: Callable[[Letter], bool],
+    why: str,
+    dry_run: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    chosen = partitions_of(partitions)
+    if dry_run:
+        letters = [letter for each in dead.waiting(chosen, wanted).values() for letter in each]
+        if as_json:
+            shown.print_json([_plain(letter) for letter in letters])
+        else:
+            for letter in letters:
+                shown.tell(f"{what.removeprefix('dlq-')} {_place(letter)} key {_text(letter.key)}: {letter.error}")
+        _require_some(letters)
+        return
+    outcomes = dead.settle(what, chosen, wanted, why, timeout)
+    if as_json:
+        shown.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
+    else:
+        for outcome in outcomes:
+            shown.tell(f"partition {outcome.partition}: {outcome.done} of {outcome.asked} {_past(what)}")
+    _require_some(outcomes)
+    for outcome in outcomes:
+        if outcome.done < outcome.asked:
+            shown.complain(_undone(outcome))
+    if any(outcome.done < outcome.asked for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _undone(outcome: Outcome) -> str:
+    if outcome.failed:
+        first = f"{outcome.partition}@{outcome.failed[0]}"
+        return (
+            f"partition {outcome.partition}: {len(outcome.failed)} failed again, and those behind them wait; "
+            f"`statehold dlq show {first}` says why"
+        )
+    if outcome.late:
+        return (
+            f"partition {outcome.partition}: not acknowledged in time. The commands stay on the control topic and are "
+            f"obeyed once the partition is live (`statehold status`); asked twice, a letter is settled once"
+        )
+    return f"partition {outcome.partition}: some were settled before, or it was not their turn; `statehold dlq list`"
+
+
+def _require_some(found: Sequence[object]) -> None:
+    if not found:
+        shown.complain("no such letter waits; `statehold dlq list` names those that do")
+        raise typer.Exit(1)
+
+
+def _chosen(key: str | None, place: str | None, everything: bool) -> Callable[[Letter], bool]:
+    """:raises UsageError: neither or more than one is given."""
+    if (key is not None) + (place is not None) + everything != 1:
+        raise UsageError("which letters: --key TEXT, --letter P@OFFSET or --all")
+    return _wanted(key, place)
+
+
+def _wanted(key: str | None, place: str | None) -> Callable[[Letter], bool]:
+    at = _parsed(place) if place is not None else None
+    return lambda letter: (
+        (key is None or letter.key == key.encode()) and (at is None or (letter.partition, letter.offset) == at)
+    )
+
+
+def _parsed(place: str) -> tuple[int, int]:
+    """:raises UsageError: it is no place."""
+    partition, at, offset = place.partition("@")
+    if not (at and partition.isdecimal() and offset.isdecimal()):
+        raise UsageError(f"{place!r}: write partition@offset, such as 3@1207")
+    return int(partition), int(offset)
+
+
+def _place(letter: Letter) -> str:
+    return f"{letter.partition}@{letter.offset}"
+
+
+def _plain(each: Letter | Trace) -> dict[str, Any]:
+    """Bytes as text where they are text."""
+    plain: dict[str, Any] = {name: getattr(each, name) for name in each.__struct_fields__}
+    for name in ("key", "value"):
+        if name in plain:
+            plain[name] = _text(plain[name])
+    if "headers" in plain:
+        plain["headers"] = {name: _text(value) for name, value in plain["headers"]}
+    return plain
+
+
+def _text(data: bytes | None) -> str:
+    return "-" if data is None else data.decode(errors="backslashreplace")
+
+
+def _past(what: str) -> str:
+    return "replayed" if what == REPLAY else "discarded"

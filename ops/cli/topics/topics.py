@@ -1,0 +1,105 @@
+"""`statehold topics create | check`: the topics of a service, and its first start as an act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from statehold.admin.topics import Finding, Topics
+from statehold.common.names import Names
+from statehold.ops.cli.common import output
+from statehold.ops.cli.common.output import AsJson
+from statehold.ops.cli.common.subject import Subject, with_subject
+from statehold.ops.cli.common.target import Outputs
+from statehold.ops.cli.topics.acl import acl
+
+app = typer.Typer(help="Create and check the topics of a service; the rights that it needs.", no_args_is_help=True)
+
+
+@app.command()
+@with_subject
+def create(
+    about: Subject,
+    start_at: Annotated[
+        str,
+        typer.Option(
+            "--start-at",
+            metavar="WHERE",
+            help="Where the first start reads from: beginning, end, group (its committed offsets), "
+            "2026-11-21T08:00:00Z or milliseconds since 1970.",
+        ),
+    ],
+    outputs: Outputs = None,
+    partitions: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Also create a missing input and outputs, with N partitions."),
+    ] = 0,
+    replication: Annotated[
+        int, typer.Option(min=0, metavar="R", help="Their replication factor. [default: the broker's]")
+    ] = 0,
+    control: Annotated[
+        bool, typer.Option("--control", help="Also create the control topic, for `--via-control-topic`.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create what is missing, compare what is there, and write the first mark of each partition.
+
+    statehold topics create examples.clearing.app:service \\
+        --start-at beginning --partitions 4
+
+    May be repeated: what exists is compared, a partition with a mark keeps it.
+
+    Exit code 0: all is good; 1: something is not.
+    """
+    topics = Topics(about.settings, about.names, about.outputs(outputs))
+    _show(about.names, topics.create(start_at, partitions, replication, control=control), as_json)
+
+
+@app.command()
+@with_subject
+def check(
+    about: Subject,
+    outputs: Outputs = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare every topic with what it must be; changes nothing.
+
+    statehold topics check examples.clearing.app:service
+
+    Exit code 0: all is good; 1: something is missing or differs.
+    """
+    topics = Topics(about.settings, about.names, about.outputs(outputs))
+    _show(about.names, topics.check(), as_json)
+
+
+app.command()(acl)
+
+_COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
+
+
+def _show(names: Names, findings: Sequence[Finding], as_json: bool) -> None:
+    good = all(finding.good for finding in findings)
+    if as_json:
+        output.print_json([{"topic": f.topic, "good": f.good, "state": f.state} for f in findings])
+    else:
+        table = Table("topic", "state", box=box.SIMPLE_HEAD, pad_edge=False)
+        for finding in findings:
+            colour = _COLOURS.get(finding.state, "yellow" if finding.good else "red")
+            table.add_row(Text(finding.topic, overflow="fold"), Text(finding.state, colour, overflow="fold"))
+        Console(highlight=False).print(table)
+    if not good:
+        wrong = [finding.topic for finding in findings if not finding.good]
+        missing = any(finding.state == "missing" for finding in findings)
+        remedy = (
+            "`statehold topics create ... --start-at ... --partitions N` creates what is missing"
+            if missing
+            else "mend it as the table says"
+        )
+        output.complain(f"{names.group}: not as it must be: {', '.join(wrong)}; {remedy}")
+        raise typer.Exit(1)

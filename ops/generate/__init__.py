@@ -1,0 +1,1 @@
+"""Generate files: a new service, systemd units, AsyncAPI."""

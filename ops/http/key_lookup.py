@@ -1,0 +1,127 @@
+"""One key of the committed state, wherever it is: for the HTTP routes, and for programs that embed a service."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from statehold.common.partitioner import murmur2
+from statehold.ops.http.whereabouts import Whereabouts
+from statehold.service import Service
+from statehold.worker.queries import Tables
+
+
+class Found(NamedTuple):
+    """A value as of transaction `transaction`, which stands for the input below `position`.
+
+    `age` is None where this instance owns the partition. A copy's is at most so many seconds behind what had committed.
+    """
+
+    value: Any
+    partition: int
+    transaction: int
+    position: int
+    age: float | None = None
+
+
+class NotFound(LookupError):
+    """The key's partition is here, and has no such key; `partition` is None where all partitions are here.
+
+    `age` as in `Found`, the highest of those that were looked at.
+    """
+
+    def __init__(self, why: str, partition: int | None, age: float | None = None) -> None:
+        super().__init__(why)
+        self.partition, self.age = partition, age
+
+
+class NotLive(LookupError):
+    """The key's partition is here and restoring, or nobody holds it at the moment: ask again soon."""
+
+    def __init__(self, why: str, partition: int, phase: str) -> None:
+        super().__init__(why)
+        self.partition, self.phase = partition, phase
+
+
+class Elsewhere(LookupError):
+    """Another instance holds the partition; `url` is that of its ops server, None where it cannot be reached.
+
+    `holder` is what the group tells of it. Both are None where the key does not tell its partition; then `others` are
+    all the instances that it may be in.
+    """
+
+    def __init__(self, why: str, partition: int | None, holder: dict[str, Any] | None, others: list[Any]) -> None:
+        super().__init__(why)
+        self.partition, self.holder, self.others = partition, holder, others
+        self.url: str | None = holder["url"] if holder is not None else None
+
+
+class Finder:
+    """Any thread. A key that is elsewhere waits for the group's answer, up to 3 s; it is kept for 5 s."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._whereabouts = service, Whereabouts(service)
+
+    def find(self, table: str, key: Any, partition: int | None = None, oldest: float | None = None) -> Found:
+        """The committed value of `key`, looked for in every partition here, or in `partition` only.
+
+        `oldest`: also in copies of partitions that others own, if they are at most so many seconds old.
+
+        :raises LookupError: NotFound, NotLive or Elsewhere. :raises Busy: commits came too fast to read between them.
+        """
+        overview = self._service.overview
+        states = overview.committed(oldest) if overview is not None else {}
+        ages: list[float] = []
+        for number, committed in states.items():
+            if partition is not None and number != partition:
+                continue
+            if (age := committed.age) is not None:
+                ages.append(age)
+            data, mark = committed.read(partial(_stored, table, key))
+            if data is not None:
+                value = committed.tables[table].decode(data)
+                return Found(value, number, mark.n, mark.positions[self._service.names.input], age)
+        home = self._home(key) if partition is None else partition
+        raise self._why_not(table, key, home, set(states), max(ages, default=None))
+
+    def _why_not(self, table: str, key: Any, home: int | None, here: set[int], age: float | None) -> LookupError:
+        overview = self._service.overview
+        if home in here or (overview is not None and here == set(range(overview.partitions))):
+            return NotFound(f"table {table!r} has no key {key!r}", home, age)
+        if home is None:
+            others = [self._whereabouts.shown(member) for member in self._whereabouts.others()]
+            return Elsewhere(f"key {key!r} is in no partition that is here", None, None, others)
+        if (phase := self._phase(home)) is not None:
+            return NotLive(f"partition {home} is here and {phase}", home, phase)
+        holder = self._whereabouts.holder(home)
+        if holder is None:
+            return NotLive(f"nobody holds partition {home} at the moment", home, "unassigned")
+        return Elsewhere(f"partition {home} is held by {holder.client}", home, self._whereabouts.shown(holder), [])
+
+    def _home(self, key: Any) -> int | None:
+        """Where records with this key go, if the table's keys are the records' keys."""
+        overview = self._service.overview
+        data = _record_key(key)
+        return murmur2(data, overview.partitions) if data is not None and overview is not None else None
+
+    def _phase(self, number: int) -> str | None:
+        """Of a partition that is assigned here."""
+        for each in self._service.status()["partitions"]:
+            if each["partition"] == number:
+                return str(each["phase"])
+        return None
+
+
+def _stored(table: str, key: Any, tables: Tables) -> bytes | None:
+    return tables[table].stored.get(key)
+
+
+def _record_key(key: Any) -> bytes | None:
+    match key:
+        case str():
+            return key.encode()
+        case bytes():
+            return key
+        case int():
+            return b"%d" % key
+    return None

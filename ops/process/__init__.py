@@ -1,0 +1,1 @@
+"""The process of a service: logs, signals, systemd, control, a hard exit."""

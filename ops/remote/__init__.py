@@ -1,0 +1,1 @@
+"""Reach running services, here and on other machines."""

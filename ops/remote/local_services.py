@@ -1,0 +1,177 @@
+"""The services that run on this machine: found by their control sockets, asked and told through them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from statehold.errors import StateholdError, UsageError
+from statehold.ops.remote import control_sockets
+from statehold.ops.remote.control_sockets import Found
+
+_GLANCE: Final = 0.1
+#: a partition that fails on the same record again is live for a moment; only then it is believed
+_SETTLED_SECONDS: Final = 1.0
+
+
+class NoProcess(StateholdError):
+    """No process of that service runs here, or none answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a partition that was told to try again."""
+
+    partition: int
+    pid: int
+    phase: str
+    position: int | None
+    cause: str | None
+
+
+def of_service(name: str | None) -> list[Found]:
+    """The processes of a service, by its group or its name without the namespace; of all for None. Blocks."""
+    return [each for each in control_sockets.find() if name is None or _is_of(each, name)]
+
+
+def _is_of(found: Found, name: str) -> bool:
+    if found.status is None:  # its file's name is all there is
+        return found.path.name.startswith(f"{name}-") or f".{name}-" in found.path.name
+    return name in (found.status["service"], found.status["name"])
+
+
+def none_found(name: str | None) -> str:
+    """One line: what was not found, and what to look at."""
+    others = sorted({each.status["service"] for each in control_sockets.find() if each.status is not None})
+    what = f"no process of service {name!r}" if name else "no service"
+    hint = f"; running: {', '.join(others)}" if others else ""
+    return (
+        f"{what} runs on this machine, as far as this user sees{hint}. Check: the host, the user (root sees "
+        f"all), XDG_RUNTIME_DIR, and that `statehold run` started it"
+    )
+
+
+def that_failed() -> str:
+    """The one service of this machine that has failed partitions.
+
+    :raises NoProcess: none runs here. :raises UsageError: none or several have.
+    """
+    told = [each.status for each in control_sockets.find() if each.status is not None]
+    if not told:
+        raise NoProcess(none_found(None))
+    failed = {each["service"] for each in told if any(row["phase"] == "failed" for row in each["partitions"])}
+    if len(failed) != 1:
+        several = f"several services have failed partitions here, name one with --service: {', '.join(sorted(failed))}"
+        raise UsageError(several if failed else "no partition of a service on this machine has failed")
+    return str(failed.pop())
+
+
+def retry(service: str, partition: int | None, wait: float) -> list[Outcome]:
+    """Tell a failed partition, or all of them, to try again; follow them for `wait` seconds at most. Blocks.
+
+    :raises NoProcess: none of this service answers here.
+    :raises UsageError: the partition is not here, or has not failed.
+    """
+    answering = _answering(service)
+    if partition is not None:
+        answering = _failed_holders(service, partition, answering)
+    tried: list[_Tried] = []
+    for each in answering:
+        answer = _ask(each.path, {"command": "retry", "partition": partition})
+        if not answer["ok"]:
+            raise UsageError(f"{service}: {answer['error']}; `statehold status --service {service}` shows what is")
+        tried += [_Tried(each, retried) for retried in answer["retried"]]
+    return _followed(tried, wait)
+
+
+def _answering(service: str) -> list[Found]:
+    found = of_service(service)
+    if not found:
+        raise NoProcess(none_found(service))
+    answering = [each for each in found if each.status is not None]
+    if not answering:
+        raise NoProcess("; ".join(f"{each.path.stem} {each.trouble}" for each in found))
+    groups = sorted({str(each.status["service"]) for each in answering if each.status is not None})
+    if len(groups) > 1:
+        raise UsageError(f"{service!r} runs in several namespaces here, name one: {', '.join(groups)}")
+    return answering
+
+
+def _rows(found: Found) -> Sequence[dict[str, Any]]:
+    return found.status["partitions"] if found.status is not None else ()
+
+
+def _row(found: Found, partition: int) -> dict[str, Any] | None:
+    return next((row for row in _rows(found) if row["partition"] == partition), None)
+
+
+def _failed_holders(service: str, partition: int, answering: Sequence[Found]) -> list[Found]:
+    rows = [(each, row) for each in answering if (row := _row(each, partition)) is not None]
+    if not rows:
+        raise UsageError(_elsewhere(service, partition, answering))
+    failed = [each for each, row in rows if row["phase"] == "failed"]
+    if not failed:
+        raise UsageError(f"partition {partition} of {service} is {rows[0][1]['phase']}, not failed; nothing to retry")
+    return failed
+
+
+def _elsewhere(service: str, partition: int, answering: Sequence[Found]) -> str:
+    held = sorted(row["partition"] for each in answering for row in _rows(each))
+    has = f"partitions {', '.join(map(str, held))}" if held else "no partition"
+    return (
+        f"partition {partition} of {service} is not on this machine, which has {has}; ask where the log "
+        f"says that it was assigned"
+    )
+
+
+@dataclass(slots=True)
+class _Tried:
+    """A partition that was told to try again, and what its process said of it last."""
+
+    process: Found
+    partition: int
+    row: dict[str, Any] = field(default_factory=dict)
+    live_since: float | None = None
+    settled: bool = False
+
+    def look(self, process: Found, now: float) -> None:
+        self.row = _row(process, self.partition) or {"phase": "gone"}
+        phase = self.row["phase"]
+        self.live_since = (self.live_since or now) if phase == "live" else None
+        stays = self.live_since is not None and now - self.live_since >= _SETTLED_SECONDS
+        self.settled = stays or phase in ("failed", "gone")
+
+    def outcome(self) -> Outcome:
+        pid = self.process.status["pid"] if self.process.status else 0
+        return Outcome(self.partition, pid, self.row["phase"], self.row.get("position"), self.row.get("cause"))
+
+
+def _followed(tried: list[_Tried], wait: float) -> list[Outcome]:
+    """Where each is when it has failed again, or has stayed live for a moment, or when the time is over."""
+    deadline = time.monotonic() + wait
+    while True:
+        now = time.monotonic()
+        for path in {each.process.path for each in tried if not each.settled}:
+            seen = Found(path, _ask(path, {"command": "status"}))
+            for each in tried:
+                if each.process.path == path and not each.settled:
+                    each.look(seen, now)
+        if now >= deadline or all(each.settled for each in tried):
+            return [each.outcome() for each in tried]
+        time.sleep(_GLANCE)
+
+
+def cause_of(row: dict[str, Any]) -> str | None:
+    """Why a partition has failed, with the error's name: the runbook has a section for each."""
+    cause, error = row.get("cause"), row.get("error")
+    return f"{error}: {cause}" if cause and error else cause
+
+
+def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return control_sockets.ask(path, request)
+    except (OSError, ValueError) as error:
+        raise NoProcess(f"{path.stem} ended or hangs: {error}; `statehold status` shows what runs") from error

@@ -1,0 +1,78 @@
+"""The instances of a group, wherever they run: the group names each one's ops server, and that tells its status.
+
+A member joins as `<service>@<advertised url>` (docs/ops.md). `/status` wants `ops.token` where others reach it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final
+
+import msgspec
+
+from statehold.config.settings import Settings
+from statehold.kafka.survey.facts import Member
+
+_SECONDS: Final = 2.0
+_AT_ONCE: Final = 16
+_LARGEST: Final = 16_000_000
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The token goes where the group says, and nowhere else."""
+
+    def redirect_request(self, *given: Any) -> None:
+        return None
+
+
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """One member: its own status, or in `trouble` why there is none."""
+
+    client: str
+    host: str
+    status: dict[str, Any] | None = None
+    trouble: str = ""
+
+
+def reach(settings: Settings, group: str, members: Sequence[Member]) -> list[Reached]:
+    """Ask each of them beside the others; blocks for some two seconds at most."""
+    if not members:
+        return []
+    with ThreadPoolExecutor(min(_AT_ONCE, len(members)), thread_name_prefix="reach") as pool:
+        return list(pool.map(lambda member: _ask(settings, group, member), members))
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """:raises TimeoutError: it comes by drops."""
+    until, found = time.monotonic() + 2 * _SECONDS, b""
+    while piece := answer.read1(1 << 16):
+        found += piece
+        if len(found) > _LARGEST or time.monotonic() > until:
+            raise TimeoutError("its answer has no end")
+    return found
+
+
+def _ask(settings: Settings, group: str, member: Member) -> Reached:
+    url = member.client_id.partition("@")[2]
+    if not url.startswith(("http://", "https://")):
+        return Reached(member.client_id, member.host, trouble="it has no ops server (ops.listen, kafka.client_id)")
+    request = urllib.request.Request(f"{url}/status")  # noqa: S310  its scheme was looked at
+    if token := settings.ops.token.reveal():
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with _OPENER.open(request, timeout=_SECONDS) as answer:
+            status = json.loads(_read(answer))
+    except (OSError, ValueError, HTTPException, RecursionError) as error:
+        return Reached(member.client_id, member.host, trouble=f"{url}: {error}")
+    if not isinstance(status, dict) or (status.get("service"), status.get("url")) != (group, url):
+        # A loopback address of another machine is somebody else's, or nobody's, on this one.
+        return Reached(member.client_id, member.host, trouble=f"{url} is not that instance as seen from here")
+    return Reached(member.client_id, member.host, status)

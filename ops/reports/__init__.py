@@ -1,0 +1,1 @@
+"""What commands report about a service and its topics."""

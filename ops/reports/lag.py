@@ -1,0 +1,90 @@
+"""How far a group is behind its input: in offsets, and in seconds by the record that it would read next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from statehold.admin.topics import reaching, require
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.survey.cluster import ClusterSurvey
+from statehold.ports import OutOfRange
+from statehold.snapshot.restore.last_commit_record import last_mark
+
+_PATIENCE: Final = 10.0
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """One partition. `records` counts offsets up to the last stable one: markers of transactions are among them."""
+
+    partition: int
+    #: next offset to read, as the group committed it; None where it has committed none
+    position: int | None
+    #: last stable offset
+    end: int
+    records: int
+    #: age of the record at `position`; 0.0 when there is none
+    seconds: float
+    #: offsets that an open transaction hides
+    hidden: int
+    #: records on retry topics that no mark has passed, due or not
+    later: int = 0
+
+
+class Lags:
+    """Asks again and again. Used by one thread; `close` at the end."""
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        """:raises StartError: the brokers do not answer, or a topic is missing."""
+        self._names = names
+        self.admin = Admin(settings, names.group)
+        self.cluster = ClusterSurvey(settings, self.admin)
+        with reaching(settings):
+            facts = require(self.admin, names, ())
+        self.partitions = facts[names.input].partitions
+        # Whoever watches waits for no broker as long as a restore would.
+        patience = replace(settings.restore, deadline=min(settings.restore.deadline, _PATIENCE))
+        self._reader = StableReader(replace(settings, restore=patience), names.group, self.admin)
+        #: mostly none
+        self._retry_topics = list(filter(names.is_for_retries, self.cluster.topic_names()))
+
+    def now(self, wanted: Sequence[int] = ()) -> list[Lag]:
+        """Blocks for one question and, where a partition is behind, one record."""
+        committed = self.cluster.committed(self._names.group, self._names.input, self.partitions)
+        return [self._lag(each, committed.get(each)) for each in wanted or range(self.partitions)]
+
+    def _lag(self, partition: int, position: int | None) -> Lag:
+        start, end, high = self.cluster.ends(self._names.input, partition)
+        begin = start if position is None else position
+        behind = max(0, end - begin)
+        seconds = self._age(partition, max(begin, start), end) if behind else 0.0
+        return Lag(partition, position, end, behind, round(seconds, 3), high - end, self._later(partition))
+
+    def _later(self, partition: int) -> int:
+        """Each of them has a marker beside it, so they are read and counted."""
+        if not self._retry_topics:
+            return 0
+        mark, count = last_mark(self._reader, self._names.changelog, partition), 0
+        for topic in self._retry_topics:
+            start, end, _ = self.cluster.ends(topic, partition)
+            begin = max(start, mark.positions.get(topic, start) if mark is not None else start)
+            count += sum(map(len, self._reader.read(topic, partition, begin, end)))
+        return count
+
+    def _age(self, partition: int, begin: int, end: int) -> float:
+        try:
+            for batch in self._reader.read(self._names.input, partition, begin, end, most=1):
+                return max(0.0, time.time() - batch[0].timestamp()[1] / 1000)
+        except OutOfRange:
+            return 0.0
+        return 0.0  # nothing but markers is left: the group has read everything
+
+    def close(self) -> None:
+        self._reader.close()

@@ -1,0 +1,198 @@
+"""Open transactions that hold readers up: who, for how long, which partitions; and ending one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from statehold.admin.topics import reaching
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.dev.errors import DevError
+from statehold.dev.transactions import Owner, TransactionTool
+from statehold.errors import KafkaTrouble, ToolRefused, UsageError
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.producer import KafkaTransactions
+from statehold.kafka.survey.cluster import ClusterSurvey
+from statehold.kafka.survey.open_transactions import fence_id, opened_at
+from statehold.kafka.tools.group_lock import members
+from statehold.telemetry.log_events import Log
+
+#: the brokers look for transactions that have outlived their time every 10 s by default
+_GRACE: Final = 15.0
+#: a live service opens a new transaction well within that; times in records alone may be those of old events
+_SECOND_LOOK: Final = 1.0
+_NOBODY: Final = "nobody: its coordinator knows no such transaction"
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One partition whose end is hidden from readers of committed records."""
+
+    topic: str
+    partition: int
+    #: the transaction's first offset here
+    offset: int
+    #: high watermark
+    end: int
+    #: how many offsets are hidden
+    records: int
+    seconds: float
+    #: transactional id; a guess where `known` is false
+    owner: str
+    known: bool
+    producer_id: int | None = None
+    #: of the whole transaction, as its coordinator has it
+    state: str = ""
+    #: seconds after which the broker ends it by itself; None where that is not known
+    timeout: float | None = None
+    #: every partition that it holds up
+    partitions: tuple[str, ...] = ()
+    #: it should have ended long ago
+    hanging: bool = False
+
+
+class Transactions:
+    """Of some topics. `names` is the service whose ids are our own. Used by one thread; everything blocks."""
+
+    def __init__(self, settings: Settings, names: Names | None) -> None:
+        self._settings, self._names = settings, names
+        self._admin = Admin(settings, names.group if names else "statehold-txn")
+        self._cluster = ClusterSurvey(settings, self._admin)
+        self._tool: TransactionTool | None = None
+        #: why owners are guessed only; '' where they are known
+        self.blind = ""
+
+    def held(self, topics: Sequence[str], older_than: float) -> list[Held]:
+        """Partitions of these topics that an open transaction of at least that age holds up.
+
+        :raises StartError: the brokers do not answer. :raises UsageError: there is no such topic.
+        """
+        with reaching(self._settings):
+            facts = self._cluster.topics(topics)
+        found = []
+        now = time.time()
+        for topic, fact in facts.items():
+            if fact is None:
+                raise UsageError(f"there is no topic {topic!r}")
+            for each in fact.partitions:
+                opened = opened_at(self._settings, self._cluster, topic, each.partition)
+                if opened is not None and now - opened.since >= older_than:
+                    found.append(opened)
+        if found:
+            time.sleep(_SECOND_LOOK)
+            found = [each for each in found if self._cluster.ends(each.topic, each.partition)[1] == each.stable]
+        ids = self._ids() if found else {}
+        return [
+            self._described(each.topic, each.partition, each.stable, each.end, now - each.since, ids) for each in found
+        ]
+
+    def end(self, topic: str, partition: int, *, foreign: bool) -> Held:
+        """End the oldest open transaction of a partition.
+
+        :raises ToolRefused: it is ours and the group has members, or a stranger's and not `foreign`.
+        :raises UsageError: none is open there, or who has it cannot be told.
+        """
+        found = next((each for each in self.held([topic], 0.0) if each.partition == partition), None)
+        if found is None:
+            raise UsageError(f"no transaction is open on {topic}[{partition}]")
+        if not found.known:
+            raise UsageError(
+                f"whose it is cannot be told ({self.blind}); of an id of ours: statehold txn abort --id ID"
+            )
+        own = self.own_partition(found.owner)
+        if own is not None:
+            self.fence(own)
+        elif not foreign:
+            raise ToolRefused(
+                f"the transaction on {topic}[{partition}] belongs to {found.owner}, which is not of this service; "
+                f"nothing was changed. --foreign ends it all the same: what it wrote is thrown away"
+            )
+        else:
+            assert self._tool is not None
+            if found.owner == _NOBODY:
+                self._tool.abort(topic, partition, found.offset)
+            else:
+                fence_id(self._settings, found.owner)
+        return found
+
+    def fence(self, partition: int) -> None:
+        """Abort what our own id of this partition has open, and shut out whoever has it.
+
+        :raises ToolRefused: the group has members: one of them would be fenced in the midst of its work.
+        """
+        assert self._names is not None
+        present = members(self._admin, self._names.group)
+        if present:
+            raise ToolRefused(
+                f"group {self._names.group!r} has {len(present)} member(s): {', '.join(sorted(present))}. Its owner "
+                f"ends the transaction itself, or who takes over; stop the service first. Nothing was changed"
+            )
+        producer = KafkaTransactions(
+            self._settings, self._names, partition, Log(service=self._names.group), time.monotonic
+        )
+        producer.fence(lambda: False)
+        producer.drop()
+
+    def own_partition(self, transactional_id: str) -> int | None:
+        """The partition of the service that this id belongs to, None for a stranger's."""
+        if self._names is None:
+            return None
+        prefix = self._names.transactional_id(0)[:-1]
+        tail = transactional_id.removeprefix(prefix)
+        return int(tail) if transactional_id.startswith(prefix) and tail.isdecimal() else None
+
+    def _ids(self) -> dict[int, str]:
+        try:
+            self._tool = self._tool or TransactionTool(self._settings)
+            return self._tool.ids()
+        except (DevError, KafkaTrouble) as error:
+            self.blind = str(error)
+            return {}
+
+    def _described(
+        self, topic: str, partition: int, offset: int, end: int, seconds: float, ids: dict[int, str]
+    ) -> Held:
+        plain = Held(
+            topic, partition, offset, end, end - offset, round(seconds, 3), self._guess(topic, partition), False
+        )
+        if self._tool is None or self.blind:
+            return msgspec.structs.replace(plain, hanging=seconds > self._settings.restore.hanging_after)
+        producers = self._tool.open_on(topic, partition)
+        if not producers:
+            return plain  # it ended this moment
+        first = producers[0]
+        name = ids.get(first.producer_id)
+        owner = self._tool.owner(name) if name is not None else None
+        if owner is None or owner.producer_id != first.producer_id or owner.state != "Ongoing":
+            return msgspec.structs.replace(
+                plain, owner=_NOBODY, known=True, producer_id=first.producer_id, offset=first.start, hanging=True
+            )
+        return _with_owner(plain, owner, first.start)
+
+    def _guess(self, topic: str, partition: int) -> str:
+        names = self._names
+        if names is not None and topic in (names.changelog, names.snapshot):
+            return names.transactional_id(partition)
+        if names is not None and topic != names.input:
+            return f"{names.transactional_id(0)[:-1]}*, or a stranger's"
+        return "a producer of that topic"
+
+
+def _with_owner(plain: Held, owner: Owner, start: int) -> Held:
+    # The coordinator knows when it began; the record's own time may be that of the event it tells of.
+    seconds = time.time() - owner.since if owner.since else plain.seconds
+    return msgspec.structs.replace(
+        plain,
+        offset=start,
+        owner=owner.transactional_id,
+        known=True,
+        producer_id=owner.producer_id,
+        state=owner.state,
+        timeout=owner.timeout,
+        partitions=owner.partitions,
+        seconds=round(seconds, 3),
+        hanging=seconds > owner.timeout + _GRACE,
+    )

@@ -1,0 +1,172 @@
+"""Replays real input with the service's own handler, and holds it against what was written then.
+
+From an older state, record by record, up to a newer one: after each transaction the keys that its delta wrote must have
+the values that the handler gives now, and the outputs must be those that stand on the topics. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from statehold.errors import RetentionGap, UsageError
+from statehold.failures import letter_topics
+from statehold.handler import declared
+from statehold.messages.pinned_command import PinnedMessage
+from statehold.ops.reports.replay_diff import Comparison, Replayed, Wrote
+from statehold.ops.reports.topic_access import Looking, point_of
+from statehold.ops.reports.topic_records import Answer, Records, Written
+from statehold.ports import OutOfRange
+from statehold.record import Message
+from statehold.reference import references
+from statehold.service import Service
+from statehold.snapshot import full_listing
+from statehold.snapshot.format.chain_check import Chain, Increment
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.inspect import past
+from statehold.snapshot.inspect.contents import Contents
+from statehold.snapshot.inspect.past import At, Point
+from statehold.snapshot.inspect.typed import Typed
+from statehold.snapshot.restore.restore import last_mark
+from statehold.table import Changes
+from statehold.worker.failures.history import recall
+from statehold.worker.failures.retry_topics import handle
+from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.record_failure import Poisoned
+
+
+def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
+    """Replay one partition between two points; by default from the full before the newest to the newest one.
+
+    :raises UsageError, StateRefused: a point is not kept. :raises RetentionGap: the input between them is gone.
+    :raises RecordError: the handler fails on a record that it had handled.
+    """
+    place = view.place(partition)
+    old, new = _points(view, place, since, until)
+    return _Replay(view, service, place, past.at(view.reader, place, old), past.at(view.reader, place, new)).run()
+
+
+def _points(view: Looking, place: Place, since: str | None, until: str | None) -> tuple[Point, Point]:
+    """What was asked for. By default the newest full and the one before it; where there is only one, the beginning and
+    that one, or that one and the end when the beginning is gone.
+    """
+    mark = last_mark(view.reader, place.names.changelog, place.partition)
+    usable = [Point("full", full.offset) for full in full_listing.find(view.reader, place, mark) if not full.finding]
+    whole = view.reader.bounds(place.names.changelog, place.partition)[0] == 0 and not (mark and mark.adopted)
+    states = [*usable, Point("n", 0)] if whole else usable
+    if len(states) < 2 or not usable:
+        states.insert(0, past.LATEST)
+    new = states[0] if until is None else point_of(view, place.partition, until)
+    if since is not None:
+        return point_of(view, place.partition, since), new
+    return states[1] if until is None else states[-1], new
+
+
+class _Replay:
+    def __init__(self, view: Looking, service: Service, place: Place, old: At, new: At) -> None:
+        self.view, self.place, self.old, self.new = view, place, old, new
+        self.reader = view.another_reader()
+        kind = service.handler if isinstance(service.handler, type) else type(service.handler())
+        if references(kind):
+            raise UsageError(
+                f"{kind.__name__} reads reference data, whose topics keep the newest values only: what records saw "
+                f"long ago cannot be shown to them again. `statehold snapshot verify` without --replay proves the state"
+            )
+        tables, outputs = declared(kind)
+        self.typed = Typed(tables)
+        self.topics = view.facts_of([output.topic for output in outputs.values()] + letter_topics(kind, place.names))
+        self.positions = old.positions
+        self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
+        self.told = Replayed(place.partition, old.position, new.position)
+
+    def run(self) -> Replayed:
+        """:raises RetentionGap, RecordError:"""
+        try:
+            self._load(self.old.contents)
+            written = Written(self.reader, self.place.partition, self.old.n, self.new.n, self.topics)
+            self.comparison = Comparison(self.place, self.typed, self.engine.state, written, self.new, self.told)
+            self._replay()
+        except OutOfRange as error:
+            raise RetentionGap(
+                f"the input from {self.old.position} on is needed for the replay and gone; --from names a later point",
+                topic=self.place.input,
+                partition=self.place.partition,
+                position=self.old.position,
+            ) from error
+        except Poisoned as poison:
+            raise poison.error from poison
+        finally:
+            self.reader.close()
+        return self.told
+
+    def _replay(self) -> None:
+        self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition)
+        given = Records(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
+        for increment in self._increments():
+            self._transaction(increment, given)
+            if self.told.differences:
+                return
+        self.comparison.end()
+
+    def _partitions(self, topic: str) -> int:
+        fact = self.topics[topic]
+        return fact.partitions if fact else 0
+
+    def _load(self, contents: Contents) -> None:
+        state = self.engine.state
+        for name, held in contents.tables.items():
+            if name not in state.tables:
+                known = ", ".join(sorted(state.tables)) or "none"
+                raise UsageError(f"the state holds table {name!r}, this code declares: {known}")
+            state.load(Changes(name, list(held), list(held.values())))
+        state.loaded()
+
+    def _increments(self) -> Iterator[Increment]:
+        chain = Chain(self.place.names.changelog, self.place.partition, last=self.old.n, lineage=self.old.lineage)
+        base = self.old.base.manifest if self.old.base else None
+        for increment in past.increments(self.view.reader, self.place, base.increment if base else -1, chain):
+            if increment.mark.n > self.new.n:
+                return
+            yield increment
+
+    # One transaction
+
+    def _transaction(self, increment: Increment, given: Records) -> None:
+        mark, wrote, ordinal = increment.mark, Wrote(), 0
+        self.told.transactions += 1
+        for message in given.before(mark.positions[self.place.input]):
+            ordinal = self._record(partial(self._handle, message), message.offset() or 0, mark.n, ordinal, wrote)
+        for pinned in mark.pinned:  # the commands that came beside the input: after the last of its records
+            message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
+            position = mark.positions[self.place.input]
+            ordinal = self._record(partial(self.engine.obey, message), position, mark.n, ordinal, wrote)
+        for topic, retried in self.tried.between(self.positions, mark.positions):
+            again = partial(handle, self.engine, topic, retried)
+            ordinal = self._record(again, retried.message.offset() or 0, mark.n, ordinal, wrote)
+        self.positions = mark.positions
+        self.comparison.transaction(increment, wrote, ordinal)
+
+    def _handle(self, message: Message) -> None:
+        try:
+            self.engine.run([message])
+        except Poisoned as poison:
+            if not poison.batch:
+                raise
+            self.engine.rollback()
+            self.engine.run([message], one_by_one=True)
+
+    def _record(self, handle: Callable[[], object], offset: int, n: int, ordinal: int, wrote: Wrote) -> int:
+        engine = self.engine
+        handle()
+        frozen = engine.freeze()
+        for changes in frozen.changes:
+            for key in changes.keys:
+                wrote.setdefault((changes.table, key), []).append(offset)
+        engine.state.commit(frozen, delta=True)
+        engine.effects.take()
+        engine.take_commands()
+        self.told.records += 1
+        for sent in engine.take_outputs():
+            self.comparison.output(Answer.sent(sent), offset, n, ordinal)
+            ordinal += 1
+        return ordinal

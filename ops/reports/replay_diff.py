@@ -1,0 +1,191 @@
+"""What a replay found, and how it is found: where the handler does otherwise than it did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from statehold.ops.reports.topic_records import Answer, Written
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.chain_check import Increment
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Mark
+from statehold.snapshot.inspect import typed
+from statehold.snapshot.inspect.compare import differences
+from statehold.snapshot.inspect.contents import Contents, decoded
+from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.typed import Typed
+from statehold.snapshot.state import State
+from statehold.table import Changes
+
+#: so many of each kind are told of the first transaction that differs
+_SHOWN = 5
+
+#: table and key
+Key = tuple[str, Any]
+#: at which offsets the handler wrote each
+Wrote = dict[Key, list[int]]
+
+
+class Deviation(msgspec.Struct, frozen=True):
+    """Something that the handler does otherwise than it did: at this record of the input, in this transaction."""
+
+    #: key, output or state
+    what: str
+    offset: int
+    n: int
+    text: str
+    table: str = ""
+    key: Any = None
+
+
+class Replayed(msgspec.Struct):
+    """Positions of the input, and what was compared; `differences` are those of the first transaction that differs."""
+
+    partition: int
+    start: int
+    end: int
+    records: int = 0
+    transactions: int = 0
+    outputs: int = 0
+    #: outputs that cannot be compared: retention has taken them, or they do not say where they come from
+    not_kept: int = 0
+    differences: list[Deviation] = []
+
+
+class Comparison:
+    """Holds what a handler does now, transaction by transaction, against what was written then; notes it in `told`.
+
+    `state` is the handler's own, as it goes; `new` the state that it has to end at.
+    """
+
+    def __init__(self, place: Place, types: Typed, state: State, written: Written, new: At, told: Replayed) -> None:
+        self.place, self.typed, self.state, self.written = place, types, state, written
+        self.new, self.told = new, told
+        #: where the handler wrote each key, since the last delta
+        self.wrote: Wrote = {}
+        #: the first transaction after which the state was another, where no delta names the key, and its keys
+        self.suspect: tuple[Mark, Wrote] | None = None
+
+    def transaction(self, increment: Increment, wrote: Wrote, sent: int) -> None:
+        """The handler has gone through it: `wrote` says where each key was written, `sent` counts its outputs."""
+        mark = increment.mark
+        self._count(mark, sent)
+        for at, offsets in wrote.items():
+            self.wrote.setdefault(at, []).extend(offsets)
+        if mark.delta:
+            self._delta(increment)
+        elif self.suspect is None and digest.to_bytes(self.state.digest) != mark.digest:
+            self.suspect = mark, wrote
+
+    def output(self, now: Answer, offset: int, n: int, ordinal: int) -> None:
+        then = self.written.answers.get((n, ordinal))
+        if then is None and (self.written.truncated or self.written.nameless):
+            self.told.not_kept += 1
+            return
+        self.told.outputs += 1
+        if now != then:
+            was = "it is not there" if then is None else f"{then.topic} has {_answer(then)}"
+            self._differs(
+                "output",
+                offset,
+                n,
+                f"output {ordinal} of transaction {n}: the handler sends {_answer(now)} to {now.topic}, {was}",
+            )
+
+    def _count(self, mark: Mark, sent: int) -> None:
+        if mark.outputs != sent:
+            self._differs(
+                "output",
+                mark.start,
+                mark.n,
+                f"the handler sends {sent} outputs in transaction {mark.n}, {mark.outputs} were sent",
+            )
+
+    def _delta(self, increment: Increment) -> None:
+        """The keys of a delta are those written since the last one, with their newest values."""
+        mark, expected = increment.mark, dict[Key, bytes | None]()
+        for part in increment.parts:
+            for changes in map(decoded, part.entries):
+                expected |= {
+                    (changes.table, key): value for key, value in zip(changes.keys, changes.values, strict=True)
+                }
+        found = [
+            (self._offset(self.wrote.get(at), mark.start), at)
+            for at in {**self.wrote, **expected}
+            if at not in expected or self._value(at) != expected[at]
+        ]
+        for offset, at in sorted(found, key=lambda each: each[0]):
+            was = self._shown(at, expected[at]) if at in expected else "the delta does not have it"
+            self._key_differs(offset, mark.n, at, was)
+        if not found:
+            self._tell_suspect()
+        self.wrote, self.suspect = {}, None
+
+    def _tell_suspect(self) -> None:
+        """The state was another one for a while; what was written after it has covered the key."""
+        if self.suspect is not None:
+            mark = self.suspect[0]
+            self._differs(
+                "state",
+                mark.start,
+                mark.n,
+                f"up to position {mark.positions[self.place.input]} the handler's state is not the one that mark "
+                f"{mark.n} recorded; later records have covered the key",
+            )
+
+    def end(self) -> None:
+        """What no delta has shown: the states themselves."""
+        held = Contents()
+        for name, table in self.state.tables.items():
+            if table.stored:
+                held.apply(Changes(name, list(table.stored), list(table.stored.values())))
+        wrong = {(each.table, each.key): each.new for each in differences(held, self.new.contents)}
+        if not wrong:
+            self._tell_suspect()
+            return
+        mark, suspects = self.suspect or (None, self.wrote)
+        n = mark.n if mark else self.new.n
+        first = [at for at in suspects if at in wrong] or list(wrong)
+        for at in sorted(first, key=lambda at: self._offset(suspects.get(at), self.new.position)):
+            offset = self._offset(suspects.get(at), self.new.position - 1)
+            self._key_differs(offset, n, at, self._shown(at, wrong[at]))
+
+    def _offset(self, written: list[int] | None, otherwise: int) -> int:
+        """Which of the records that wrote a key to name. A delta holds the last value alone, so it is the last of them,
+        or the first at or after an output that differed.
+        """
+        if not written:
+            return otherwise
+        since = min((each.offset for each in self.told.differences if each.what == "output"), default=written[-1])
+        return next((offset for offset in written if offset >= since), written[-1])
+
+    def _key_differs(self, offset: int, n: int, at: Key, was: str) -> None:
+        table, key = at
+        now = self._shown(at, self._value(at))
+        shown = typed.key(key)
+        self._differs(
+            "key",
+            offset,
+            n,
+            f"table {table!r}, key {shown!r}: the handler leaves {now}, transaction {n} left {was}",
+            table,
+            shown,
+        )
+
+    def _value(self, at: Key) -> bytes | None:
+        table, key = at
+        return self.state.tables[table].stored.get(key) if table in self.state.tables else None
+
+    def _shown(self, at: Key, stored: bytes | None) -> str:
+        return "nothing" if stored is None else msgspec.json.encode(self.typed.value(at[0], stored)).decode()
+
+    def _differs(self, what: str, offset: int, n: int, text: str, table: str = "", key: Any = None) -> None:
+        if sum(each.what == what for each in self.told.differences) < _SHOWN:
+            where = f"{self.place.input}[{self.place.partition}]@{offset}"
+            self.told.differences.append(Deviation(what, offset, n, f"{where}: {text}", table, key))
+
+
+def _answer(answer: Answer) -> str:
+    return msgspec.json.encode(typed.message(None, answer.value)).decode()

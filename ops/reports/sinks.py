@@ -1,0 +1,128 @@
+"""The database of a service's sinks beside its marks: what it holds of each partition, and where it goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from statehold.admin.topics import reaching, require
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import NoMark, SinkRefused, SinkUnreachable, StartError, UsageError
+from statehold.handler import sinks_of
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.service import Service
+from statehold.sink import DatabaseTrouble, RowsRefused
+from statehold.snapshot.format.records import Mark
+from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.worker.sinks.position import Disagreement, ahead_of, note_of
+
+if TYPE_CHECKING:
+    from statehold.worker.sinks.postgres import PostgresSession
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One partition. Positions are the next input offset; None where the database holds none."""
+
+    partition: int
+    #: of the last mark
+    mark: int
+    #: of the database
+    position: int | None
+    epoch: int | None
+    owner: str
+    #: why no partition goes live on it; "" where one does
+    trouble: str
+    #: it was made to go on from the mark just now
+    made: bool = False
+
+
+def standings(service: Service, settings: Settings, *, make: bool = False, adopt: bool = False) -> list[Standing]:
+    """Compare each partition's mark with what the database holds. Blocks.
+
+    `make`: the table of positions where it is missing, and a position for partitions that have none; with `adopt` also
+    for those that disagree or are ahead. Whoever is at work on such a partition is fenced.
+
+    :raises UsageError: it has no sinks. :raises StartError: no url, no driver, no broker, or a topic is missing.
+    :raises SinkUnreachable: :raises SinkRefused: :raises NoMark: a partition was never started.
+    """
+    if not sinks_of(service.handler_class):
+        raise UsageError(f"{service.handler_class.__name__} declares no Sink")
+    try:
+        _require(settings)
+        return _look(settings, service.names, _marks(settings, service.names), make=make or adopt, adopt=adopt)
+    except DatabaseTrouble as error:
+        raise SinkUnreachable(f"the database of the sinks: {error}; is sink.url right?") from error
+    except RowsRefused as error:
+        advice = "" if make or adopt else "; `statehold sink init` makes the table of positions"
+        raise SinkRefused(f"the database of the sinks: {error}{advice}") from error
+
+
+def compared(settings: Settings, names: Names, marks: Sequence[Mark]) -> list[Standing]:
+    """As `standings`, of marks that were read before.
+
+    :raises DatabaseTrouble: :raises RowsRefused:
+    """
+    return _look(settings, names, marks, make=False, adopt=False)
+
+
+def open_session(settings: Settings, names: Names, who: str, partition: int = 0) -> PostgresSession:
+    """For a tool. :raises StartError: no driver. :raises DatabaseTrouble: no database."""
+    try:
+        from statehold.worker.sinks.postgres import PostgresSession, Where
+    except ImportError as error:
+        raise StartError(f"a Sink needs an extra: pip install 'statehold[postgres]' ({error})") from error
+    return PostgresSession(settings.sink, Where(names.group, names.input, who), partition, (), lambda: False)
+
+
+def _require(settings: Settings) -> None:
+    if not settings.sink.url:
+        raise StartError("say where the database of the sinks is: sink.url")
+
+
+def _look(settings: Settings, names: Names, marks: Sequence[Mark], *, make: bool, adopt: bool) -> list[Standing]:
+    found = []
+    for partition, mark in enumerate(marks):
+        session = open_session(settings, names, f"statehold sink {'init' if make else 'show'}", partition)
+        try:
+            if make and partition == 0:
+                session.create()
+            found.append(_one(session, partition, mark, names, make=make, adopt=adopt))
+        finally:
+            session.close()
+    return found
+
+
+def _marks(settings: Settings, names: Names) -> list[Mark]:
+    admin = Admin(settings, names.group)
+    with reaching(settings):
+        partitions = require(admin, names, ())[names.input].partitions
+    reader = StableReader(settings, names.group, admin)
+    try:
+        marks = [last_mark(reader, names.changelog, partition) for partition in range(partitions)]
+    finally:
+        reader.close()
+    if None in marks:
+        unmarked = marks.index(None)
+        raise NoMark("there is no mark: `statehold topics create` first", topic=names.input, partition=unmarked)
+    return [mark for mark in marks if mark is not None]
+
+
+def _one(session: PostgresSession, partition: int, mark: Mark, names: Names, *, make: bool, adopt: bool) -> Standing:
+    looked, trouble, ahead = session.look(), "", None
+    try:
+        ahead = ahead_of(looked[0] if looked else None, mark, names)
+    except Disagreement as error:
+        trouble = str(error)
+    made = (adopt and (trouble != "" or ahead is not None)) or (make and looked is None)
+    if made:
+        session.set(mark.positions[names.input], note_of(mark))
+        looked, trouble = session.look(), ""
+    position = mark.positions[names.input]
+    if looked is None:
+        return Standing(partition, position, None, None, "", trouble)
+    held, owner = looked
+    return Standing(partition, position, held.position, held.epoch, owner, trouble, made)

@@ -1,0 +1,126 @@
+"""What `statehold top` shows: the group's members, each partition's lag and speed, what local instances say."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import StateholdError
+from statehold.kafka.survey.facts import Group
+from statehold.ops.remote import local_services
+from statehold.ops.remote.remote_status import reach
+from statehold.ops.reports.acl_hint import explained
+from statehold.ops.reports.lag import Lag, Lags
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One partition now."""
+
+    partition: int
+    #: as its instance says where that can be reached; else `assigned` or `nobody`
+    phase: str
+    #: the instance that has it, or the member's client id where that cannot be reached, '' for nobody
+    owner: str
+    host: str
+    lag: Lag
+    #: records a second since the sample before
+    speed: float
+    #: of a restore: step, position, end, share done (0 to 1)
+    restore: dict[str, Any] | None = None
+    cause: str | None = None
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The service at one moment; `trouble` where it could not be asked."""
+
+    service: str
+    input: str
+    time: float
+    state: str = ""
+    members: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
+    trouble: str = ""
+
+    @property
+    def speed(self) -> float:
+        return sum(row.speed for row in self.rows)
+
+    @property
+    def behind(self) -> int:
+        return sum(row.lag.records for row in self.rows)
+
+
+class Watch:
+    """Takes samples. Used by one thread; `close` at the end."""
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        """:raises StartError: the brokers do not answer, or a topic is missing."""
+        self._settings, self._names, self._lags = settings, names, Lags(settings, names)
+        self._before: dict[int, tuple[float, int, float]] = {}
+
+    def first(self) -> Sample:
+        """What to show before the first answer."""
+        return Sample(self._names.group, self._names.input, time.time(), trouble="asking the brokers")
+
+    def sample(self) -> Sample:
+        """Blocks for a few questions; trouble is told in the sample, for the next may go well."""
+        names, now = self._names, time.time()
+        try:
+            group = self._lags.cluster.group(names.group)
+            lags = self._lags.now()
+        except StateholdError as error:
+            return Sample(names.group, names.input, now, trouble=f"{error}{explained(error)}")
+        told = self._told(group)
+        rows = tuple(self._row(each, group, told.get(each.partition)) for each in lags)
+        members = tuple(f"{each.client_id} ({each.host})" for each in group.members)
+        return Sample(names.group, names.input, now, group.state.lower(), members, rows)
+
+    def close(self) -> None:
+        self._lags.close()
+
+    def _row(self, lag: Lag, group: Group, local: dict[str, Any] | None) -> Row:
+        place = (self._names.input, lag.partition)
+        owner = next((each for each in group.members if place in each.partitions), None)
+        phase = str(local["phase"]) if local is not None else "assigned" if owner is not None else "nobody"
+        return Row(
+            lag.partition,
+            phase,
+            str(local["instance"]) if local is not None else owner.client_id if owner is not None else "",
+            owner.host if owner is not None else "",
+            lag,
+            self._speed(lag),
+            _progress(local.get("restore")) if local is not None else None,
+            local_services.cause_of(local) if local is not None else None,
+        )
+
+    def _speed(self, lag: Lag) -> float:
+        now, position = time.monotonic(), lag.position or 0
+        then, before, speed = self._before.get(lag.partition, (now, position, 0.0))
+        if now > then:
+            speed = max(0.0, (position - before) / (now - then))
+        self._before[lag.partition] = (now, position, speed)
+        return round(speed, 1)
+
+    def _told(self, group: Group) -> dict[int, dict[str, Any]]:
+        """What the instances say of their partitions, those of this machine by their sockets, the others by their ops
+        servers; a live one's word comes last, and counts.
+        """
+        local = [each.status for each in local_services.of_service(self._names.group) if each.status]
+        here = {status.get("url") for status in local}
+        others = [each for each in group.members if each.client_id.partition("@")[2] not in here]
+        far = [each.status for each in reach(self._settings, self._names.group, others) if each.status]
+        told = [{**row, "instance": each["instance"]} for each in (*far, *local) for row in each["partitions"]]
+        told.sort(key=lambda row: row["phase"] == "live")
+        return {row["partition"]: row for row in told if row["phase"] != "closed"}
+
+
+def _progress(view: dict[str, Any] | None) -> dict[str, Any] | None:
+    if not view:
+        return None
+    begin, position, end = (view.get(key) or 0 for key in ("begin", "position", "end"))
+    share = (position - begin) / (end - begin) if end > begin else 0.0
+    return {"step": view["step"], "position": position, "end": end, "share": round(min(1.0, max(0.0, share)), 3)}

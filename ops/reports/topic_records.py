@@ -1,0 +1,74 @@
+"""What stands on topics: outputs by their origin, and input records in order, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from statehold.kafka.admin.admin import TopicFacts
+from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
+from statehold.ports import Reader
+from statehold.record import Message
+
+
+class Answer(NamedTuple):
+    """One output as a consumer of its topic sees it, but for partition and time."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+    @classmethod
+    def sent(cls, given: Sent) -> Answer:
+        """What the handler sends now."""
+        key = given[2].encode() if isinstance(given[2], str) else given[2]
+        return cls(given[0], given[1], key, tuple(given[7] or ()))
+
+
+class Written:
+    """The outputs of one input partition's transactions after `low` up to `high`, by (n, ordinal).
+
+    Reads the output topics from their beginning: nothing but the header tells where a transaction's outputs lie.
+    """
+
+    def __init__(
+        self, reader: Reader, partition: int, low: int, high: int, topics: Mapping[str, TopicFacts | None]
+    ) -> None:
+        self.answers: dict[tuple[int, int], Answer] = {}
+        #: retention may have taken some
+        self.truncated = False
+        #: there are outputs, and none of them says where it comes from (output.origin = off)
+        self.nameless = False
+        for topic, fact in topics.items():
+            for at in range(fact.partitions if fact else 0):
+                start, end = reader.bounds(topic, at)
+                self.truncated |= start > 0
+                for batch in reader.read(topic, at, start, end):
+                    for message in batch:
+                        self._take(topic, message, partition, low, high)
+            self.truncated |= fact is None
+
+    def _take(self, topic: str, message: Message, partition: int, low: int, high: int) -> None:
+        headers = tuple(message.headers() or ())
+        for i, (name, data) in reversed(list(enumerate(headers))):  # a dead letter may repeat one of another service
+            if name == ORIGIN_HEADER and len(data) == ORIGIN.size:
+                source, n, ordinal = ORIGIN.unpack(data)
+                if source == partition and low < n <= high:
+                    rest = headers[:i] + headers[i + 1 :]
+                    self.answers[n, ordinal] = Answer(topic, message.value(), message.key(), rest)
+                return
+        self.nameless = True
+
+
+class Records:
+    """Messages of one partition, given out up to a position at a time."""
+
+    def __init__(self, reader: Reader, topic: str, partition: int, start: int, end: int) -> None:
+        self._messages = (each for batch in reader.read(topic, partition, start, end) for each in batch)
+        self._next = next(self._messages, None)
+
+    def before(self, position: int) -> Iterator[Message]:
+        while self._next is not None and (self._next.offset() or 0) < position:
+            message, self._next = self._next, next(self._messages, None)
+            yield message

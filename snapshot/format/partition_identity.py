@@ -1,0 +1,164 @@
+"""Which partition of which service this is: what every mark and manifest is checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from statehold.common.names import Names
+from statehold.errors import (
+    DamagedIncrement,
+    PartitionCountChanged,
+    StateMoved,
+    TopicReplaced,
+    UnknownSchema,
+    UpgradeUnfinished,
+)
+from statehold.snapshot.format.records import Manifest, Mark, Writer
+
+#: the format from which on table values may have a version (docs/upgrades.md)
+VERSIONED_FORMAT = 2
+
+
+class Place(msgspec.Struct, frozen=True):
+    """One partition, with the identities of its topics as the broker tells them now."""
+
+    names: Names
+    partition: int
+    partitions: int
+    #: topic -> topic id, of input, increment and full
+    topic_ids: dict[str, str]
+    writer: Writer = Writer()
+    #: table -> version that the handler declares; empty for tools, which know no handler and decode no value
+    schemas: dict[str, int] = {}
+    #: root of a store where fulls are that are not where their manifests say (`snapshot.full_store`); '' for none
+    store: str = ""
+    #: nothing but `store` is looked at: it is a backup's copy
+    sealed: bool = False
+
+    @property
+    def input(self) -> str:
+        return self.names.input
+
+    def require_here(self, mark: Mark) -> None:
+        """For whoever wants to go on from this mark, not for who only looks.
+
+        :raises StateMoved: it closes this place.
+        """
+        if mark.moved:
+            raise StateMoved(
+                f"the state has moved to the input {mark.moved} (`statehold state repartition --into`, transaction "
+                f"{mark.n}): run the service with that input. Nothing was changed",
+                topic=self.input,
+                partition=self.partition,
+                position=mark.positions.get(self.input, -1),
+            )
+
+    def check(self, mark: Mark) -> None:
+        """:raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the mark is of another place.
+
+        :raises UnknownSchema, UpgradeUnfinished: this code cannot read its tables, or must not write them yet.
+        """
+        position = mark.positions.get(self.input, -1)
+        if (mark.service, mark.partition) != (self.names.group, self.partition):
+            raise DamagedIncrement(
+                f"the last mark belongs to service {mark.service!r} partition {mark.partition}, not to "
+                f"{self.names.group!r} partition {self.partition}; check service.namespace and who writes to "
+                f"{self.names.changelog}",
+                topic=self.input,
+                partition=self.partition,
+                position=position,
+            )
+        if mark.partitions != self.partitions:
+            raise PartitionCountChanged(
+                f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
+                f"have moved. Stop service and producers, then `statehold state repartition --to {self.partitions}` "
+                f"deals the state out (docs/surgery.md); nothing was changed",
+                topic=self.input,
+                partition=self.partition,
+                position=position,
+            )
+        for topic, known in mark.topic_ids.items():
+            now = self.topic_ids.get(topic, known)
+            if now != known:
+                raise TopicReplaced(
+                    f"topic {topic} was deleted and created again (id {known} in the last mark, {now} now), so "
+                    f"positions mean other records. Nothing was changed. Bring the old topic back, or stop the "
+                    f"service: `statehold repair {'accept-gap' if topic == self.input else 'rebase'} MODULE:SERVICE "
+                    f"--why ... --dry-run` shows how it can go on",
+                    topic=self.input,
+                    partition=self.partition,
+                    position=position,
+                )
+
+        self._check_schemas(mark)
+
+    def _check_schemas(self, mark: Mark) -> None:
+        position = mark.positions[self.input]
+        code = f" (code {mark.writer.code})" if mark.writer.code else ""
+        for table, version in mark.schemas.items():
+            known = self.schemas.get(table, version)
+            if version > known:
+                raise UnknownSchema(
+                    f"table {table!r} holds values of version {version}, this code declares version {known}. The last "
+                    f"mark was written by {mark.writer.instance}{code}: run that code or a newer one. Nothing was "
+                    f"changed; see docs/upgrades.md",
+                    topic=self.input,
+                    partition=self.partition,
+                    position=position,
+                )
+        newer = [f"{table!r} version {version}" for table, version in self.schemas.items() if version > 1]
+        if newer and mark.format < VERSIONED_FORMAT:
+            raise UpgradeUnfinished(
+                f"this code declares table {', '.join(newer)}, and the partition is still written in format "
+                f"{mark.format}, which older releases of statehold read and which has no versions. Once no older "
+                f"release is to come back: `statehold finish-upgrade`, with the code that ran before; see "
+                f"docs/upgrades.md",
+                topic=self.input,
+                partition=self.partition,
+                position=position,
+            )
+
+    def merged_schemas(self, mark: Mark, tables: Iterable[str]) -> dict[str, int]:
+        """What the next mark says of versions once values of these tables have been written."""
+        written = {table: version for table in tables if (version := self.schemas.get(table, 1)) > 1}
+        if not written:
+            return mark.schemas
+        return mark.schemas | {table: max(version, mark.schemas.get(table, 1)) for table, version in written.items()}
+
+    def refuses(self, manifest: Manifest, mark: Mark, *, replayed: bool = False) -> str:
+        """Why a full cannot be the base for this mark (rules S1, S6), or ''.
+
+        `replayed`: no delta is to be applied, the input after the full is to be handled again instead.
+        """
+        return self._belongs_elsewhere(manifest, mark) or self._lacks_deltas(manifest, mark, replayed)
+
+    def _belongs_elsewhere(self, manifest: Manifest, mark: Mark) -> str:
+        owner = (manifest.service, manifest.partition, manifest.partitions)
+        if owner != (self.names.group, self.partition, self.partitions):
+            return f"it belongs to {manifest.service!r} partition {manifest.partition} of {manifest.partitions}"
+        if manifest.lineage != mark.lineage:
+            return f"its lineage is {manifest.lineage}, the last mark's {mark.lineage}"
+        if manifest.first < mark.adopted:
+            return f"it begins with transaction {manifest.first}, the lineage with {mark.adopted}"
+        return ""
+
+    def _lacks_deltas(self, manifest: Manifest, mark: Mark, replayed: bool) -> str:
+        first, through = manifest.first, manifest.through
+        if through > mark.n:
+            return f"it goes through transaction {through}, the last mark is {mark.n}"
+        if first < through and through > mark.last_delta:
+            return f"it needs a delta at or after transaction {through}, the newest is {mark.last_delta}"
+        if replayed and first < through:
+            return f"it needs the deltas after transaction {first}, and they do not reach back to it"
+        if not replayed and not self.deltas_reach(first, mark):
+            return (
+                f"it is of transaction {first}, and the deltas lead on from {mark.reach}: what changed before that is "
+                f"in no delta, because snapshot.delta_interval was off"
+            )
+        return ""
+
+    def deltas_reach(self, first: int, mark: Mark) -> bool:
+        """Whether the deltas after transaction `first` hold all that changed after it, up to the newest delta."""
+        return mark.last_delta <= first or mark.reach <= first

@@ -1,0 +1,93 @@
+"""Which fulls a partition has, which of them a restore would take, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Manifest, Mark
+
+#: who makes the fulls of `statehold compact`: proven before they are published, so they count without a reference
+COMPACTION: Final = "compaction"
+
+
+class Full(msgspec.Struct, frozen=True):
+    """One full as it is found: its manifest's offset, the manifest if it can be read, and what speaks against it."""
+
+    offset: int
+    manifest: Manifest | None
+    #: the last mark refers to it: its writer saw all of it acknowledged
+    referred: bool
+    #: why it cannot be a base for the last mark; '' when nothing is known against it
+    finding: str = ""
+
+    @property
+    def maker(self) -> str:
+        return self.manifest.maker if self.manifest is not None else ""
+
+
+def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = False) -> list[Full]:
+    """The fulls of a partition, newest first: those that the mark refers to, and those that were published since.
+
+    `everything` reads the whole full topic instead, which may be gigabytes.
+    """
+    topic, partition = place.names.snapshot, place.partition
+    refs = {} if mark is None else {ref.offset: ref for ref in mark.fulls}
+    start, end = reader.bounds(topic, partition)
+    found: dict[int, Manifest | str] = {}
+    if not everything:
+        for ref in refs.values():
+            found[ref.offset] = _manifest_at(reader, place, ref.offset, start, end)
+        start = max([start, *(offset + 1 for offset in refs)])
+    found |= dict(manifests(reader, place, start, end))
+    fulls = [_judge(place, mark, offset, each, offset in refs, reader) for offset, each in found.items()]
+    return sorted(fulls, key=_newest_first)
+
+
+def manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[tuple[int, Manifest | str]]:
+    """The manifests between two offsets; a text where one cannot be read."""
+    for batch in reader.read(place.names.snapshot, place.partition, start, end):
+        for message in batch:
+            offset, data = message.offset() or 0, message.value()
+            try:
+                if frame.kind_of(data) == b"F":
+                    record = records.unpack(data)
+                    assert isinstance(record, Manifest)
+                    yield offset, record
+            except frame.BadFrame as error:
+                if data is not None and data[1:2] == b"F":
+                    yield offset, f"its manifest cannot be read: {error}"
+
+
+def _manifest_at(reader: Reader, place: Place, offset: int, start: int, end: int) -> Manifest | str:
+    if not start <= offset < end:
+        return f"gone: the topic holds offsets {start} to {end}"
+    try:
+        for at, found in manifests(reader, place, offset, offset + 1):
+            if at == offset:
+                return found
+    except OutOfRange:
+        return "gone: truncated while it was looked for"
+    return f"there is no manifest at offset {offset}"
+
+
+def _judge(place: Place, mark: Mark | None, offset: int, found: Manifest | str, referred: bool, reader: Reader) -> Full:
+    if isinstance(found, str):
+        return Full(offset, None, referred, found)
+    finding = "" if mark is None else place.refuses(found, mark)
+    start, _ = reader.bounds(place.names.snapshot, place.partition)
+    if not finding and 0 <= found.low < start:
+        finding = f"its first chunks are gone: the topic begins at {start}, the full at {found.low}"
+    return Full(offset, found, referred, finding)
+
+
+def _newest_first(full: Full) -> tuple[int, bool, int, int]:
+    """Newest is the greatest S (rule S6); of two, as a restore does, the one that the mark refers to."""
+    found = full.manifest
+    first, time = (found.first, found.time) if found is not None else (-1, 0)
+    return -first, not full.referred, -time, -full.offset

@@ -1,0 +1,1 @@
+"""Look at snapshots without the code of the service."""

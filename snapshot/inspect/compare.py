@@ -1,0 +1,154 @@
+"""What differs between two states, and what became of one key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import full_listing
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Manifest, Part
+from statehold.snapshot.inspect import past
+from statehold.snapshot.inspect.contents import Contents, chunks, decoded, hashable
+from statehold.snapshot.restore.restore import last_mark
+from statehold.table import Changes
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One key; None stands for: not there."""
+
+    table: str
+    key: Any
+    old: bytes | None
+    new: bytes | None
+
+    @property
+    def what(self) -> str:
+        if self.old is None:
+            return "added"
+        return "removed" if self.new is None else "changed"
+
+
+def differences(old: Contents, new: Contents) -> Iterator[Difference]:
+    """Table by table; keys of the new state in its order, then those that are gone."""
+    for table in dict.fromkeys((*new.tables, *old.tables)):
+        before, after = old.tables.get(table, {}), new.tables.get(table, {})
+        for key, value in after.items():
+            if before.get(key) != value:
+                yield Difference(table, key, before.get(key), value)
+        yield from (Difference(table, key, value, None) for key, value in before.items() if key not in after)
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A delta that wrote a key. `old_known` is False where what was before it is not kept."""
+
+    table: str
+    n: int
+    start: int
+    position: int
+    time: int
+    writer: str
+    old: bytes | None
+    old_known: bool
+    new: bytes | None
+
+
+def history(reader: Reader, place: Place, keys: list[Any], table: str | None = None) -> Iterator[Change]:
+    """Every kept delta that wrote one of `keys` (the readings of what a user typed), oldest first.
+
+    :raises TornTransaction, DamagedIncrement: the chain is broken there.
+    """
+    known: dict[tuple[str, Any], bytes | None] = {}
+    base = _base(reader, place, keys, table)
+    genesis = False
+    for increment in past.increments(reader, place):
+        mark = increment.mark
+        genesis |= mark.n == 0
+        if increment.adopt is not None:  # a tool wrote another state: what was before says nothing of it
+            adopted = increment.adopt.base
+            known, base, genesis = {}, None, adopted is None
+            if adopted is not None:
+                base = _adopted(reader, place, adopted.offset, keys, table)
+        if base is not None and mark.n > base[0]:
+            known |= {at: value for at, value in base[1].items() if at not in known}
+        for name, key, value in _written(increment.parts, keys, table):
+            at = name, key
+            yield Change(
+                name,
+                mark.n,
+                mark.start,
+                mark.positions.get(place.input, -1),
+                mark.time,
+                mark.writer.instance,
+                known.get(at),
+                at in known or genesis or (base is not None and mark.n > base[0]),
+                value,
+            )
+            known[at] = value
+
+
+def _written(parts: tuple[Part, ...], keys: list[Any], table: str | None) -> Iterator[tuple[str, Any, bytes | None]]:
+    for part in parts:
+        for changes in map(decoded, part.entries):
+            yield from ((changes.table, key, value) for key, value in _wanted(changes, keys, table))
+
+
+#: a transaction, and what a full of it says of the keys
+_Held = tuple[int, dict[tuple[str, Any], bytes | None]]
+
+
+def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _Held | None:
+    """What the oldest full of a single transaction says of the keys: the old value of what comes after it. A fuzzy one
+    may hold a value that was written after it began.
+    """
+    mark = last_mark(reader, place.names.changelog, place.partition)
+    for full in reversed(full_listing.find(reader, place, mark)):
+        made = full.manifest
+        if made is not None and not full.finding and made.first == made.through:
+            return _held(reader, place, made, full.offset, keys, table)
+    return None
+
+
+def _adopted(reader: Reader, place: Place, offset: int, keys: list[Any], table: str | None) -> _Held | None:
+    start, end = reader.bounds(place.names.snapshot, place.partition)
+    if not start <= offset < end:
+        return None
+    for at, made in full_listing.manifests(reader, place, offset, offset + 1):
+        if at == offset and not isinstance(made, str):
+            return _held(reader, place, made, offset, keys, table)
+    return None
+
+
+def _held(
+    reader: Reader, place: Place, made: Manifest, offset: int, keys: list[Any], table: str | None
+) -> _Held | None:
+    found: dict[tuple[str, Any], bytes | None] = {}
+    try:
+        for piece in chunks(reader, place, made, offset):
+            if piece.changes is None:
+                return None
+            found |= {(piece.changes.table, key): value for key, value in _wanted(piece.changes, keys, table)}
+    except OutOfRange:
+        return None  # truncated: the old value is not kept
+    return made.first, found
+
+
+def _wanted(changes: Changes, keys: list[Any], table: str | None) -> Iterator[tuple[Any, bytes | None]]:
+    if table not in (None, changes.table):
+        return
+    for key, value in zip(changes.keys, changes.values, strict=True):
+        if any(type(key) is type(each) and key == each for each in keys):
+            yield key, value
+
+
+def readings(text: str) -> list[Any]:
+    """What a key that was typed may mean: the text, its bytes, a number, a tuple or text in JSON."""
+    found: list[Any] = [text, text.encode()]
+    try:
+        parsed = hashable(msgspec.json.decode(text))
+    except msgspec.DecodeError:
+        return found
+    return [*found, parsed] if isinstance(parsed, (int, str, tuple)) and parsed not in found else found

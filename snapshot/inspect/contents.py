@@ -1,0 +1,132 @@
+"""A state as it is stored, without the code that made it: keys as msgpack tells them, values as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from statehold.ports import Reader
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.digest import MODULUS, table_digest
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Chunk, Manifest, Part
+from statehold.snapshot.full import FullUnusable, chunk_frames
+from statehold.table import Changes
+
+_decode = msgspec.msgpack.Decoder(tuple[str, list[Any], list[bytes | None]]).decode
+
+
+class Contents:
+    """Tables by name, and the digest, which follows every change."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[Any, bytes]] = {}
+        self.digest = 0
+
+    @property
+    def keys(self) -> int:
+        return sum(map(len, self.tables.values()))
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(value) for table in self.tables.values() for value in table.values())
+
+    def apply(self, changes: Changes) -> None:
+        """Absolute values; None deletes, and deleting an absent key does nothing (rule D3)."""
+        table = self.tables.setdefault(changes.table, {})
+        old = {key: table[key] for key in changes.keys if key in table}
+        new: dict[Any, bytes | None] = dict(zip(changes.keys, changes.values, strict=True))
+        born = {key: value for key, value in new.items() if value is not None}
+        before = table_digest(changes.table, list(old), old.values())
+        after = table_digest(changes.table, list(born), born.values())
+        self.digest = (self.digest + after - before) % MODULUS
+        table.update(born)
+        for key in old.keys() - born.keys():
+            del table[key]
+
+    def apply_parts(self, parts: tuple[Part, ...]) -> None:
+        """:raises frame.BadFrame: an entry cannot be read."""
+        for part in parts:
+            for raw in part.entries:
+                self.apply(decoded(raw))
+
+
+def decoded(raw: msgspec.Raw) -> Changes:
+    """An entry of a chunk or of a delta.
+
+    :raises frame.BadFrame: it is none.
+    """
+    try:
+        table, keys, values = _decode(raw)
+    except msgspec.DecodeError as error:
+        raise frame.BadFrame(f"entry: {error}") from error
+    if len(keys) != len(values):
+        raise frame.BadFrame(f"table {table!r}: {len(keys)} keys, {len(values)} values")
+    return Changes(table, list(map(hashable, keys)), values)
+
+
+def hashable(key: Any) -> Any:
+    """msgpack knows lists only; a key that is one was a tuple."""
+    return tuple(map(hashable, key)) if isinstance(key, list) else key
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One chunk as it is found: what it holds, or what is wrong with it."""
+
+    i: int
+    offset: int
+    changes: Changes | None
+    fault: str = ""
+
+
+def chunks(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[Piece]:
+    """The chunks that a manifest at `end` names, in order; each that is missing or damaged is told, none is raised.
+
+    A doubled chunk is passed over as a restore does, and so is one of another full.
+    """
+    seen, wanted = 0, len(manifest.checksums)
+    if wanted == 0:
+        return
+    lost = "it is missing"
+    try:
+        for offset, data in _frames(reader, place, manifest, end):
+            piece = _piece(offset, data, manifest, seen)
+            if piece is None:
+                continue
+            yield from (Piece(i, -1, None, lost) for i in range(seen, piece.i))
+            yield piece
+            seen = piece.i + 1
+    except (FullUnusable, frame.BadFrame) as error:
+        lost = str(error)  # in a store outside Kafka
+    yield from (Piece(i, -1, None, lost) for i in range(seen, wanted))
+
+
+def _frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[tuple[int, Any]]:
+    """With their offsets; -1 for those that are kept elsewhere than in Kafka.
+
+    :raises FullUnusable: where that is, something is missing.
+    """
+    if manifest.low < 0:
+        yield from ((-1, data) for data in chunk_frames(reader, place, manifest, end))
+        return
+    for batch in reader.read(place.names.snapshot, place.partition, manifest.low, end):
+        for message in batch:
+            yield message.offset() or 0, message.value()
+
+
+def _piece(offset: int, data: Any, manifest: Manifest, seen: int) -> Piece | None:
+    try:
+        if frame.kind_of(data) != b"C":
+            return None
+        chunk = records.unpack(data)
+        if not isinstance(chunk, Chunk) or chunk.full != manifest.full or chunk.i < seen:
+            return None
+        if chunk.i >= len(manifest.checksums):
+            return Piece(chunk.i, offset, None, f"the manifest names {len(manifest.checksums)} chunks")
+        if frame.body_checksum(data) != manifest.checksums[chunk.i]:
+            return Piece(chunk.i, offset, None, "its checksum is not the manifest's")
+        return Piece(chunk.i, offset, decoded(chunk.entry))
+    except frame.BadFrame as error:
+        return Piece(seen, offset, None, str(error))

@@ -1,0 +1,75 @@
+"""How long a restore would take, from what can be seen without doing it: manifest, mark, some of the increments."""
+
+from __future__ import annotations
+
+import math
+
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Mark, Part
+from statehold.snapshot.inspect.contents import decoded
+from statehold.snapshot.inspect.survey import Survey
+from statehold.snapshot.restore.estimate import Speeds, Workload
+
+#: increment records that are looked at; the rest is taken to be like them
+_SAMPLE = 2000
+
+
+def seconds(work: Workload, mark: Mark | None) -> float:
+    """Seconds of a restore at the default speeds (docs/restore.md), fencing and session timeout not counted.
+
+    A replay takes what the mark's writer has measured.
+    """
+    speeds = Speeds()
+    speeds.expect(mark.pace if mark is not None else 0)
+    return speeds.now.predict(work).total
+
+
+def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
+    """What a restore would have to do; what the increments hold is estimated from the newest of them."""
+    mark, made = seen.mark, seen.choice.manifest if seen.choice else None
+    if mark is None:
+        return Workload()
+    start, end = seen.increment
+    start = max(start, made.increment) if made else start
+    size, entries, share = _sample(reader, place, start, end)
+    return Workload(
+        full_keys=made.keys if made else 0,
+        full_bytes=made.size if made else 0,
+        transactions=mark.n - (made.first if made else mark.adopted),
+        entries=math.ceil(entries * share),
+        increment_bytes=math.ceil(size * share),
+        keys=mark.keys,
+        gap=_gap(place, seen, mark),
+    )
+
+
+def _gap(place: Place, seen: Survey, mark: Mark) -> int:
+    """Records to be replayed. Between deltas they are taken to be spread evenly over the transactions."""
+    made = seen.choice.manifest if seen.choice else None
+    first, since = (made.first, made.positions.get(place.input, 0)) if made else (mark.adopted, seen.begin)
+    gap = mark.positions[place.input] - since
+    if seen.far or mark.last_delta <= first:
+        return max(0, gap)
+    return max(0, math.ceil(gap * (mark.n - mark.last_delta) / max(1, mark.n - first)))
+
+
+def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, int, float]:
+    """Bytes and keys in the newest records between two offsets, and how many times that the whole is."""
+    low = max(start, end - _SAMPLE)
+    size = entries = 0
+    try:
+        for batch in reader.read(place.names.changelog, place.partition, low, end):
+            for message in batch:
+                data = message.value()
+                size += len(data)
+                try:
+                    record = records.unpack(data)
+                    if isinstance(record, Part):
+                        entries += sum(len(decoded(raw).keys) for raw in record.entries)
+                except frame.BadFrame:
+                    continue  # verify names it
+    except OutOfRange:
+        return 0, 0, 1.0  # truncated this moment: little is left
+    return size, entries, (end - start) / (end - low) if end > low else 1.0

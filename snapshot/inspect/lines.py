@@ -1,0 +1,115 @@
+"""Any record as one JSON object: ours by kind, with what deltas and fulls hold; others with key, value, headers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from statehold import serde
+from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of
+from statehold.record import Message
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.records import Adopt, Chunk, FullRef, Header, Manifest, Mark, Part, Record
+from statehold.snapshot.inspect import typed
+from statehold.snapshot.inspect.contents import decoded
+from statehold.snapshot.inspect.typed import Typed
+
+#: as the committer writes it: input partition, transaction, ordinal (docs/format.md)
+_ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
+_KINDS: dict[type[Any], str] = {
+    Header: "header",
+    Part: "part",
+    Mark: "mark",
+    Adopt: "adopt",
+    Chunk: "chunk",
+    Manifest: "manifest",
+}
+
+
+class Lines:
+    """Turns messages into objects for JSON. `ours` tells that a topic is an increment or full topic, where anything
+    else is damage; `codecs` are those of inputs and outputs, by topic.
+    """
+
+    def __init__(self, ours: bool, types: Typed, codecs: Mapping[str, serde.Serde[Any]]) -> None:
+        self._ours, self._types, self._codecs = ours, types, codecs
+
+    def line(self, message: Message) -> dict[str, Any]:
+        """Never raises for what a record holds: damage is told in `kind` and `finding`."""
+        told: dict[str, Any] = {
+            "topic": message.topic(),
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "timestamp": message.timestamp()[1],
+        }
+        try:
+            record = records.unpack(message.value())
+        except frame.BadFrame as error:
+            if self._ours:
+                return told | {"kind": "damaged", "finding": str(error)}
+            return told | self._plain(message)
+        return told | self._record(record)
+
+    def _record(self, record: Record) -> dict[str, Any]:
+        kind = _KINDS[type(record)]
+        if isinstance(record, Mark) and record.n == 0 and not record.adopted:
+            kind = "genesis"
+        fields: dict[str, Any] = {name: getattr(record, name) for name in record.__struct_fields__}
+        entries = [record.entry] if isinstance(record, Chunk) else record.entries if isinstance(record, Part) else None
+        if entries is not None:
+            fields.pop("entry", None)
+            fields["entries"] = [entry for raw in entries for entry in self._entries(raw)]
+        return {"kind": kind} | {name: _plain(name, value) for name, value in fields.items()}
+
+    def _entries(self, raw: msgspec.Raw) -> list[dict[str, Any]]:
+        try:
+            changes = decoded(raw)
+        except frame.BadFrame as error:
+            return [{"finding": str(error)}]
+        return [
+            {"table": changes.table, "key": typed.key(key), "value": self._types.value(changes.table, value)}
+            for key, value in zip(changes.keys, changes.values, strict=True)
+        ]
+
+    def _plain(self, message: Message) -> dict[str, Any]:
+        key, value, codec = message.key(), message.value(), self._codecs.get(message.topic() or "")
+        told: dict[str, Any] = {"kind": "record", "key": typed.text(key) if isinstance(key, bytes) else key}
+        for name, data in message.headers() or ():
+            if name == _ORIGIN_HEADER and len(data) == _ORIGIN.size:
+                told["origin"] = dict(zip(("partition", "n", "ordinal"), _ORIGIN.unpack(data), strict=True))
+            elif name == COMMAND_HEADER:
+                told |= {"kind": "command", "command": _command(message)}
+                codec = None
+            else:
+                told.setdefault("headers", []).append([name, typed.text(data or b"")])
+        return told | {"value": typed.message(codec, value)}
+
+
+def _command(message: Message) -> Any:
+    try:
+        return _named(command_of(message))
+    except BadCommand as error:
+        return {"finding": str(error)}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Field by field: structs that are arrays on the wire have names here, digests are what people compare."""
+    if isinstance(value, bytes):
+        return digest.show(value) if value else ""
+    if isinstance(value, msgspec.Struct):
+        return _named(value)
+    if isinstance(value, (tuple, list)) and value and isinstance(value[0], msgspec.Struct):
+        return [_named(each) for each in value]
+    return [f"{each:016x}" for each in value] if name == "checksums" else value
+
+
+def _named(value: Any) -> Any:
+    if value is None:
+        return None
+    told = {name: getattr(value, name) for name in value.__struct_fields__}
+    if isinstance(value, FullRef):
+        return told
+    return {name: typed.text(each) if isinstance(each, bytes) else each for name, each in told.items()}

@@ -1,0 +1,186 @@
+"""The newest state that can be proven when a restore cannot: a full, and the deltas up to where the chain breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from statehold.errors import DamagedIncrement, TornTransaction
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot import full_listing
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.chain_check import Chain, Increment
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Manifest, Mark
+from statehold.snapshot.full_listing import Full
+from statehold.snapshot.inspect import past
+from statehold.snapshot.inspect.contents import Contents, chunks
+
+
+class Salvaged(msgspec.Struct, frozen=True):
+    """A state whose digest is the one that its writer recorded, and what it is of."""
+
+    contents: Contents
+    #: what is known of it: the mark of its transaction, or as much of one as its full says
+    mark: Mark
+    #: the manifest's offset of the full it was made from, -1 for the beginning, and so many deltas
+    full: int
+    deltas: int
+
+    def position(self, place: Place) -> int:
+        return self.mark.positions[place.input]
+
+
+def last_readable(reader: Reader, place: Place) -> Mark | None:
+    """The last mark of this partition that can be read; whatever else there is, is passed over."""
+    topic, partition, last = place.names.changelog, place.partition, None
+    low, end = reader.bounds(topic, partition)
+    for batch in reader.read(topic, partition, low, end):
+        for message in batch:
+            data = message.value()
+            try:
+                mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
+            except frame.BadFrame:
+                continue
+            if isinstance(mark, Mark) and (mark.service, mark.partition) == (place.names.group, partition):
+                last = mark
+    return last
+
+
+def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] | None:
+    """Those of the transactions after `n`, up to `last`; None: not every one of them can be read."""
+    topic, found = place.names.changelog, dict[int, Mark]()
+    low, end = reader.bounds(topic, place.partition)
+    for batch in reader.read(topic, place.partition, low, end):
+        for message in batch:
+            data = message.value()
+            try:
+                mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
+            except frame.BadFrame:
+                continue
+            if isinstance(mark, Mark) and mark.lineage == last.lineage and n < mark.n <= last.n:
+                found[mark.n] = mark
+    return [found[each] for each in sorted(found)] if len(found) == last.n - n else None
+
+
+def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:
+    """The newest provable state of a lineage, of any where that is ''; with `full` the one that it leads to.
+
+    Reads the whole full topic.
+    """
+    known = [each for each in full_listing.find(reader, place, None, everything=True) if _ours(place, each, lineage)]
+    if not lineage and known:
+        latest = max(known, key=_time)
+        known = [each for each in known if _same_lineage(each, latest)]
+    best: Salvaged | None = None
+    for base in (*known, None):
+        if full is not None and (base is None or base.offset != full):
+            continue
+        found = _from(reader, place, base, lineage)
+        if found is not None and (best is None or found.mark.n > best.mark.n):
+            best = found
+        if best is not None and base is not None and base.manifest is not None and best.mark.n >= base.manifest.through:
+            break  # older bases lead no further: the chain breaks where it breaks
+    return best
+
+
+def _time(full: Full) -> int:
+    return full.manifest.time if full.manifest is not None else 0
+
+
+def _same_lineage(one: Full, other: Full) -> bool:
+    return one.manifest is not None and other.manifest is not None and one.manifest.lineage == other.manifest.lineage
+
+
+def _ours(place: Place, full: Full, lineage: str) -> bool:
+    made = full.manifest
+    owner = place.names.group, place.partition, place.partitions
+    return (
+        made is not None
+        and not full.finding
+        and (made.service, made.partition, made.partitions) == owner
+        and lineage in ("", made.lineage)
+    )
+
+
+def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: int | None = None) -> Salvaged | None:
+    """The state that this base leads to, as far as every digest is right; None where there is none."""
+    contents, chain = Contents(), Chain(place.names.changelog, place.partition)
+    made = base.manifest if base is not None else None
+    found: Salvaged | None = None
+    if base is not None and made is not None:
+        if not _load(reader, place, made, base.offset, contents):
+            return None
+        chain.last, chain.lineage = made.first, made.lineage
+        if made.first == made.through:
+            if digest.to_bytes(contents.digest) != made.digest:
+                return None
+            found = Salvaged(contents, _mark_of(made), base.offset, 0)
+    deltas = 0
+    for increment in _until_broken(reader, place, made.increment if made else -1, chain, upto):
+        if not _leads_on(increment, made, chain, lineage):
+            break
+        mark = increment.mark
+        contents.apply_parts(increment.parts)
+        deltas += bool(increment.parts)
+        if not mark.delta or (made is not None and mark.n < made.through):
+            continue
+        if digest.to_bytes(contents.digest) != mark.digest:
+            # What was applied last is wrong: once more, up to the transaction before it.
+            return _from(reader, place, base, lineage, found.mark.n) if found is not None else None
+        found = Salvaged(contents, mark, base.offset if base is not None else -1, deltas)
+    return found
+
+
+def _load(reader: Reader, place: Place, made: Manifest, end: int, contents: Contents) -> bool:
+    for piece in chunks(reader, place, made, end):
+        if piece.changes is None:
+            return False
+        contents.apply(piece.changes)
+    return True
+
+
+def _leads_on(increment: Increment, made: Manifest | None, chain: Chain, lineage: str) -> bool:
+    mark = increment.mark
+    if lineage and mark.lineage != lineage:
+        return False
+    if made is None:
+        return chain.first != mark.n or _begins(increment)
+    return mark.reach <= made.first  # else the deltas lead on from another full
+
+
+def _begins(increment: Increment) -> bool:
+    """The state before this transaction is empty."""
+    return increment.mark.n == 0 or (increment.adopt is not None and increment.adopt.base is None)
+
+
+def _until_broken(reader: Reader, place: Place, start: int, chain: Chain, upto: int | None) -> Iterator[Increment]:
+    try:
+        for increment in past.increments(reader, place, start, chain):
+            if upto is not None and increment.mark.n > upto:
+                return
+            yield increment
+    except (TornTransaction, DamagedIncrement, frame.BadFrame, OutOfRange):
+        return
+
+
+def _mark_of(made: Manifest) -> Mark:
+    """As much of a mark as a full tells."""
+    return Mark(
+        n=made.first,
+        attempt="",
+        lineage=made.lineage,
+        service=made.service,
+        partition=made.partition,
+        partitions=made.partitions,
+        positions=made.positions,
+        topic_ids=made.topic_ids,
+        digest=made.digest,
+        keys=made.keys,
+        last_delta=made.first,
+        format=made.format,
+        schemas=made.schemas,
+        writer=made.writer,
+        time=made.time,
+    )

@@ -1,0 +1,72 @@
+"""Keys and values for people and programs: with the service's types where its code is at hand, else as they are."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from statehold import serde
+from statehold.table import Table
+from statehold.tables import versioned_values
+
+
+class Typed:
+    """Turns stored values into what JSON can hold. Without tables every value is read as plain msgpack."""
+
+    def __init__(self, tables: Mapping[str, Table[Any, Any]] | None = None) -> None:
+        self._tables = {table.name: table for table in (tables or {}).values()}
+
+    def value(self, table: str, stored: bytes | None) -> Any:
+        """None for a value that is not there; bytes that cannot be read are told as such, never raised."""
+        if stored is None:
+            return None
+        known = self._tables.get(table)
+        if known is None:
+            return _untyped(stored)
+        try:
+            return builtins(known._serde.decode(stored))
+        except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
+            return {"undecodable": f"{type(error).__name__}: {error}", "stored": _untyped(stored)}
+
+
+def message(codec: serde.Serde[Any] | None, data: bytes | None) -> Any:
+    """The value of an input or output record: with its type, else JSON, else text, else base64."""
+    if data is None:
+        return None
+    if codec is not None:
+        try:
+            return builtins(codec.decode(data))
+        except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
+            return {"undecodable": f"{type(error).__name__}: {error}", "bytes": text(data)}
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return text(data)
+
+
+def builtins(value: Any) -> Any:
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+
+
+def text(data: bytes) -> Any:
+    """Bytes as JSON can hold them."""
+    try:
+        shown = data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+    return shown if shown.isprintable() else {"base64": base64.b64encode(data).decode()}
+
+
+def key(value: Any) -> Any:
+    return text(value) if isinstance(value, bytes) else builtins(value)
+
+
+def _untyped(stored: bytes) -> Any:
+    body = stored[2:] if versioned_values.version_of(stored) > 1 else stored
+    try:
+        return builtins(msgspec.msgpack.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        return text(stored)

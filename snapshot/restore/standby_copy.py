@@ -1,0 +1,221 @@
+"""A committed state that follows the increments of its owner, and a takeover that reads only what came after it.
+
+Everything a restore checks is checked here: the chain record by record, the lineage, the digest at every delta.
+Whatever does not fit ends the copy, never the partition: the takeover then restores from a full, as if there were none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from statehold.errors import DamagedIncrement, StateholdError, StateRefused
+from statehold.messages.pinned_command import Placed
+from statehold.ports import Clock, OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.chain_check import Chain, Increment
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import EntryDecoder, Mark
+from statehold.snapshot.restore.discovery import newest_mark
+from statehold.snapshot.restore.estimate import Spent
+from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.progress import Progress, WatchedReader
+from statehold.snapshot.restore.restore import Note, Restored
+
+#: records in one batch: whoever wants the copy waits for one of them
+SLICE: Final = 16
+#: transactions since the newest full that are counted one by one; older ones are counted together
+_COUNTED: Final = 10_000
+
+
+class Unfit(StateholdError):
+    """This copy cannot go on; the text says why. A restore from a full can."""
+
+
+class Copy:
+    """Used by one thread at a time; `state.version` is odd while it changes, for readers on other threads."""
+
+    def __init__(self, place: Place, restored: Restored, offset: int) -> None:
+        mark = restored.mark
+        self.place, self.state, self.mark = place, restored.state, mark
+        self._base = restored
+        #: the next offset of the increment topic to read
+        self.offset = offset
+        #: the mark whose state this is: the last one, or an earlier one where not every mark carries a delta
+        self.shown = mark
+        first = max(mark.last_delta, restored.full.first if restored.full else 0)
+        if not mark.delta:
+            self._show(first, restored.position)
+        #: commands that stand between the records after the last delta
+        self.pinned = list(restored.pinned)
+        self._input = place.names.input
+        self._chain = Chain(place.names.changelog, place.partition, last=mark.n, lineage=mark.lineage)
+        self._decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
+        #: bytes and keys of the increments after the newest full that a mark refers to, by transaction
+        self._unsaved = deque([(mark.n, restored.unsaved_bytes, restored.unsaved_keys)])
+        self._size = 0
+        self.full_time = restored.full_time
+        #: monotonic time at which all that had committed was in here; the state is at most so old
+        self.fresh = 0.0
+        #: somebody has it, and goes on from it
+        self.taken = False
+
+    def feed(self, messages: Sequence[Message]) -> int:
+        """Apply what these records complete; the number of transactions.
+
+        :raises TornTransaction, DamagedIncrement, frame.BadFrame, Unfit: the copy must be given up.
+        """
+        done = 0
+        for message in messages:
+            data, offset = message.value(), message.offset() or 0
+            increment = self._chain.feed(offset, records.unpack(data))
+            self._size += len(data or b"")
+            if increment is not None:
+                self._take(increment)
+                done += 1
+            self.offset = offset + 1
+        return done
+
+    def read_up_to(self, end: int, asked: float) -> None:
+        """All that had committed at `asked` (monotonic) was fed, and markers fill the log up to `end`."""
+        self.offset, self.fresh = max(self.offset, end), asked
+
+    def catch_up(self, reader: Reader, mark: Mark) -> int:
+        """After a fence: feed what came since, up to the last mark; how many transactions that were.
+
+        :raises OutOfRange: truncation was faster. Otherwise as `feed`.
+        """
+        start, end = reader.bounds(self._chain.topic, self._chain.partition)
+        known, done = self.offset, 0
+        if end < known:
+            raise Unfit(f"the log ends at {end}, and was read up to {known}")
+        try:
+            for batch in reader.read(self._chain.topic, self._chain.partition, max(start, known), end):
+                done += self.feed(batch)
+        except DamagedIncrement as hole:
+            if start <= known:
+                raise
+            raise OutOfRange(f"the log begins at {start} now, and was read up to {known}") from hole
+        self._chain.finish(end)
+        if self.mark.identity != mark.identity:
+            raise Unfit(f"it has followed to transaction {self.mark.n}, which is not the last mark, {mark.n}")
+        return done
+
+    def restored(self, tail: int, began: float, clock: Clock) -> Restored:
+        """As a restore would have given it back, ready for its owner; `tail` is what `catch_up` has read."""
+        base, mark = self._base, self.mark
+        self.state.taken_over()
+        for name, table in self.state.tables.items():
+            if table.unreadable():
+                raise Unfit(f"table {name!r} holds values that this code cannot read")
+        unsaved_bytes, unsaved_keys = sum(each[1] for each in self._unsaved), sum(each[2] for each in self._unsaved)
+        seconds = clock() - began
+        gap = max(0, mark.positions[self._input] - self.shown.positions[self._input])
+        return msgspec.structs.replace(
+            base,
+            mark=mark,
+            position=self.shown.positions[self._input],
+            full=base.full if base.full in mark.fulls else None,
+            deltas=tail,
+            seconds=seconds,
+            unsaved_bytes=unsaved_bytes,
+            unsaved_keys=unsaved_keys,
+            unusable=(),
+            work=msgspec.structs.replace(
+                base.work,
+                transactions=mark.n - self._unsaved[0][0] if self._unsaved else 0,
+                entries=unsaved_keys,
+                increment_bytes=unsaved_bytes,
+                keys=self.state.keys,
+                gap=gap,
+            ),
+            spent=Spent(seconds),
+            from_disk=False,
+            from_standby=True,
+            full_time=self.full_time,
+            pinned=tuple(self.pinned),
+        )
+
+    def _take(self, increment: Increment) -> None:
+        mark, state = increment.mark, self.state
+        if mark.delta and not self.place.deltas_reach(self.shown.n, mark):
+            raise Unfit(f"the deltas of transaction {mark.n} lead on from {mark.reach}, this is {self.shown.n}")
+        keys = 0
+        state.version += 1  # from here on readers look again
+        for part in increment.parts:
+            for raw in part.entries:
+                changes = self._decoder.decode(raw)
+                state.follow(changes)
+                keys += len(changes.keys)
+        if mark.delta and digest.to_bytes(state.digest) != mark.digest:
+            found, theirs = digest.show(state.digest), digest.show(mark.digest)
+            raise Unfit(f"after transaction {mark.n} its digest is {found}, the owner's {theirs}")
+        if mark.delta:
+            self.pinned.clear()
+            self.shown = mark
+        else:
+            self.pinned += [Placed(mark.positions[self._input], each) for each in mark.pinned]
+        self._note_fulls(mark, keys)
+        self.mark = mark
+        state.version += 1
+
+    def _note_fulls(self, mark: Mark, keys: int) -> None:
+        """What a cold restore would have to read, as the next owner's policy wants to know it."""
+        self._unsaved.append((mark.n, self._size, keys))
+        self._size = 0
+        if len(self._unsaved) > _COUNTED:
+            first, second = self._unsaved.popleft(), self._unsaved.popleft()
+            self._unsaved.appendleft((first[0], first[1] + second[1], first[2] + second[2]))
+        if mark.fulls and mark.fulls[:1] != self.mark.fulls[:1]:
+            self.full_time = mark.time / 1000
+            while self._unsaved and self._unsaved[0][0] <= mark.fulls[0].first:
+                self._unsaved.popleft()
+
+    def _show(self, n: int, position: int) -> None:
+        self.shown = msgspec.structs.replace(self.mark, n=n, positions={self.place.input: position})
+
+
+def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
+    """A copy that goes on behind the mark that was restored.
+
+    :raises Unfit: that mark is gone already.
+    """
+    located = newest_mark(reader, place, lambda mark: mark.n <= restored.mark.n)
+    if located is None or located.mark.identity != restored.mark.identity:
+        raise Unfit(f"the mark of transaction {restored.mark.n} is gone")
+    return Copy(place, restored, located.offset + 1)
+
+
+def _checked(mark: Mark | None, place: Place, copy: Copy) -> Mark:
+    if mark is None:
+        raise Unfit("the log holds no mark")
+    place.check(mark)
+    place.require_here(mark)
+    if (place.topic_ids, place.partitions) != (copy.place.topic_ids, copy.place.partitions):
+        raise Unfit("the topics are not those that it was read from")
+    return mark
+
+
+def go_on(reader: Reader, place: Place, copy: Copy, note: Note, clock: Clock, progress: Progress) -> Restored | None:
+    """The newest committed state, from a copy that has followed it; call it after the fence, as `restore`.
+
+    None: the copy is of no use any more, which was noted; `restore` finds out what is the matter.
+
+    :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again.
+    """
+    began, watched = clock(), WatchedReader(reader, progress)
+    progress.watch(copy.state)
+    try:
+        mark = _checked(last_mark(watched, place.names.changelog, place.partition), place, copy)
+        progress.enter("increments", copy.offset, copy.offset)
+        tail = copy.catch_up(watched, mark)
+        return copy.restored(tail, began, clock)
+    except (OutOfRange, StateRefused, frame.BadFrame, Unfit) as error:
+        note("standby_dropped", {"cause": str(error)})
+        return None
+    finally:
+        progress.leave()

@@ -1,0 +1,1 @@
+"""Export a state with Spark, also of an earlier point in time."""

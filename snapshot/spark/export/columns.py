@@ -1,0 +1,245 @@
+"""Stored values as typed columns: msgspec's types on one side, Spark's on the other.
+
+| Python | Spark |
+|---|---|
+| int, float, bool, str, bytes | bigint, double, boolean, string, binary |
+| Decimal | decimal(38, 18) |
+| datetime, date | timestamp (UTC), date |
+| timedelta, time, UUID | double (seconds), string, string |
+| Enum, Literal | bigint if all values are int, else string |
+| list, set, tuple[X, ...] | array |
+| tuple[X, Y] | struct of _1, _2 |
+| dict | map |
+| Struct, dataclass, TypedDict, NamedTuple | struct; the value itself: a column for each field |
+| X or None | X, nullable |
+| any other union, Any, a type within itself, what a custom serde gives | string: JSON |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from statehold import serde
+from statehold.errors import UsageError
+from statehold.serde import Serde
+from statehold.snapshot.inspect import typed
+from statehold.table import Table
+from statehold.tables.versioned_values import Upcaster
+
+Convert = Callable[[Any], Any]
+
+
+class Kind(NamedTuple):
+    """A Spark type, and what makes a value of it of one that is not None."""
+
+    type: spark.DataType
+    convert: Convert
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+_JSON: Final = Kind(spark.StringType(), _json)
+_PLAIN: Final[dict[type, Kind]] = {
+    inspect.IntType: Kind(spark.LongType(), _same),
+    inspect.FloatType: Kind(spark.DoubleType(), _same),
+    inspect.BoolType: Kind(spark.BooleanType(), _same),
+    inspect.StrType: Kind(spark.StringType(), _same),
+    inspect.BytesType: Kind(spark.BinaryType(), _same),
+    inspect.ByteArrayType: Kind(spark.BinaryType(), bytes),
+    inspect.MemoryViewType: Kind(spark.BinaryType(), bytes),
+    inspect.DateTimeType: Kind(spark.TimestampType(), _same),
+    inspect.DateType: Kind(spark.DateType(), _same),
+    inspect.TimeType: Kind(spark.StringType(), lambda value: value.isoformat()),
+    inspect.TimeDeltaType: Kind(spark.DoubleType(), lambda value: value.total_seconds()),
+    inspect.UUIDType: Kind(spark.StringType(), str),
+    inspect.DecimalType: Kind(spark.DecimalType(38, 18), _same),
+}
+
+
+def kind_of(info: inspect.Type, within: tuple[type, ...] = ()) -> Kind:
+    """The column for a type; `within` are the classes around it, for one that holds itself."""
+    plain = _PLAIN.get(type(info))
+    if plain is not None:
+        return plain
+    match info:
+        case inspect.Metadata():
+            return kind_of(info.type, within)
+        case inspect.EnumType():
+            return _one_of([member.value for member in info.cls])
+        case inspect.LiteralType():
+            return _one_of(info.values)
+        case inspect.UnionType():
+            rest = [each for each in info.types if not isinstance(each, inspect.NoneType)]
+            return kind_of(rest[0], within) if len(rest) == 1 else _JSON
+    return _nested(info, within)
+
+
+def _nested(info: inspect.Type, within: tuple[type, ...]) -> Kind:
+    match info:
+        case inspect.DictType():
+            return _map(kind_of(info.key_type, within), kind_of(info.value_type, within))
+        case inspect.TupleType():
+            return _struct([(f"_{i}", kind_of(each, within)) for i, each in enumerate(info.item_types, 1)], _at)
+        case inspect.CollectionType():
+            return _array(kind_of(info.item_type, within))
+    parts = parts_of(info, within)
+    return _JSON if parts is None else _struct(parts, _get)
+
+
+def parts_of(info: inspect.Type, within: tuple[type, ...] = ()) -> list[tuple[str, Kind]] | None:
+    """The fields of a struct-like type; None for any other, and for one that holds itself."""
+    known = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
+    if not isinstance(info, known) or info.cls in within or not info.fields:
+        return None
+    return [(field.name, kind_of(field.type, (*within, info.cls))) for field in info.fields]
+
+
+def _one_of(values: Iterable[Any]) -> Kind:
+    if all(type(value) is int for value in values):
+        return Kind(spark.LongType(), _plain_value)
+    return Kind(spark.StringType(), lambda value: str(_plain_value(value)))
+
+
+def _plain_value(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _nullable(convert: Convert) -> Convert:
+    if convert is _same:
+        return _same
+    return lambda value: None if value is None else convert(value)
+
+
+def _array(item: Kind) -> Kind:
+    convert = _nullable(item.convert)
+    return Kind(spark.ArrayType(item.type), lambda value: [convert(each) for each in value])
+
+
+def _map(key: Kind, item: Kind) -> Kind:
+    convert = _nullable(item.convert)
+    return Kind(
+        spark.MapType(key.type, item.type), lambda value: [(key.convert(k), convert(v)) for k, v in value.items()]
+    )
+
+
+def _get(value: Any, _: int, name: str) -> Any:
+    found = value.get(name) if isinstance(value, dict) else getattr(value, name)
+    return None if found is msgspec.UNSET else found
+
+
+def _at(value: Any, i: int, _: str) -> Any:
+    return value[i]
+
+
+def _struct(parts: list[tuple[str, Kind]], get: Callable[[Any, int, str], Any]) -> Kind:
+    converts = [(i, name, _nullable(kind.convert)) for i, (name, kind) in enumerate(parts)]
+    return Kind(
+        spark.StructType([spark.StructField(name, kind.type) for name, kind in parts]),
+        lambda value: {name: convert(get(value, i, name)) for i, name, convert in converts},
+    )
+
+
+class Columns:
+    """For `mapInArrow`: columns partition, key (msgpack), value (as stored) in; typed columns out.
+
+    Travels to the executors as the table's declaration, so the service's module must be importable there.
+    """
+
+    def __init__(self, table: Table[Any, Any]) -> None:
+        self.name, self._key, self._value = table.name, table.key_type, table.value_type
+        self._format: Callable[[Any], Serde[Any]] | None = None
+        if isinstance(self._value, serde.Json | serde.MsgPack):  # a decoder does not travel, its type does
+            self._format, self._value = type(self._value), self._value.decode.__self__.type  # type: ignore[attr-defined]
+        self._version, self._upcasters = table.version, dict[int, Upcaster](table._upcasters)
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        return {name: self.__dict__[name] for name in ("name", "_key", "_value", "_format", "_version", "_upcasters")}
+
+    @cached_property
+    def schema(self) -> spark.StructType:
+        partition = spark.StructField("partition", spark.IntegerType(), nullable=False)
+        key = spark.StructField("key", kind_of(inspect.type_info(self._key)).type, nullable=False)
+        rest = [spark.StructField(name, kind.type) for name, kind, _ in self._parts]
+        return spark.StructType([partition, key, *rest])
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, Kind, str | None]]:
+        """Column, kind, and the field that it is of; None for the value itself."""
+        if not isinstance(self._value, type) and isinstance(self._value, Serde):
+            return [("value", _JSON, None)]
+        info = inspect.type_info(self._value)
+        parts = parts_of(info)
+        if parts is None:
+            return [("value", kind_of(info), None)]
+        taken = ("partition", "key")
+        return [(f"value_{name}" if name.lower() in taken else name, kind, name) for name, kind in parts]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow = to_arrow_schema(self.schema)
+        table: Table[Any, Any] = Table(
+            key=self._key,
+            value=self._format(self._value) if self._format else self._value,
+            version=self._version,
+            upcasters=self._upcasters,
+        )
+        keys = msgspec.msgpack.Decoder(self._key).decode
+        key_kind = kind_of(inspect.type_info(self._key))
+        for batch in batches:
+            try:
+                partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
+                found = [table._serde.decode(value) for value in stored]
+                columns = [partitions, [key_kind.convert(keys(key)) for key in stored_keys]]
+                columns += [self._column(found, kind, field) for _, kind, field in self._parts]
+                arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
+            except Exception as error:
+                raise UsageError(
+                    f"table {self.name!r}: a value does not fit its column: {type(error).__name__}: {error}"
+                ) from error
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+    def _column(self, found: list[Any], kind: Kind, field: str | None) -> list[Any]:
+        convert = _nullable(kind.convert)
+        if field is None:
+            return [convert(value) for value in found]
+        return [convert(_get(value, 0, field)) for value in found]
+
+
+class Untyped:
+    """As `Columns`, of a table that no code declares: key and value are JSON."""
+
+    schema: Final = spark.StructType(
+        [
+            spark.StructField("partition", spark.IntegerType(), nullable=False),
+            spark.StructField("key", spark.StringType(), nullable=False),
+            spark.StructField("value", spark.StringType()),
+        ]
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        arrow, told = to_arrow_schema(self.schema), typed.Typed()
+        for batch in batches:
+            partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
+            keys = [_json(typed.key(msgspec.msgpack.decode(key))) for key in stored_keys]
+            values = [_json(told.value(self.name, value)) for value in stored]
+            arrays = [
+                pa.array(column, field.type) for column, field in zip((partitions, keys, values), arrow, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=arrow)

@@ -1,0 +1,234 @@
+"""`statehold snapshot export`: the state at a position as typed tables (M1). No state comes to the driver."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from statehold.common.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import DigestMismatch, ToolRefused, UsageError
+from statehold.ports import Reader
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.spark.export import point_in_time
+from statehold.snapshot.spark.export.columns import Columns, Untyped
+from statehold.snapshot.spark.export.point_in_time import LATEST, Moment, OutOfReach
+from statehold.snapshot.spark.fold import fold as folding
+from statehold.snapshot.spark.fold import plan as planning
+from statehold.snapshot.spark.fold.newest import REPORT
+from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.io import source
+from statehold.snapshot.spark.io.source import Fold, JobFailed, collect, judge, state_at
+from statehold.table import Table
+
+Form = Literal["parquet", "jsonl"]
+#: what it is an export of
+SUMMARY: Final = "export.json"
+#: Spark's own format cuts them off
+_MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """One partition: where its state really is, which may be before what was asked for."""
+
+    partition: int
+    asked: str
+    position: int
+    n: int
+    keys: int
+    digest: str
+    lineage: str
+    #: when Kafka took the mark in (LogAppendTime)
+    time: str
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+    input: str
+    format: str
+    partitions: list[Exported]
+    #: table -> column -> Spark's type
+    tables: dict[str, dict[str, str]]
+    #: table -> rows
+    rows: dict[str, int]
+    statehold: str = __version__
+    made: str
+
+
+def export(
+    spark: SparkSession,
+    settings: Settings,
+    reader: Reader,
+    places: Sequence[Place],
+    moments: Mapping[int, Moment],
+    tables: Sequence[Table[Any, Any]],
+    to: Path,
+    form: Form = "parquet",
+) -> Export:
+    """Prove the state, write each table to `to`/TABLE, count the rows. `to` appears as a whole or not at all.
+
+    `moments`: partition -> the moment not to go beyond; absent: the newest state. Rounds down to a mark with a delta.
+    The topics are read once. A table of the state that is not among `tables` has JSON for key and value.
+
+    :raises UsageError: `to` is not empty. :raises ToolRefused: a moment is not kept: the message says which ones are.
+    :raises DigestMismatch: what Spark folds is not what the worker wrote. :raises JobFailed: Spark failed.
+    """
+    fresh(to)
+    spark.conf.set("spark.sql.caseSensitive", "true")  # fields may differ in nothing else
+    spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
+    damaged: dict[int, set[int]] = {place.partition: set() for place in places}
+    share = source.pieces(spark, len(places))
+    while True:
+        plans = plan(reader, places, moments, damaged)
+        fold = state_at(spark, settings, [planning.divided(reader, each, share) for each in plans])
+        with fold.kept(), _beside(to) as work:
+            held = _proven(fold, damaged)
+            if held is None:
+                continue
+            columns = _columns(tables, held)
+            rows = {each.name: _write(spark, fold, each, work / each.name, form) for each in columns}
+            if {name: count for name, count in rows.items() if count} != held:
+                raise ToolRefused(f"the files hold {rows} rows, the state {held} keys; nothing was kept of them")
+            done = Export(
+                service=places[0].names.group,
+                input=places[0].input,
+                format=form,
+                partitions=[_exported(reader, each, moments) for each in plans],
+                tables={
+                    each.name: {field.name: field.dataType.simpleString() for field in each.schema} for each in columns
+                },
+                rows=rows,
+                made=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            (work / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=1) + b"\n")
+            _publish(work, to)
+            return done
+
+
+def plan(
+    reader: Reader,
+    places: Sequence[Place],
+    moments: Mapping[int, Moment],
+    damaged: Mapping[int, Collection[int]] | None = None,
+) -> list[Plan]:
+    """Where each state is; needs no Spark, and so tells at once what is not there.
+
+    :raises ToolRefused: some moments are older than what is kept; the message tells what is, of each partition.
+    """
+    plans, missing = [], []
+    for place in places:
+        wanted = moments.get(place.partition, LATEST)
+        try:
+            plans.append(point_in_time.plan(reader, place, wanted, (damaged or {}).get(place.partition, ())))
+        except OutOfReach as error:
+            missing.append(str(error))
+    if missing:
+        raise ToolRefused("; ".join(missing))
+    return plans
+
+
+def fresh(to: Path) -> None:
+    """:raises UsageError: there is something already."""
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise UsageError(f"{to} is not empty; name a new directory for each export")
+
+
+@contextmanager
+def _beside(to: Path) -> Iterator[Path]:
+    """A directory beside `to`, to be renamed; gone afterwards, whatever happens."""
+    place = to.absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    work = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}"
+    work.mkdir()
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _publish(work: Path, to: Path) -> None:
+    try:
+        work.rename(to.absolute())
+    except OSError as error:
+        raise ToolRefused(f"{to} cannot be put in place: {error}; nothing was kept") from error
+
+
+def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list[Columns | Untyped]:
+    known = {table.name: Columns(table) for table in tables}
+    others = [Untyped(name) for name in sorted(held) if name not in known]
+    for each in others:
+        if not all(part.isidentifier() for part in each.name.split(".")):  # statehold's own tables have dots
+            raise ToolRefused(f"table {each.name!r} cannot be exported: its name is no directory's")
+    return [*known.values(), *others]
+
+
+def _exported(reader: Reader, plan: Plan, moments: Mapping[int, Moment]) -> Exported:
+    mark, place = plan.goal.mark, plan.place
+    return Exported(
+        plan.partition,
+        moments.get(plan.partition, LATEST).asked,
+        mark.positions[place.input],
+        mark.n,
+        mark.keys,
+        digest.show(mark.digest),
+        mark.lineage,
+        point_in_time.told_time(point_in_time.time_of(reader, place, plan.goal)),
+    )
+
+
+def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | None:
+    """Table -> keys, of a fold that has the digests of its marks; None when a base turned out damaged: plan anew.
+
+    :raises DigestMismatch: another base would not help.
+    """
+    rows = collect(folding.sums_of(fold.chunks))
+    wrong = {partition: finding for partition, finding in judge(fold.plans.values(), rows).items() if finding}
+    for partition, finding in wrong.items():
+        plan = fold.plans[partition]
+        if plan.base is None or not finding.startswith(f"full@{plan.base.offset}:"):
+            raise DigestMismatch(
+                f"the state cannot be proven: {finding}; `statehold snapshot verify` tells where it begins to differ",
+                topic=plan.place.input,
+                partition=partition,
+                position=plan.goal.mark.positions[plan.place.input],
+            )
+        damaged[partition].add(plan.base.offset)
+    if wrong:
+        return None
+    held: dict[str, int] = {}
+    for row in rows:
+        if row["table"] != REPORT:
+            held[row["table"]] = held.get(row["table"], 0) + row["keys"]
+    return held
+
+
+def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path, form: Form) -> int:
+    """Write one table; how many rows are in the files."""
+    rows = fold.state.where(F.col("table") == columns.name).select("partition", "key", "value")
+    typed = rows.mapInArrow(columns, columns.schema)
+    try:
+        if form == "parquet":
+            typed.write.parquet(f"file://{to}")
+        else:
+            typed.write.json(f"file://{to}", ignoreNullFields=False, timestampFormat=_MICROSECONDS)
+    except PySparkException as error:
+        raise JobFailed(f"the Spark job failed: {source._cause(str(error))}") from error
+    return _count(spark, columns, to, form)
+
+
+def _count(spark: SparkSession, columns: Columns | Untyped, to: Path, form: Form) -> int:
+    read = spark.read.schema(columns.schema)
+    found: DataFrame = read.parquet(f"file://{to}") if form == "parquet" else read.json(f"file://{to}")
+    (row,) = collect(found.agg(F.count("partition").alias("rows")))
+    return int(row["rows"])

@@ -1,0 +1,1 @@
+"""Fold deltas into the newest value of each key, and prove the result."""

@@ -1,0 +1,182 @@
+"""The fold itself, in the JVM: the newest value of each key, and the state cut into chunks (rule C1).
+
+Rows are spread by partition and bucket, a bucket being a part of the keys, so no partition's state is ever in one
+task. Which bucket a key is in, the order in a bucket and the cuts depend on the data alone: a task that runs twice
+makes the same chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  the name everybody knows
+
+from statehold.snapshot.format import records
+from statehold.snapshot.full import CHUNK_KEYS, split
+from statehold.snapshot.spark.fold.newest import REPORT
+from statehold.snapshot.spark.fold.proof import Sums, limbs
+from statehold.table import Changes
+
+#: parts of each partition's keys; a bound on how many tasks share one partition
+BUCKETS: Final = 16
+
+_LIMBS: Final = tuple(f"{kind}{i}" for kind in ("text", "packed") for i in range(4))
+#: one packed chunk, or with table '' a report; the limbs are those of `proof.Sums`
+CHUNKS: Final = "partition int, bucket int, seq long, table string, entry binary, keys long, " + ", ".join(
+    f"{limb} long" for limb in _LIMBS
+)
+
+
+def fold(rows: DataFrame, tasks: int, buckets: int = BUCKETS) -> DataFrame:
+    """The newest value of each key: (partition, bucket, table, key, value), sorted by the first two; deleted keys are
+    gone.
+
+    One shuffle: the exchange by (partition, bucket) serves the grouping, too, and the grouping sorts. It sorts by the
+    spot first, a number that is nearly the key's own: names and keys, which cost ten times that to compare, are looked
+    at where two spots are the same. The bucket is the spot's highest bits, so its rows stay together.
+    """
+    high = F.shiftrightunsigned(F.xxhash64("table", "key"), 32)
+    order = ("spot", "partition", "bucket", "table", "key")
+    return (
+        rows.withColumn("spot", F.col("partition").cast("long") * (1 << 32) + high)
+        .withColumn("bucket", F.shiftright(high * buckets, 32).cast("int"))
+        .repartition(tasks, "partition", "bucket")
+        .groupBy(*order)
+        .agg(F.max_by("value", "rank").alias("value"))
+        .where(F.col("value").isNotNull())
+        .sortWithinPartitions(*order)
+        .select("partition", "bucket", "table", "key", "value")
+    )
+
+
+def chunks(folded: DataFrame, chunk_bytes: int) -> DataFrame:
+    """`CHUNKS`: the folded state as entries of at most `chunk_bytes`, each with its part of the digest."""
+    return folded.mapInArrow(Packer(chunk_bytes), CHUNKS)
+
+
+def sums_of(packed: DataFrame) -> DataFrame:
+    """(partition, table, report, keys, limbs): the digest's sums, added up in the JVM; each report is a row, too."""
+    report = F.when(F.col("table") == REPORT, F.col("entry")).alias("report")
+    added = [F.sum(name).alias(name) for name in ("keys", *_LIMBS)]
+    return packed.groupBy("partition", "table", report).agg(*added)
+
+
+def sums_from(row: Any) -> Sums:
+    """The sums of a row of `sums_of` or of `CHUNKS`."""
+    text, packed = (sum(row[f"{kind}{i}"] << 32 * i for i in range(4)) for kind in ("text", "packed"))
+    return Sums(text, packed, row["keys"])
+
+
+class Packer:
+    """For `mapInArrow` over the rows of `fold`, each bucket's together; out come `CHUNKS`, `seq` counting a table's."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packing = _Packing(self._chunk_bytes)
+        for batch in batches:
+            for where, rows in _runs(batch):
+                for table, keys, values in _by_table(rows):
+                    packing.feed(where, table, keys, values)
+            if packing.out:
+                yield packing.take()
+        packing.finish()
+        if packing.out:
+            yield packing.take()
+
+
+Where = tuple[int, int]
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[Where, pa.RecordBatch]]:
+    """Stretches of a batch that are of one partition and bucket; the rows are sorted by them."""
+    low, rows = 0, batch.num_rows
+    partitions, buckets = batch.column("partition"), batch.column("bucket")
+
+    def at(row: int) -> Where:
+        return partitions[row].as_py(), buckets[row].as_py()
+
+    while low < rows:
+        where, high = at(low), rows
+        if at(rows - 1) != where:
+            inside = low
+            while high - inside > 1:
+                middle = (inside + high) // 2
+                inside, high = (middle, high) if at(middle) == where else (inside, middle)
+        yield where, batch.slice(low, high - low)
+        low = high
+
+
+def _by_table(rows: pa.RecordBatch) -> Iterator[tuple[str, list[bytes], list[bytes]]]:
+    """Keys and values of each table, in the order of the rows."""
+    tables = pc.unique(rows.column("table")).to_pylist()
+    for table in tables:
+        mine = rows if len(tables) == 1 else rows.filter(pc.equal(rows.column("table"), table))
+        yield table, mine.column("key").to_pylist(), mine.column("value").to_pylist()
+
+
+class _Gathered:
+    """Keys of one table and bucket that are not in a chunk yet."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.values: list[bytes] = []
+        self.seq = 0
+
+
+class _Packing:
+    """Gathers the keys of one bucket, table by table, and cuts them as a worker's full is cut."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self._limit = chunk_bytes
+        self._where: Where = (-1, -1)
+        self._tables: dict[str, _Gathered] = {}
+        self.out: list[tuple[Any, ...]] = []
+
+    def feed(self, where: Where, table: str, keys: list[bytes], values: list[bytes]) -> None:
+        if where != self._where:
+            self.finish()
+            self._where = where
+        mine = self._tables.setdefault(table, _Gathered())
+        if table == REPORT:
+            for report in values:
+                self._append(table, mine, report, 0, Sums())
+            return
+        mine.keys += keys
+        mine.values += values
+        whole = len(mine.keys) // CHUNK_KEYS * CHUNK_KEYS
+        for low in range(0, whole, CHUNK_KEYS):
+            self._cut(table, mine, mine.keys[low : low + CHUNK_KEYS], mine.values[low : low + CHUNK_KEYS])
+        if whole:
+            mine.keys, mine.values = mine.keys[whole:], mine.values[whole:]
+
+    def finish(self) -> None:
+        for table, mine in self._tables.items():
+            if mine.keys:
+                self._cut(table, mine, mine.keys, mine.values)
+        self._tables = {}
+
+    def _cut(self, table: str, mine: _Gathered, keys: list[bytes], values: list[bytes]) -> None:
+        for piece in split(Changes(table, keys, list(values)), self._limit):
+            sums, stored = Sums(), [value for value in piece.values if value is not None]
+            sums.add(table, piece.keys, stored)
+            raw = records.entry(Changes(table, list(map(msgspec.Raw, piece.keys)), piece.values))
+            self._append(table, mine, bytes(raw), len(piece.keys), sums)
+
+    def _append(self, table: str, mine: _Gathered, entry: bytes, keys: int, sums: Sums) -> None:
+        self.out.append((*self._where, mine.seq, table, entry, keys, *limbs(sums.text), *limbs(sums.packed)))
+        mine.seq += 1
+
+    def take(self) -> pa.RecordBatch:
+        columns, self.out = list(zip(*self.out, strict=True)), []
+        small = [pa.array(columns[i], kind) for i, kind in ((0, pa.int32()), (1, pa.int32()), (2, pa.int64()))]
+        content = [pa.array(columns[3], pa.string()), pa.array(columns[4], pa.binary())]
+        counts = [pa.array(column, pa.int64()) for column in columns[5:]]
+        names = ["partition", "bucket", "seq", "table", "entry", "keys", *_LIMBS]
+        return pa.record_batch([*small, *content, *counts], names=names)

@@ -1,0 +1,54 @@
+"""The digest of a folded state, summed chunk by chunk, and what it must be equal to (rules D4, 1.3). No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Final
+
+import msgspec
+
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.digest import MODULUS, packed_seeds, seeded_digest
+
+#: tables whose keys are text in msgpack but perhaps not in Python: so many are tried in every combination
+_MOST_TABLES: Final = 12
+
+
+class Sums(msgspec.Struct):
+    """Of one table: the sum of its keys' hashes, and the number of keys. Sums of parts add up to the sum of all.
+
+    Two sums: keys that are text in msgpack hashed as text, and as they are; which one it is only the handler knows.
+    """
+
+    text: int = 0
+    packed: int = 0
+    keys: int = 0
+
+    def add(self, table: str, keys: list[bytes], values: list[bytes]) -> None:
+        self.text += seeded_digest(values, packed_seeds(table, keys, text=True))
+        self.packed += seeded_digest(values, packed_seeds(table, keys, text=False))
+        self.keys += len(keys)
+
+    def join(self, other: Sums) -> None:
+        self.text, self.packed, self.keys = self.text + other.text, self.packed + other.packed, self.keys + other.keys
+
+
+def limbs(number: int) -> list[int]:
+    """128 bits as four numbers of 32, so that a column of longs can sum two billion of them."""
+    number %= MODULUS
+    return [(number >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
+
+
+def proves(sums: Mapping[str, Sums], wanted: bytes, keys: int) -> str:
+    """'' if these tables are the state of that digest and that number of keys, else what differs."""
+    count = sum(each.keys for each in sums.values())
+    if count != keys:
+        return f"{count} keys were folded, the mark counts {keys}"
+    expected = digest.from_bytes(wanted)
+    choices = [(each.text, each.packed) for each in list(sums.values())[:_MOST_TABLES]]
+    rest = sum(each.text for each in list(sums.values())[_MOST_TABLES:])
+    if any((sum(chosen) + rest) % MODULUS == expected for chosen in product(*choices)):
+        return ""
+    found = sum(each.text for each in sums.values())
+    return f"the folded state's digest is {digest.show(found)}, the mark's {digest.show(expected)}"

@@ -1,0 +1,1 @@
+"""Read and write the topics with Spark."""

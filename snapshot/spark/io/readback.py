@@ -1,0 +1,141 @@
+"""Reads fulls back from their topic, all of a run in one job, before anything is deleted behind them (C2, C4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from statehold.config.settings import Settings
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Chunk
+from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.spark.fold.proof import Sums, proves
+from statehold.snapshot.spark.io.source import collect, with_stored
+
+_READ: Final = "partition int, full string, payload binary"
+
+_entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes]]).decode
+
+
+class Back(msgspec.Struct):
+    """What lies on the topic of one full."""
+
+    checksums: list[int]
+    sums: dict[str, tuple[bytes, bytes, int]]
+    finding: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Back).decode
+
+
+def read_back(
+    spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, Found]]
+) -> dict[tuple[int, int], str]:
+    """(partition, offset of the manifest) -> what is wrong with that full, or '' where it is whole.
+
+    The chunks' order and checksums are compared with the manifest, and their digest where the manifest has one.
+    """
+    wanted = list(fulls)
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
+    for place, found in wanted:
+        if found.manifest.checksums and not found.manifest.store:
+            key, low, end = (place.names.snapshot, place.partition), found.manifest.low, found.offset
+            known = ranges.get(key, (low, end))
+            ranges[key] = min(low, known[0]), max(end, known[1])
+    backs: dict[tuple[int, str], Back] = {}
+    if any(found.manifest.checksums for _, found in wanted):
+        ids = {(place.partition, found.manifest.full) for place, found in wanted}
+        manifests = [(place, found.manifest) for place, found in wanted]
+        frames = with_stored(spark, settings, [ranges], manifests).mapInArrow(ReadBack(ids), _READ)
+        backs = {(row["partition"], row["full"]): _decode(row["payload"]) for row in collect(frames)}
+    return {
+        (place.partition, found.offset): _judge(found, backs.get((place.partition, found.manifest.full)))
+        for place, found in wanted
+    }
+
+
+def _judge(found: Found, back: Back | None) -> str:
+    manifest, wanted = found.manifest, len(found.manifest.checksums)
+    back = back or Back([], {})
+    if back.finding:
+        return back.finding
+    if back.checksums != list(manifest.checksums):
+        return f"{len(back.checksums)} of {wanted} chunks are there, or one is another"
+    if not manifest.digest or manifest.first != manifest.through:
+        return ""
+    return proves(_sums(back.sums), manifest.digest, manifest.keys)
+
+
+def _sums(sums: Mapping[str, tuple[bytes, bytes, int]]) -> dict[str, Sums]:
+    return {
+        table: Sums(int.from_bytes(text, "little"), int.from_bytes(packed, "little"), keys)
+        for table, (text, packed, keys) in sums.items()
+    }
+
+
+class ReadBack:
+    """For `mapInArrow`: Kafka records in, one row for each full of `ids` out."""
+
+    def __init__(self, ids: set[tuple[int, str]]) -> None:
+        self._ids = ids
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reading: dict[tuple[int, str], _Reading] = {}
+        for batch in batches:
+            values = batch.column("value").to_pylist()
+            for partition, value in zip(batch.column("partition").to_pylist(), values, strict=True):
+                self._feed(partition, value, reading)
+        if reading:
+            yield _batch(reading)
+
+    def _feed(self, partition: int, data: bytes, reading: dict[tuple[int, str], _Reading]) -> None:
+        try:
+            if frame.kind_of(data) != b"C":
+                return
+            chunk = records.unpack(data)
+        except frame.BadFrame:
+            return  # whose full it was part of misses it
+        if isinstance(chunk, Chunk) and (key := (partition, chunk.full)) in self._ids:
+            reading.setdefault(key, _Reading()).feed(chunk, frame.body_checksum(data))
+
+
+class _Reading:
+    """The chunks of one full, in order; doubles are passed over as a restore does."""
+
+    def __init__(self) -> None:
+        self.back = Back([], {})
+        self._sums: dict[str, Sums] = {}
+
+    def feed(self, chunk: Chunk, checksum: int) -> None:
+        seen = len(self.back.checksums)
+        if chunk.i < seen or self.back.finding:
+            return
+        if chunk.i > seen:
+            self.back.finding = f"chunk {seen} is missing or damaged"
+            return
+        self.back.checksums.append(checksum)
+        table, keys, values = _entry(chunk.entry)
+        self._sums.setdefault(table, Sums()).add(table, list(map(bytes, keys)), values)
+
+    def row(self) -> bytes:
+        self.back.sums = {
+            table: (each.text.to_bytes(24, "little"), each.packed.to_bytes(24, "little"), each.keys)
+            for table, each in self._sums.items()
+        }
+        return _encode(self.back)
+
+
+def _batch(reading: Mapping[tuple[int, str], _Reading]) -> pa.RecordBatch:
+    keys: Sequence[tuple[int, str]] = list(reading)
+    columns = [
+        pa.array([partition for partition, _ in keys], pa.int32()),
+        pa.array([full for _, full in keys], pa.string()),
+        pa.array([each.row() for each in reading.values()], pa.binary()),
+    ]
+    return pa.record_batch(columns, names=["partition", "full", "payload"])

@@ -1,0 +1,239 @@
+"""Reads the topics with Spark's Kafka source: committed records only, between offsets that were fixed beforehand.
+
+`state_at` is the way in for whoever wants a state as a DataFrame; `Fold.check` tells whether it is the right one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property, reduce
+from typing import Any, Final
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Manifest
+from statehold.snapshot.spark.fold import fold as folding
+from statehold.snapshot.spark.fold.newest import REPORT
+from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.proof import Sums, proves
+from statehold.snapshot.spark.fold.report import Cut, Report, Scan, decode_report, gathered, judge_chunks
+from statehold.snapshot.spark.fold.unpack import SCHEMA, Unpacker
+from statehold.snapshot.spark.io.kafka_options import kafka_options
+from statehold.snapshot.spark.io.stored import stored
+
+#: for whoever must not import pyspark
+Session = SparkSession
+#: Kafka records in one Arrow batch: chunks are large
+_BATCH: Final = "500"
+#: the columns of a folded state
+FOLDED: Final = "partition int, bucket int, table string, key binary, value binary"
+Edit = Callable[[Iterable[Any]], Iterable[Any]]
+#: (topic, partition) -> first offset, end offset
+Ranges = Mapping[tuple[str, int], tuple[int, int]]
+
+
+def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
+    """Kafka records as (topic, partition, offset, value); ranges must not be empty and have start < end.
+
+    One task reads each range, in order. Running it fails when records have been truncated meanwhile.
+    """
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _BATCH)
+    reader = spark.read.format("kafka")
+    for key, value in kafka_options(settings).items():
+        reader = reader.option(key, value)
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, partition), (start, end) in ranges.items():
+        starts.setdefault(topic, {})[str(partition)] = start
+        ends.setdefault(topic, {})[str(partition)] = end
+    assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
+    return (
+        reader.option("assign", json.dumps(assigned))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("failOnDataLoss", "true")
+        .load()
+        .select("topic", "partition", "offset", "value")
+    )
+
+
+def with_stored(
+    spark: SparkSession, settings: Settings, layers: Sequence[Ranges], fulls: Iterable[tuple[Place, Manifest]]
+) -> DataFrame:
+    """`read` of each layer, and the chunks of those fulls that are kept elsewhere than in Kafka; something must be.
+
+    A layer names a topic partition once, as Spark's source does; several tasks share one by way of several layers.
+    """
+    frames = [read(spark, settings, ranges) for ranges in layers if ranges]
+    elsewhere = stored(spark, settings, fulls)
+    return reduce(DataFrame.union, frames if elsewhere is None else [*frames, elsewhere])
+
+
+class JobFailed(KafkaTrouble):
+    """A Spark job ended with an error; run it again."""
+
+
+def collect(frame: DataFrame) -> list[Any]:
+    """Run the job; its rows must be few.
+
+    :raises JobFailed: telling the innermost cause, which Spark hides behind its own frames.
+    """
+    try:
+        return list(frame.collect())
+    except PySparkException as error:
+        raise JobFailed(f"the Spark job failed: {_cause(str(error))}") from error
+
+
+def _cause(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("Caused by:", "statehold.", "msgspec.", "ModuleNotFoundError"))]
+    return (told or lines or ["it told no cause"])[-1 if told else 0][:500]
+
+
+class Fold:
+    """The states of some partitions, each at its plan's goal, not computed before it is asked for."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int) -> None:
+        self._spark, self._settings, self.plans = spark, settings, {plan.partition: plan for plan in plans}
+        self._tasks = tasks
+
+    @property
+    def state(self) -> DataFrame:
+        """(partition, table, key, value): keys are msgpack, values as they are stored."""
+        return self._folded.where(F.col("table") != REPORT).select("partition", "table", "key", "value")
+
+    @property
+    def chunks(self) -> DataFrame:
+        """`fold.CHUNKS`, among them the reports."""
+        return folding.chunks(self._folded, self._settings.snapshot.chunk_bytes)
+
+    def having(self, table: str, keys: Sequence[bytes]) -> DataFrame:
+        """(partition, key) of those of the given keys, msgpack, that the state holds."""
+        mine = (F.col("table") == table) & F.col("key").isin(*map(bytearray, keys))
+        return self.state.where(mine).select("partition", "key")
+
+    def edited(self, edit: Edit, born: Sequence[Any] = ()) -> DataFrame:
+        """As `chunks`, of the state that `edit` makes of this one: `mapInArrow` over `FOLDED`, reports included.
+
+        `born` are further rows, of a bucket of their own: keys that were not there.
+        """
+        rows = self._folded.mapInArrow(edit, FOLDED)
+        if born:
+            added = self._spark.createDataFrame([*born], FOLDED).coalesce(1)
+            rows = rows.union(added.sortWithinPartitions("partition", "bucket", "table", "key"))
+        return folding.chunks(rows, self._settings.snapshot.chunk_bytes)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Within it the folded state stays on the executors' disks once it is computed: for several looks at it."""
+        self._folded.persist(StorageLevel.DISK_ONLY)
+        try:
+            yield
+        finally:
+            self._folded.unpersist(blocking=True)
+
+    def check(self) -> dict[int, str]:
+        """Fold, and compare with the marks' digests: partition -> what differs, '' where the state is proven.
+
+        Reads everything once. Only sums and reports come to the driver.
+        """
+        return judge(self.plans.values(), collect(folding.sums_of(self.chunks)))
+
+    @cached_property
+    def _folded(self) -> DataFrame:
+        stretches = [each for plan in self.plans.values() for each in _stretches(plan)]
+        deepest = max((number for number, *_ in stretches), default=0)
+        layers: list[dict[tuple[str, int], tuple[int, int]]] = [{} for _ in range(deepest + 1)]
+        for number, place, bounds in stretches:
+            layers[number][place] = bounds
+        scans = {plan.partition: scan_of(plan) for plan in self.plans.values()}
+        bases = [(plan.place, plan.base.manifest) for plan in self.plans.values() if plan.base]
+        frames = with_stored(self._spark, self._settings, layers, bases)
+        rows = frames.mapInArrow(Unpacker(scans), SCHEMA)
+        return folding.fold(rows, self._tasks)
+
+
+def _stretches(plan: Plan) -> Iterator[tuple[int, tuple[str, int], tuple[int, int]]]:
+    """Number, (topic, partition) and (first, end offset) of each stretch of a plan."""
+    names, base = plan.place.names, plan.base
+    starts = [plan.start, *(cut.offset + 1 for cut in plan.cuts)]
+    for number, bounds in enumerate(zip(starts, [*starts[1:], plan.end], strict=True)):
+        if plan.start < plan.end:
+            yield number, (names.changelog, plan.partition), bounds
+    if base is not None and base.manifest.checksums and not base.manifest.store:
+        starts = [base.manifest.low, *plan.chunk_cuts]
+        for number, bounds in enumerate(zip(starts, [*starts[1:], base.offset], strict=True)):
+            yield number, (names.snapshot, plan.partition), bounds
+
+
+def pieces(spark: SparkSession, partitions: int) -> int:
+    """Into how many stretches each of so many partitions is to be cut, that all of the cluster reads."""
+    return max(1, math.ceil(spark.sparkContext.defaultParallelism / max(1, partitions)))
+
+
+def state_at(spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int = 0) -> Fold:
+    """The states that `plan.make` has planned, one plan for each partition. Nothing runs before it is asked for.
+
+    `tasks` is how many share the fold, by default what the cluster runs at a time, twice.
+    """
+    return Fold(spark, settings, plans, tasks or 2 * spark.sparkContext.defaultParallelism)
+
+
+def scan_of(plan: Plan) -> Scan:
+    base = plan.base
+    return Scan(
+        partition=plan.partition,
+        full=base.manifest.full if base else "",
+        chunks=len(base.manifest.checksums) if base else 0,
+        first=plan.first,
+        lineage=plan.goal.mark.lineage,
+        topic=plan.place.names.changelog,
+        cuts=tuple(Cut(each.offset + 1, each.mark.n) for each in plan.cuts),
+        chunk_cuts=plan.chunk_cuts,
+    )
+
+
+def judge(plans: Iterable[Plan], rows: Iterable[Any]) -> dict[int, str]:
+    """Partition -> why its state is not proven, or ''. Rows are those of `fold.sums_of` and the reports."""
+    sums: dict[int, dict[str, Sums]] = {}
+    told: list[Report] = []
+    for row in rows:
+        if row["table"] == REPORT:
+            told.append(decode_report(row["report"]))
+        else:
+            sums.setdefault(row["partition"], {})[row["table"]] = folding.sums_from(row)
+    reports = gathered(told)
+    return {
+        plan.partition: verdict(plan, reports.get(plan.partition, {}), sums.get(plan.partition, {})) for plan in plans
+    }
+
+
+def verdict(plan: Plan, reports: Mapping[str, Report], sums: Mapping[str, Sums]) -> str:
+    """Why this is not the state at the plan's goal, or ''."""
+    finding = base_finding(plan, reports)
+    if finding:
+        return finding
+    increments, goal = reports.get("increments"), plan.goal.mark
+    if increments is not None and increments.finding:
+        return increments.finding
+    last = increments.last if increments is not None else -1
+    if goal.n not in (last, plan.first):
+        return f"the increments end with transaction {last}, the state of {goal.n} is asked for"
+    return proves(sums, goal.digest, goal.keys)
+
+
+def base_finding(plan: Plan, reports: Mapping[str, Report]) -> str:
+    """What is wrong with the base, so that another one should be tried, or ''."""
+    if plan.base is None:
+        return ""
+    finding = judge_chunks(plan.base.manifest, reports.get("chunks"))
+    return f"full@{plan.base.offset}: {finding}" if finding else ""

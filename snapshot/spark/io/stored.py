@@ -1,0 +1,82 @@
+"""Fulls that are in a directory or object store, as a DataFrame that looks like Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from statehold.config.settings import Settings
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Manifest
+from statehold.snapshot.store.base import StoreTrouble, elsewhere_of
+from statehold.snapshot.store.fetch import SegmentGone, stored_frames
+
+_MANIFESTS: Final = "topic string, partition int, manifest binary"
+_FRAMES: Final = "topic string, partition int, offset long, value binary"
+#: bytes of chunks in one Arrow batch
+_BATCH: Final = 4_000_000
+
+
+def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, Manifest]]) -> DataFrame | None:
+    """The chunks of those fulls that are not in Kafka, as (topic, partition, offset, value); None when all are.
+
+    One task reads each full, in order; offsets only count. What is not where the manifest says is looked for in
+    `snapshot.full_store`. What is missing or damaged ends a full early, which its manifest tells. The store must be
+    open to the workers as to us: credentials, directories, `statehold[s3]`.
+    """
+    rows = [
+        (place.names.snapshot, place.partition, records.pack(manifest, manifest.format))
+        for place, manifest in fulls
+        if manifest.store and manifest.checksums
+    ]
+    if not rows:
+        return None
+    made = spark.createDataFrame(rows, _MANIFESTS).repartition(len(rows), "topic", "partition", "manifest")
+    return made.mapInArrow(Fetch(elsewhere_of(settings)), _FRAMES)
+
+
+class Fetch:
+    """For `mapInArrow` over `_MANIFESTS`; the store's credentials are those of the executor."""
+
+    def __init__(self, elsewhere: str) -> None:
+        self._elsewhere = elsewhere
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """:raises StoreTrouble: the store does not answer; the job fails."""
+        for batch in batches:
+            for row in batch.to_pylist():
+                manifest = records.unpack(row["manifest"])
+                assert isinstance(manifest, Manifest)
+                yield from _chunks(row["topic"], row["partition"], manifest, self._elsewhere)
+
+
+def _chunks(topic: str, partition: int, manifest: Manifest, elsewhere: str) -> Iterator[pa.RecordBatch]:
+    offset, values, size = 0, [], 0
+    try:
+        for data in stored_frames(manifest, elsewhere):
+            values.append(data)
+            size += len(data)
+            if size >= _BATCH:
+                yield _rows(topic, partition, offset, values)
+                offset, values, size = offset + len(values), [], 0
+    except (SegmentGone, frame.BadFrame):
+        pass  # too few chunks: whoever counts them says so
+    except StoreTrouble as error:
+        raise RuntimeError(str(error)) from error  # its message alone passes from a worker to the driver
+    if values:
+        yield _rows(topic, partition, offset, values)
+
+
+def _rows(topic: str, partition: int, offset: int, values: list[bytes]) -> pa.RecordBatch:
+    count = len(values)
+    columns = [
+        pa.array([topic] * count, pa.string()),
+        pa.array([partition] * count, pa.int32()),
+        pa.array(range(offset, offset + count), pa.int64()),
+        pa.array(values, pa.binary()),
+    ]
+    return pa.record_batch(columns, names=["topic", "partition", "offset", "value"])

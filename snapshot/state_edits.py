@@ -1,0 +1,181 @@
+"""What a migration does to a state: a user's function for each table, or a patch of some keys. No Kafka in here."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from statehold import serde
+from statehold.errors import UsageError
+from statehold.snapshot.state import State
+from statehold.table import Changes, Table
+from statehold.tables import versioned_values
+
+#: (key, old value) -> new value, or None to delete the key
+Edit = Callable[[Any, Any], Any]
+
+
+class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of a patch file, JSON. `value` null deletes the key; `partition` is only needed for a new key."""
+
+    table: str
+    key: Any
+    value: Any
+    partition: int = -1
+
+
+class Counts(msgspec.Struct):
+    """What an edit did to one partition."""
+
+    before: int = 0
+    after: int = 0
+    changed: int = 0
+    added: int = 0
+    deleted: int = 0
+
+    def join(self, other: Counts) -> None:
+        self.before, self.after = self.before + other.before, self.after + other.after
+        self.changed, self.added = self.changed + other.changed, self.added + other.added
+        self.deleted += other.deleted
+
+
+def read_patches(lines: Iterable[str], name: str) -> list[Patch]:
+    """:raises UsageError: naming the line that is no patch."""
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(msgspec.json.decode(line, type=Patch))
+        except msgspec.DecodeError as error:
+            raise UsageError(
+                f'{name}:{number}: {error}; write one a line, {{"table": "positions", "key": "ann", "value": null}}'
+            ) from error
+    return found
+
+
+class Edits:
+    """The functions and patches of one migration, checked against the tables of the service."""
+
+    def __init__(self, functions: Mapping[str, Edit], patches: Iterable[Patch], tables: Mapping[str, Table[Any, Any]]):
+        """:raises UsageError: a table that the handler does not declare, a key or value of another type."""
+        patches = list(patches)
+        unknown = sorted({*functions, *(patch.table for patch in patches)} - set(tables))
+        if unknown:
+            raise UsageError(f"no table {unknown[0]!r}; there are: {', '.join(sorted(tables)) or 'none'}")
+        self._functions, self._tables = functions, tables
+        self._decoders = {name: _decoder(function, tables[name]) for name, function in functions.items()}
+        self._patches = {
+            (patch.table, _converted(patch.key, tables[patch.table].key_type, patch)): patch for patch in patches
+        }
+        self._values = {at: self._encoded(patch) for at, patch in self._patches.items()}
+        self._used: set[tuple[str, Any]] = set()
+        #: those whose values are written anew, in their table's version
+        self.tables = frozenset(functions) | {patch.table for patch in patches}
+
+    def apply(self, partition: int, old: State, new: State) -> Counts:
+        """Fill `new`, which is empty, with what becomes of `old`.
+
+        :raises UsageError: naming table and key: the function raised, or gave what the table cannot hold.
+        """
+        counts = Counts(before=old.keys)
+        for name, table in old.tables.items():
+            values: dict[Any, bytes] = {}
+            for key, data in table.stored.items():
+                after = self.edited(name, key, data, counts)
+                if after is not None:
+                    values[key] = after
+            for key, data in self.born(name, partition, table.stored):
+                values[key] = data
+                counts.added += 1
+            new.load(Changes(name, list(values), list(values.values())))
+        new.loaded()
+        counts.after = new.keys
+        return counts
+
+    def unused(self) -> list[Patch]:
+        """Patches whose key no partition has, and that do not say where to put it."""
+        return [patch for at, patch in self._patches.items() if at not in self._used]
+
+    def require_used(self) -> None:
+        """:raises UsageError: a patch has found no key."""
+        unused = self.unused()
+        if unused:
+            keys = ", ".join(f"{patch.table}[{patch.key!r}]" for patch in unused[:5])
+            raise UsageError(
+                f"{len(unused)} patched key(s) are in no partition: {keys}. A new key needs its partition in the "
+                f"patch; nothing was changed"
+            )
+
+    def edited(self, name: str, key: Any, data: bytes, counts: Counts) -> bytes | None:
+        """The value after the edit, None where the key goes."""
+        after = self._edited(name, key, data)
+        counts.changed += after is not None and after != data
+        counts.deleted += after is None
+        return after
+
+    def _edited(self, name: str, key: Any, data: bytes) -> bytes | None:
+        if (name, key) in self._patches:
+            self._used.add((name, key))
+            return self._values[name, key]
+        function = self._functions.get(name)
+        if function is None:
+            return data
+        try:
+            result = function(key, self._decoders[name](data))
+            return None if result is None else self._tables[name]._serde.encode(result)
+        except Exception as error:  # the user's function may raise anything
+            raise UsageError(
+                f"table {name!r}, key {key!r}: {function.__name__} raised {type(error).__name__}: {error}. Nothing was "
+                f"changed"
+            ) from error
+
+    def patched(self, name: str) -> list[Any]:
+        """The keys of a table that a patch names."""
+        return [key for table, key in self._patches if table == name]
+
+    def found(self, name: str, key: Any) -> None:
+        """A partition has this patched key."""
+        self._used.add((name, key))
+
+    def born(self, name: str, partition: int, stored: Container[Any]) -> Iterable[tuple[Any, bytes]]:
+        """New keys that a patch puts into this partition, which has those in `stored`."""
+        for at, patch in self._patches.items():
+            data = self._values[at]
+            if at[0] == name and patch.partition == partition and at[1] not in stored:
+                self._used.add(at)
+                if data is not None:
+                    yield at[1], data
+
+    def _encoded(self, patch: Patch) -> bytes | None:
+        if patch.value is None:
+            return None
+        table = self._tables[patch.table]
+        kind = table.value_type
+        value = _converted(patch.value, kind, patch) if not isinstance(kind, serde.Serde) else patch.value
+        data = table._serde.encode(value)
+        table._serde.decode(data)
+        return data
+
+
+def _decoder(function: Edit, table: Table[Any, Any]) -> Callable[[bytes], Any]:
+    """By the annotation of the second parameter, which is the type that the old code stored; else the table's."""
+    parameters = list(inspect.signature(function).parameters)
+    if len(parameters) < 2:
+        raise UsageError(f"{function.__name__} takes (key, old): the key, and the value that is stored now")
+    kind = typing.get_type_hints(function).get(parameters[1])
+    if kind in (None, Any, table.value_type):
+        return table._serde.decode
+    decode = serde.for_state(kind).decode
+    return lambda data: decode(data[2:] if data[:1] == versioned_values.MARKER else data)
+
+
+def _converted(value: Any, kind: Any, patch: Patch) -> Any:
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"patch of table {patch.table!r}, key {patch.key!r}: {error}") from error

@@ -1,0 +1,245 @@
+"""Adopt records: how a tool that repairs, migrates, moves or restores a state hands it over (rules S6, M2, M3).
+
+Pure but for `commit`, which uses the ports. The tool fences first, reads the last marks after that, writes the fulls
+that the records name (first = through = n, the new lineage) and then commits all partitions in one transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from statehold.errors import UsageError
+from statehold.ports import Transactions
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Adopt, Effect, FullRef, Header, Mark
+from statehold.snapshot.state import State
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Who adopts a state, and why: kept in the log for whoever asks later."""
+
+    tool: str
+    who: str
+    why: str
+    notes: dict[str, str] = {}
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """The state that one partition goes on from.
+
+    `old` is its last mark, read after the fence; None begins an increment topic that holds nothing (n = 0).
+    """
+
+    place: Place
+    old: Mark | None
+    lineage: str
+    #: None: the state is empty
+    base: FullRef | None
+    digest: int
+    keys: int
+    #: next input offset to read
+    position: int
+    #: owed side effects that go on being owed
+    effects: tuple[Effect, ...] = ()
+    #: of the values in the state; by default as the old mark says
+    schemas: dict[str, int] | None = None
+    #: where there is no `old` to take it from: what the tool knows of the state's former place
+    source: Mark | None = None
+    #: next offset of the control topic; None: that of `old`. What stands before it was for the former place
+    control: int | None = None
+    #: next offsets of the retry topics, where there is no `old` to take them from
+    retries: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def n(self) -> int:
+        return 0 if self.old is None else self.old.n + 1
+
+    def check(self) -> None:
+        """:raises UsageError: what the tool is about to write could not be restored."""
+        base, names = self.base, self.place.names
+        if base is None and (self.keys, self.digest) != (0, 0):
+            raise UsageError(f"{names.changelog}[{self.place.partition}]: a state of {self.keys} keys needs a full")
+        if base is not None and (base.first, base.through) != (self.n, self.n):
+            raise UsageError(
+                f"{names.snapshot}[{self.place.partition}]@{base.offset}: a full of transactions {base.first} to "
+                f"{base.through} cannot be the base of adopt record {self.n}"
+            )
+        if self.old is not None and self.old.lineage == self.lineage:
+            raise UsageError(f"{names.changelog}[{self.place.partition}] is of lineage {self.lineage} already")
+
+
+class Leaving(NamedTuple):
+    """A partition that is closed by the same transaction: its last mark, and the input in which its state goes on."""
+
+    place: Place
+    last: Mark
+    into: str
+
+    def records(self, attempt: str, now: float) -> tuple[Header, Mark]:
+        """Header and mark; the state, its position and its lineage stay as they are, for whoever looks back."""
+        last, n = self.last, self.last.n + 1
+        position = last.positions[self.place.input]
+        mark = msgspec.structs.replace(
+            last,
+            n=n,
+            attempt=attempt,
+            start=position,
+            parts=0,
+            outputs=0,
+            commands=(),
+            pinned=(),
+            moved=self.into,
+            format=frame.NEWEST,  # an older release would not know that it must not go on
+            writer=self.place.writer,
+            time=int(now * 1000),
+        )
+        return Header(n, attempt, last.lineage, position, self.place.writer), mark
+
+
+class Adopted(NamedTuple):
+    """The records of one partition, in order; the group's offset goes between the second and the last."""
+
+    header: Header
+    adopt: Adopt
+    mark: Mark
+
+
+def new_lineage() -> str:
+    """One for all partitions of a service: the runtime refuses a mixture."""
+    return uuid.uuid4().hex[:16]
+
+
+def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> Mark:
+    """What `FullWriter` takes for the commit boundary of a full that an adopt record `n` is going to name.
+
+    The versions of values are those of `like`.
+    """
+    return Mark(
+        format=frame.NEWEST,
+        schemas=like.schemas,
+        n=n,
+        attempt="",
+        lineage=lineage,
+        service=place.names.group,
+        partition=place.partition,
+        partitions=place.partitions,
+        positions={place.input: position},
+        topic_ids=place.topic_ids,
+        digest=digest.to_bytes(state.digest),
+        keys=state.keys,
+        last_delta=n,
+    )
+
+
+def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> Adopted:
+    """Header, adopt record and mark; `now` is in seconds since 1970.
+
+    The mark is an ordinary one: whoever looks for the last mark finds it, and it carries all that a restore needs. It
+    counts as a delta, of nothing: the state at it is complete.
+
+    :raises UsageError: see `Adoption.check`.
+    """
+    adoption.check()
+    place, n, old = adoption.place, adoption.n, adoption.old or adoption.source
+    positions, state = _positions(adoption), digest.to_bytes(adoption.digest)
+    adopt = Adopt(
+        n=n,
+        attempt=attempt,
+        lineage=adoption.lineage,
+        old_lineage=old.lineage if old else "",
+        base=adoption.base,
+        old_digest=old.digest if old else b"",
+        digest=state,
+        old_keys=old.keys if old else 0,
+        keys=adoption.keys,
+        old_positions=old.positions if old else {},
+        positions=positions,
+        old_partitions=old.partitions if old else 0,
+        partitions=place.partitions,
+        tool=reason.tool,
+        who=reason.who,
+        why=reason.why,
+        time=int(now * 1000),
+        notes=reason.notes,
+    )
+    mark = Mark(
+        n=n,
+        attempt=attempt,
+        lineage=adoption.lineage,
+        service=place.names.group,
+        partition=place.partition,
+        partitions=place.partitions,
+        positions=positions,
+        start=adoption.position,
+        topic_ids=place.topic_ids,
+        digest=state,
+        keys=adoption.keys,
+        last_delta=n,
+        adopted=n,
+        fulls=(adoption.base,) if adoption.base else (),
+        effects=adoption.effects,
+        format=frame.NEWEST,  # releases of format 1 know no adopt records: they must not go on from here
+        schemas=_schemas(adoption, old),
+        writer=place.writer,
+        time=adopt.time,
+    )
+    return Adopted(Header(n, attempt, adoption.lineage, adoption.position, place.writer), adopt, mark)
+
+
+def _positions(adoption: Adoption) -> dict[str, int]:
+    """The commands of the control topic that were obeyed already stay so, and so do records that were tried later."""
+    names, old = adoption.place.names, adoption.old.positions if adoption.old else adoption.retries
+    before = old.get(names.control, 0) if adoption.control is None else adoption.control
+    tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
+    return {names.input: adoption.position, **tried} | ({names.control: before} if before > 0 else {})
+
+
+def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:
+    if adoption.schemas is not None:
+        return adoption.schemas
+    return old.schemas if old else {}
+
+
+def commit(
+    producer: Transactions,
+    membership: Any,
+    adoptions: Sequence[Adoption],
+    reason: Reason,
+    now: float,
+    leaving: Sequence[Leaving] = (),
+) -> Mapping[int, Mark]:
+    """Adopt all partitions in one transaction of a producer that has fenced; the new marks by partition.
+
+    `leaving` are partitions of another input, which end where these begin. Every other partition's id must be fenced
+    too, before its last mark was read. `membership` is what the group offsets are sent with: of a member of the group,
+    so that the transaction fails if the group has moved on meanwhile. As in every transaction the marks come last,
+    after the offsets.
+
+    :raises UsageError: nothing was written.
+    :raises TransactionAborted, ProducerFenced: nothing was committed.
+    :raises OutcomeUnknown: fence again and read the last marks: all of them are the new ones, or none is.
+    """
+    written = {a.place.partition: records_of(a, producer.attempt, reason, now) for a in adoptions}
+    if not adoptions or len(written) < len(adoptions) or len({a.lineage for a in adoptions}) > 1:
+        raise UsageError("each partition is adopted once, all of them into one lineage")
+    topic = adoptions[0].place.names.changelog
+    producer.begin()
+    for partition, (header, adopt, mark) in written.items():
+        producer.send_increment(topic, partition, records.pack(header, mark.format))
+        producer.send_increment(topic, partition, records.pack(adopt, mark.format))
+    closed = [(each.place, *each.records(producer.attempt, now)) for each in leaving]
+    for place, header, mark in closed:
+        producer.send_increment(place.names.changelog, place.partition, records.pack(header, mark.format))
+    producer.send_all_offsets({a.place.partition: a.position for a in adoptions}, membership, adoptions[0].lineage)
+    for partition, (_, _, mark) in written.items():
+        producer.send_increment(topic, partition, records.pack(mark))
+    for place, _, mark in closed:
+        producer.send_increment(place.names.changelog, place.partition, records.pack(mark, mark.format))
+    producer.commit()
+    return {partition: mark for partition, (_, _, mark) in written.items()}

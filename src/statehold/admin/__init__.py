@@ -1,0 +1,1 @@
+"""Administration of a service: first start, topics, commands, compaction, dead letters, upgrades."""

@@ -1,0 +1,1 @@
+"""Back up a service and restore it on another cluster."""

@@ -1,0 +1,140 @@
+"""`statehold snapshot backup`: the kept state of a service, and its input if wanted, into files. It may be running."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from statehold.admin.topics import require
+from statehold.common.names import Names
+from statehold.common.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import DamagedIncrement, NoMark, ToolRefused
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.ports import OutOfRange
+from statehold.snapshot import full_listing
+from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import File, Manifest, Role, Saved, Writing
+from statehold.snapshot.backup.reading import ArchiveReader, place_of
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.inspect import past
+from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.store.base import elsewhere_of, split_location
+from statehold.snapshot.store.fetch import SegmentGone, segments_of
+
+
+def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False) -> Manifest:
+    """Write everything that is kept of the service's state into `to`, read it back, prove each partition's last state.
+
+    Ends are those of committed records: increments first, then fulls, so that every full that a mark refers to is in.
+    Of fulls in a store the segments are copied, too.
+
+    :raises UsageError: `to` is not empty. :raises NoMark: the service was never started.
+    :raises StateRefused: what is kept could not be restored either. :raises ToolRefused: truncated meanwhile.
+    """
+    admin = Admin(settings, names.group)
+    facts = require(admin, names, ())
+    archive.prepare(to)
+    found = admin.describe(list(outputs)) if outputs else {}
+    ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
+    count = facts[names.input].partitions
+    manifest = Manifest(
+        backup=uuid.uuid4().hex[:16],
+        service=names.service,
+        namespace=names.namespace,
+        input=names.input,
+        partitions=[Saved(p, 0, 0, 0, 0, "", "") for p in range(count)],
+        topic_ids=ids,
+        outputs={topic: fact.partitions for topic, fact in found.items() if fact is not None},
+        files=[],
+        statehold=__version__,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    with closing(StableReader(settings, names.group, admin)) as reader:
+        try:
+            for partition in range(count):
+                place = place_of(to, manifest, partition)
+                _partition(reader, manifest, to, place, elsewhere_of(settings), with_input=with_input)
+        except OutOfRange as error:
+            raise ToolRefused(
+                f"{error}: the service truncated behind a newer full while this was read; remove {to} and try again"
+            ) from error
+    archive.write_manifest(to, manifest)
+    return manifest
+
+
+def _partition(
+    reader: StableReader, manifest: Manifest, to: Path, place: Place, store: str, *, with_input: bool
+) -> None:
+    names, partition = place.names, place.partition
+    manifest.files.append(_copy(reader, to, "increment", names.changelog, partition))
+    manifest.files.append(_copy(reader, to, "full", names.snapshot, partition))
+    kept = ArchiveReader(to, manifest)
+    manifest.files.extend(_segments(kept, to, place, store))
+    mark = last_mark(kept, names.changelog, partition)
+    if mark is None:
+        raise NoMark("there is no mark, so nothing to back up", topic=names.changelog, partition=partition)
+    proven = past.at(kept, place, past.LATEST)  # from the files alone, digest compared
+    position, oldest = mark.positions[names.input], _oldest(kept, place)
+    manifest.partitions[partition] = Saved(
+        partition, mark.n, position, oldest, proven.contents.keys, digest.show(mark.digest), mark.lineage
+    )
+    if not with_input:
+        return
+    low = reader.bounds(names.input, partition)[0]
+    if low > position:
+        raise DamagedIncrement(
+            f"the input begins at {low}, the next record to handle is {position}: records are lost",
+            topic=names.input,
+            partition=partition,
+            position=position,
+        )
+    manifest.files.append(_copy(reader, to, "input", names.input, partition, max(low, oldest)))
+
+
+def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None) -> File:
+    low, end = reader.bounds(topic, partition)
+    start = low if start is None else start
+    writing = Writing(to, role, topic, partition)
+    for batch in reader.read(topic, partition, start, end):
+        writing.add(batch)
+    return writing.done(start, end)
+
+
+def _segments(kept: ArchiveReader, to: Path, place: Place, store: str) -> list[File]:
+    """Copy the chunks of the fulls that are in a store. One that is gone there, whole or in part, is left out: so says
+    its manifest when it is looked for, and whether the rest suffices is proven afterwards.
+
+    :raises StoreTrouble: the store does not answer.
+    """
+    topic, partition = place.names.snapshot, place.partition
+    files: list[File] = []
+    for _, full in full_listing.manifests(kept, place, *kept.bounds(topic, partition)):
+        if isinstance(full, str) or not full.store:
+            continue
+        (to / archive.FULLS).mkdir(exist_ok=True)
+        try:
+            files += [archive.add_segment(to, topic, partition, key, data) for key, data in segments_of(full, store)]
+        except SegmentGone:
+            folder = to / archive.FULLS / split_location(full.store)[1]
+            shutil.rmtree(folder, ignore_errors=True)
+    return files
+
+
+def _oldest(reader: ArchiveReader, place: Place) -> int:
+    """The oldest position whose state is kept: that of the oldest usable full, or where the deltas begin."""
+    mark = last_mark(reader, place.names.changelog, place.partition)
+    known: Iterable[full_listing.Full] = full_listing.find(reader, place, mark)
+    positions = [
+        each.manifest.positions[place.input] for each in known if each.manifest is not None and not each.finding
+    ]
+    first = next(past.increments(reader, place), None)
+    if first is not None and (first.mark.n == 0 or first.adopt is not None):
+        positions.append(first.mark.positions[place.input])
+    return min(positions, default=0)

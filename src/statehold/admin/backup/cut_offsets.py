@@ -1,0 +1,84 @@
+"""Which state of a backup is restored: the newest, or the newest at a position or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from statehold.admin.state.position_args import shown
+from statehold.common.names import Names
+from statehold.errors import UsageError
+from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.reading import ArchiveReader, place_of
+from statehold.snapshot.format import frame, records
+from statehold.snapshot.format.records import Mark
+from statehold.snapshot.inspect import past
+from statehold.snapshot.inspect.past import LATEST, At, Point
+
+
+class Cuts:
+    """Where each partition of a backup is cut; `find` or `find_time` first. Reads files only."""
+
+    def __init__(self, names: Names, source: Path, manifest: Manifest) -> None:
+        self.names, self.source, self.manifest = names, source, manifest
+        self.count = len(manifest.partitions)
+        self.reader = ArchiveReader(source, manifest)
+        self._points: list[Point] = []
+        #: partition -> position of its state in the old input
+        self.positions: dict[int, int] = {}
+
+    def find(self, cut: Mapping[int, int] | int | None) -> None:
+        """Where each partition is cut; one look at each state, so that nothing is written for a backup that fails."""
+        self._require_same()
+        for partition in range(self.count):
+            at = cut if isinstance(cut, int) else (cut or {}).get(partition)
+            self._cut(LATEST if at is None else Point("position", at))
+
+    def find_time(self, moment: int) -> None:
+        """The same by the time at which Kafka took the marks in, in milliseconds since 1970.
+
+        :raises UsageError: the backup holds no mark that is as old.
+        """
+        self._require_same()
+        for partition in range(self.count):
+            self._cut(Point("n", self._newest_by(partition, moment)))
+
+    def _newest_by(self, partition: int, moment: int) -> int:
+        found, first, topic = -1, -1, place_of(self.source, self.manifest, partition).names.changelog
+        low, end = self.reader.bounds(topic, partition)
+        for batch in self.reader.read(topic, partition, low, end):
+            for message in batch:
+                data = message.value()
+                if frame.kind_of(data) == b"M":
+                    taken = message.timestamp()[1]
+                    first = taken if first < 0 else first
+                    record = records.unpack(data) if taken <= moment else None
+                    found = record.n if isinstance(record, Mark) else found
+        if found < 0:
+            raise UsageError(
+                f"{self.source}: partition {partition} holds no mark of {shown(moment)} or before; its first is of "
+                f"{shown(first)}"
+            )
+        return found
+
+    def _require_same(self) -> None:
+        if (self.names.service, self.names.input) != (self.manifest.service, self.manifest.input):
+            raise UsageError(
+                f"{self.source} is of service {self.manifest.service!r} with input {self.manifest.input!r}, not of "
+                f"{self.names.service!r} with {self.names.input!r}"
+            )
+
+    def _cut(self, point: Point) -> None:
+        partition = len(self._points)
+        self._points.append(point)
+        self.positions[partition] = self.at(partition).position
+
+    def at(self, partition: int) -> At:
+        return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])
+
+    def mark(self, partition: int, found: At) -> Mark:
+        """The mark of that state; truncation never deletes it while its full is kept (rule C3)."""
+        for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
+            if increment.mark.n == found.n and increment.mark.lineage == found.lineage:
+                return increment.mark
+        raise UsageError(f"{self.source}: the mark of transaction {found.n} of partition {partition} is not in it")

@@ -1,0 +1,268 @@
+"""`statehold snapshot restore`: a service's state and input, from a backup onto a cluster that has neither (M3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from statehold.admin.backup.cut_offsets import Cuts
+from statehold.admin.initial_commit import control_position
+from statehold.admin.state.position_args import milliseconds, per_partition
+from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.topics import Topics
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused, UsageError
+from statehold.kafka.admin.admin import TopicFacts
+from statehold.kafka.admin.topics import TopicAdmin
+from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.tools.input_writer import RecordWriter
+from statehold.snapshot import state_replacement
+from statehold.snapshot.backup import archive
+from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.offsets import OffsetMap
+from statehold.snapshot.backup.reading import check_all, file_of
+from statehold.snapshot.format import digest
+from statehold.snapshot.inspect.past import At
+from statehold.snapshot.state import State
+from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.table import Changes
+
+TOOL: Final = "snapshot restore"
+
+
+class Restored(msgspec.Struct, kw_only=True):
+    """One partition: where it was cut in the old input, and where it goes on in the new one."""
+
+    partition: int
+    old_position: int
+    position: int
+    keys: int
+    digest: str
+    #: records of the input that were written
+    records: int = 0
+
+
+class Restoration(msgspec.Struct, kw_only=True):
+    lineage: str
+    backup: str
+    partitions: list[Restored]
+    #: the file with the map of old to new offsets; '' where the input was not written
+    offsets: str = ""
+
+
+def restore(
+    settings: Settings,
+    names: Names,
+    handler: HandlerOf,
+    outputs: Sequence[str],
+    source: Path,
+    reason: Reason,
+    *,
+    cut: Mapping[int, int] | int | None = None,
+    at_time: str | None = None,
+    input_at: str | None = None,
+    accept_duplicates: bool = False,
+    replication: int = 0,
+) -> Restoration:
+    """Write topics, input, fulls, and one adopt record per partition, in this order; the adoption is one transaction.
+
+    `cut`: go back to the newest state at or before this position of the old input; `at_time`: to the newest whose mark
+    Kafka had taken in by this time. `input_at`: the input is there
+    already, by other means; go on at `beginning`, a time, an offset, `0=120,1=90`, or at the `same` offset as in the
+    old one.
+
+    :raises ToolRefused: the service runs, or a topic holds records that this would write over. Nothing was adopted.
+    :raises UsageError: the backup is damaged or of another service, or does not reach back to the cut.
+    """
+    manifest = archive.read_manifest(source)
+    if input_at is None and not manifest.with_input:
+        raise UsageError(
+            f"{source} was made without --with-input, so positions mean nothing in another input: say where to go on "
+            f"in it with --input-at OFFSET, a time, beginning, or same (a mirror that kept the offsets)"
+        )
+    check_all(source, manifest)
+    work = _Work(settings, names, handler, source, manifest)
+    with closing(work.bench):
+        if at_time is not None:
+            if cut is not None:
+                raise UsageError("--to-offset and --at-time both say where to go back to: give one of them")
+            work.cuts.find_time(milliseconds(at_time, "--at-time"))
+        else:
+            work.cuts.find(cut)
+        work.make_topics(outputs, replication, with_input=input_at is None)
+        work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
+        with GroupHold(settings, names, work.bench.admin, work.count) as hold:
+            work.bench.fence(range(work.count))
+            work.require_empty(with_input=input_at is None)
+            place_input = work.write_input if input_at is None else lambda: work.look_up(input_at)
+            return work.adopt(place_input(), hold, reason)
+
+
+class _Work:
+    def __init__(self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: Manifest) -> None:
+        self.settings, self.names, self.source, self.manifest = settings, names, source, manifest
+        self.bench = Bench(settings, names, handler, TOOL)
+        self.cuts = Cuts(names, source, manifest)
+        self.count, self.reader = self.cuts.count, self.cuts.reader
+        self.topics = TopicAdmin(self.bench.admin)
+        self.maps: dict[int, OffsetMap] = {}
+
+    # What is there
+
+    def make_topics(self, outputs: Sequence[str], replication: int, *, with_input: bool) -> None:
+        """Input and outputs as they were, where they are missing; ours beside them, without a genesis mark."""
+        facts = self.bench.admin.describe([self.names.input])
+        if facts[self.names.input] is None and not with_input:
+            raise ToolRefused(
+                f"{self.names.input} does not exist, so there is nothing to go on in: mirror it first, or restore from "
+                f"a backup made --with-input"
+            )
+        wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
+        Topics(self.settings, self.names).make(replication, {self.names.input: self.count, **wanted})
+        found = self.bench.facts()
+        wrong = [f"{name} has {fact.partitions}" for name, fact in found.items() if fact.partitions != self.count]
+        if wrong:
+            raise ToolRefused(f"the backup is of {self.count} partitions: {', '.join(wrong)}. Nothing was written")
+
+    def require_empty(self, *, with_input: bool) -> None:
+        """Asked after the fence: no older owner can write to them any more."""
+        topics = [self.names.changelog, self.names.snapshot, *([self.names.input] if with_input else [])]
+        held = [
+            f"{topic}[{partition}] ends at {end}"
+            for topic in topics
+            for partition in range(self.count)
+            if (end := self.bench.bounds(topic, partition)[1]) > 0
+        ]
+        if held:
+            raise ToolRefused(
+                f"not written over: {', '.join(held[:4])}. A restore needs topics that never held a record: delete and "
+                f"re-create them, or choose another service.namespace. Nothing was written"
+            )
+
+    def require_no_outputs(self, outputs: Sequence[str], *, accept_duplicates: bool) -> None:
+        """What was answered after the cut would be answered again (rule M3)."""
+        facts = self.bench.admin.describe(list(outputs)) if outputs else {}
+        held = [
+            topic
+            for topic, fact in facts.items()
+            if fact is not None and any(self.bench.bounds(topic, p)[1] > 0 for p in range(fact.partitions))
+        ]
+        if held and not accept_duplicates:
+            raise ToolRefused(
+                f"{', '.join(held)} holds answers already, and those to records after the cut would be given again. "
+                f"If that is right (or they end at the cut), say --accept-duplicates. Nothing was written"
+            )
+
+    # The input
+
+    def write_input(self) -> dict[int, int]:
+        """Write the input as it was; the new positions."""
+        writer = RecordWriter(self.settings, self.names.input)
+        for partition in range(self.count):
+            file = file_of(self.source, self.manifest, "input", partition)
+            offsets = self.maps[partition] = OffsetMap(partition)
+            for batch in self.reader.read(file.topic, partition, file.start, file.end):
+                for message in batch:
+                    writer.copy(message, _noting(offsets, message.offset() or 0))
+        writer.flush()
+        for partition, offsets in self.maps.items():
+            wanted = file_of(self.source, self.manifest, "input", partition).records
+            if sum(segment.count for segment in offsets.segments) != wanted:
+                raise ToolRefused(f"{self.names.input}[{partition}]: not all of {wanted} records were written")
+        return {p: offsets.position(self.cuts.positions[p]) for p, offsets in self.maps.items()}
+
+    def look_up(self, input_at: str) -> dict[int, int]:
+        """Positions in an input that is there already."""
+        places = {p: self._look_up(p, text) for p, text in per_partition(input_at, self.count).items()}
+        for partition, position in places.items():
+            low, end = self.bench.bounds(self.names.input, partition)
+            if not low <= position <= end:
+                raise ToolRefused(
+                    f"{self.names.input}[{partition}] holds offsets {low} to {end}, not {position}. Nothing was adopted"
+                )
+        return places
+
+    def _look_up(self, partition: int, text: str) -> int:
+        if text.isdecimal():
+            return int(text)
+        if text == "same":
+            return self.cuts.positions[partition]
+        moment = text if text == "beginning" else milliseconds(text, "--input-at")
+        offset = self.topics.offset(self.names.input, partition, moment)
+        return offset if offset >= 0 else self.topics.offset(self.names.input, partition, "end")
+
+    # The state
+
+    def adopt(self, positions: Mapping[int, int], hold: GroupHold, reason: Reason) -> Restoration:
+        lineage, facts = state_replacement.new_lineage(), self.bench.facts()
+        notes = {"backup": self.manifest.backup, "made": self.manifest.made}
+        told = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])
+        if self.maps:
+            told.offsets = str(self._write_map(lineage))
+            notes["offsets"] = told.offsets
+        adoptions = [self._adoption(p, positions[p], lineage, facts, told) for p in range(self.count)]
+        self.bench.adopt(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
+        return told
+
+    def _adoption(
+        self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], told: Restoration
+    ) -> Adoption:
+        found = self.cuts.at(partition)
+        mark, place = self.cuts.mark(partition, found), self.bench.place(partition, self.count, facts)
+        state = self._state(partition, found)
+        base = self.bench.write(place, lineage, 0, position, state, mark)
+        offsets = self.maps.get(partition)
+        told.partitions.append(
+            Restored(
+                partition=partition,
+                old_position=found.position,
+                position=position,
+                keys=state.keys,
+                digest=digest.show(state.digest),
+                records=sum(segment.count for segment in offsets.segments) if offsets else 0,
+            )
+        )
+        return Adoption(
+            place=place,
+            old=None,
+            source=mark,
+            lineage=lineage,
+            base=base,
+            digest=state.digest,
+            keys=state.keys,
+            position=position,
+            effects=mark.effects,
+            control=control_position(self.bench.admin, self.names, partition).get(self.names.control, 0),
+        )
+
+    def _state(self, partition: int, found: At) -> State:
+        """:raises ToolRefused: the handler declares other tables."""
+        state = self.bench.new_state(partition)
+        unknown = [name for name, held in found.contents.tables.items() if held and name not in state.tables]
+        if unknown:
+            raise ToolRefused(f"the backup holds table {', '.join(unknown)}, which this code does not declare")
+        for name, held in found.contents.tables.items():
+            if held:
+                state.load(Changes(name, list(held), list(held.values())))
+        state.loaded()
+        if digest.to_bytes(state.digest) != found.digest:
+            raise ToolRefused(
+                f"partition {partition}: digest {digest.show(state.digest)}, the backup's mark says "
+                f"{digest.show(found.digest)}. Nothing was adopted"
+            )
+        return state
+
+    def _write_map(self, lineage: str) -> Path:
+        """Old -> new offsets, beside the backup: for whoever keeps old offsets elsewhere."""
+        path = self.source / f"offsets-{lineage}.json"
+        path.write_bytes(msgspec.json.encode(list(self.maps.values())) + b"\n")
+        return path
+
+
+def _noting(offsets: OffsetMap, old: int) -> Callable[[int], None]:
+    return lambda new: offsets.add(old, new)

@@ -1,0 +1,282 @@
+"""Compacts the partitions of a service offline: fold, prove, publish, read back, truncate (rules C1-C4).
+
+The wiring of `statehold.snapshot.spark`, which needs pyspark; imported by the command only. Every step leaves the
+topics as good as they were: a run that ends between two of them is finished by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from statehold.admin.compaction_publish import Kept, Outcome, publish
+from statehold.admin.topics import reaching, require
+from statehold.common.names import Names
+from statehold.common.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import PartitionError, UsageError
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.tools.compaction_lock import RunLock, SinkOf
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Writer
+from statehold.snapshot.restore.discovery import COMPACTION, Found
+from statehold.snapshot.restore.truncate import Cut, kept
+from statehold.snapshot.spark.fold import plan as planning
+from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.report import Report, decode_report, gathered
+from statehold.snapshot.spark.io import write as writing
+from statehold.snapshot.spark.io.readback import read_back
+from statehold.snapshot.spark.io.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
+from statehold.snapshot.spark.io.write import Target, Written
+from statehold.snapshot.store.base import elsewhere_of
+from statehold.telemetry.log_events import Log
+
+#: so often a fold is planned again, because its base is damaged or was truncated under it
+_ATTEMPTS = 3
+
+
+class Compaction:
+    """One run. `dry_run` folds and proves, and writes nothing."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Names,
+        *,
+        keep: int | None = None,
+        dry_run: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._settings, self._names, self._tell = settings, names, tell
+        self._keep, self._dry_run = keep or settings.snapshot.keep, dry_run
+        self._admin = Admin(settings, names.group)
+        self._kept = Kept(settings, names, self._admin)
+        self._log = Log(service=names.group)
+        self._outcomes: dict[int, Outcome] = {}
+        self._began = time.monotonic()
+        #: tasks that are to share what is read of one partition
+        self._pieces = 1
+
+    def run(self, spark: Session, partitions: Sequence[int] = ()) -> list[Outcome]:
+        """Compact these partitions, by default all. Blocks for as long as it takes.
+
+        :raises CompactionBusy: another run has the lock; nothing was done.
+        :raises StartError: the topics are not there. :raises KafkaTrouble: the cluster failed; run it again.
+        """
+        with reaching(self._settings):
+            places = self._places(partitions)
+        with RunLock(self._settings, self._names, self._admin) as lock:
+            self._began = time.monotonic()
+            self._pieces = pieces(spark, len(places))
+            self._tell(f"planning {len(places)} partitions")
+            plans = self._plans(places)
+            written = self._fold(spark, plans)
+            lock.check()
+            fresh = {} if self._dry_run else self.publish(written)
+            if not self._dry_run:
+                self._truncate_all(spark, plans, fresh, lock)
+        return [self._outcomes[partition] for partition in sorted(self._outcomes)]
+
+    # Where and what
+
+    def _places(self, partitions: Sequence[int]) -> list[Place]:
+        names = self._names
+        facts = require(self._admin, names, ())
+        count = facts[names.input].partitions
+        unknown = [partition for partition in partitions if partition >= count]
+        if unknown:
+            raise UsageError(f"{names.input} has partitions 0 to {count - 1}, not {', '.join(map(str, unknown))}")
+        writer = Writer(
+            instance=self._settings.service.identity, host=socket.gethostname(), pid=os.getpid(), version=__version__
+        )
+        ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
+        store = elsewhere_of(self._settings)
+        return [Place(names, p, count, ids, writer, store=store) for p in partitions or range(count)]
+
+    def _plans(self, places: Sequence[Place]) -> dict[int, Plan]:
+        plans: dict[int, Plan] = {}
+        for place in places:
+            plan = self._plan(place, ())
+            if plan is None:
+                continue
+            plans[place.partition] = plan
+            mark, status, cause = plan.goal.mark, "up to date" if plan.up_to_date else "", ""
+            if plan.base is None and mark.n == mark.adopted:
+                status = "nothing to fold"
+                behind = plan.last.n - mark.n
+                cause = f"the {behind} transactions since then carry no delta (snapshot.delta_interval)" * (behind > 0)
+            if status:
+                self._note(plan, status, cause=cause, proven=plan.up_to_date)
+        return plans
+
+    def _plan(self, place: Place, damaged: Sequence[int]) -> Plan | None:
+        reader = StableReader(self._settings, self._names.group, self._admin)
+        try:
+            return planning.divided(reader, planning.make(reader, place, damaged=damaged), self._pieces)
+        except PartitionError as error:
+            self._outcomes[place.partition] = Outcome(partition=place.partition, status="failed", cause=str(error))
+            return None
+        finally:
+            reader.close()
+
+    # Fold and prove
+
+    def _fold(self, spark: Session, plans: dict[int, Plan]) -> list[tuple[Plan, Written, Report]]:
+        """The states that are proven, their chunks on the topic; the outcome of every other one is told."""
+        proven: list[tuple[Plan, Written, Report]] = []
+        damaged: dict[int, list[int]] = {}
+        pending = [plan for partition, plan in plans.items() if partition not in self._outcomes]
+        for attempt in range(1, _ATTEMPTS + 1):
+            if not pending:
+                break
+            again: list[tuple[Plan, str]] = []
+            self._tell(f"folding {len(pending)} partitions")
+            try:
+                written, reports = self._run(spark, pending)
+            except JobFailed as error:
+                self._overtaken(pending, error, attempt)
+                again = [(plan, "truncated meanwhile") for plan in pending]
+                written, reports, pending = {}, {}, []
+            for plan in pending:
+                found, told = written.get(plan.partition), reports.get(plan.partition, {})
+                finding = base_finding(plan, told)
+                if finding and plan.base is not None:
+                    damaged.setdefault(plan.partition, []).append(plan.base.offset)
+                    self._log.warning("full_unusable", partition=plan.partition, finding=finding)
+                    again.append((plan, finding))
+                    continue
+                found = found or writing.empty(plan.partition)
+                finding = verdict(plan, told, found.digest_sums())
+                self._note(plan, "failed" if finding else "proven", cause=finding, written=found, reports=told)
+                if not finding:
+                    proven.append((plan, found, told["increments"]))
+            pending = self._plan_again(again, damaged, plans)
+        for plan in pending:
+            self._note(plan, "failed", cause=f"given up after {_ATTEMPTS} attempts; fulls found damaged: {damaged}")
+        return proven
+
+    def _run(self, spark: Session, plans: Sequence[Plan]) -> tuple[dict[int, Written], dict[int, dict[str, Report]]]:
+        """One Spark job: reads, folds and writes chunks; in a dry run it only counts them."""
+        targets = {
+            plan.partition: Target(max((full.offset for full in plan.fulls), default=-1), plan.goal.mark.format)
+            for plan in plans
+        }
+        sink_of = None if self._dry_run else SinkOf(self._settings, self._names)
+        frame = writing.write(state_at(spark, self._settings, plans).chunks, targets, sink_of)
+        written: dict[int, Written] = {}
+        told: list[Report] = []
+        for row in collect(frame):
+            if row["kind"] == "full":
+                written[row["partition"]] = writing.decode_written(row["payload"])
+            else:
+                told.append(decode_report(row["payload"]))
+        return written, gathered(told)
+
+    def _overtaken(self, plans: Sequence[Plan], error: JobFailed, attempt: int) -> None:
+        """Reading failed. :raises KafkaTrouble: for another reason than records that were truncated meanwhile."""
+        for plan in plans:
+            full, increment = self._kept.starts(plan.place)
+            low = plan.base.ref.low if plan.base else full
+            if increment > plan.start or full > low:
+                self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
+                return
+        raise error
+
+    def _plan_again(
+        self, again: Sequence[tuple[Plan, str]], damaged: Mapping[int, list[int]], plans: dict[int, Plan]
+    ) -> list[Plan]:
+        made = []
+        for plan, finding in again:
+            fresh = self._plan(plan.place, damaged.get(plan.partition, []))
+            if fresh is not None:
+                plans[plan.partition] = fresh
+                made.append(fresh)
+            else:
+                self._outcomes[plan.partition].cause += f"; before that, {finding}"
+        return made
+
+    # Publish and truncate
+
+    def publish(self, written: Sequence[tuple[Plan, Written, Report]]) -> dict[int, Found]:
+        """Send each manifest; it is what makes the chunks a full. Returns when they are acknowledged."""
+        self._tell(f"publishing {len(written)} fulls")
+        found = publish(self._settings, self._names, written)
+        for each in found:
+            manifest = each.manifest
+            self._log.info(
+                "full_written", partition=manifest.partition, full=each.offset, first=manifest.first, maker=COMPACTION
+            )
+        return {each.manifest.partition: each for each in found}
+
+    def _truncate_all(
+        self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, Found], lock: RunLock
+    ) -> None:
+        """Read the new fulls back, and every other one that would count as kept; then delete behind the oldest."""
+        fulls = {p: [*([fresh[p]] if p in fresh else []), *plan.fulls] for p, plan in plans.items()}
+        unread = {(p, found.offset): (plans[p].place, found) for p, found in fresh.items()}
+        findings: dict[tuple[int, int], str] = {}
+        while True:
+            cuts = {
+                p: found for p in fulls if (found := self._kept.worth(plans[p].place, fulls[p], self._keep)) is not None
+            }
+            for p in cuts:
+                unread |= {(p, f.offset): (plans[p].place, f) for f in kept(fulls[p], self._keep)}
+            asked = [each for key, each in unread.items() if key not in findings]
+            if not asked:
+                break
+            self._tell(f"reading {len(asked)} fulls back")
+            findings |= read_back(spark, self._settings, asked)
+            for (p, offset), finding in findings.items():
+                fulls[p] = [found for found in fulls[p] if found.offset != offset or not finding]
+        self._note_published(fresh, findings)
+        lock.check()
+        for partition, found in cuts.items():
+            if self._outcomes[partition].good:
+                self.truncate(plans[partition].place, found)
+        self._kept.remove_orphans([plan.place for plan in plans.values()], self._log)
+
+    def _note_published(self, fresh: Mapping[int, Found], findings: Mapping[tuple[int, int], str]) -> None:
+        for (p, offset), finding in findings.items():
+            if finding:
+                self._log.warning("full_unusable", partition=p, full=offset, finding=finding)
+        for p, found in fresh.items():
+            outcome, finding = self._outcomes[p], findings[p, found.offset]
+            outcome.full, outcome.seconds = found.offset, self._elapsed()
+            outcome.status = "failed" if finding else "compacted"
+            outcome.cause = f"the full that was written cannot be read back: {finding}" if finding else ""
+
+    def truncate(self, place: Place, found: Cut) -> None:
+        """Delete what no kept full needs."""
+        self._kept.cut(place, found)
+        self._outcomes[place.partition].truncated = found
+        self._log.info("truncated", partition=place.partition, full_before=found.full, increment_before=found.increment)
+
+    def _note(
+        self,
+        plan: Plan,
+        status: str,
+        *,
+        cause: str = "",
+        proven: bool = False,
+        written: Written | None = None,
+        reports: Mapping[str, Report] | None = None,
+    ) -> None:
+        mark = plan.goal.mark
+        self._outcomes[plan.partition] = Outcome(
+            partition=plan.partition,
+            status=status,  # type: ignore[arg-type]
+            proven=proven or status == "proven",
+            transaction=mark.n,
+            position=mark.positions[self._names.input],
+            keys=written.keys if written else mark.keys,
+            bytes_before=sum(report.size for report in reports.values()) if reports else None,
+            bytes_after=written.sent if written else None,
+            seconds=self._elapsed(),
+            cause=cause,
+        )
+
+    def _elapsed(self) -> float:
+        return round(time.monotonic() - self._began, 3)

@@ -1,0 +1,1 @@
+"""Repair a stopped service whose state or positions a restore rejects."""

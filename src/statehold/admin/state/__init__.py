@@ -1,0 +1,1 @@
+"""Change the stored state of a stopped service: migrate, repartition, move to another input."""

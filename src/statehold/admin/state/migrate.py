@@ -1,0 +1,111 @@
+"""`statehold state migrate`: another state for a stopped service, partition by partition, adopted all at once (S6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+import msgspec
+
+from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.kafka.admin.admin import TopicFacts
+from statehold.kafka.tools.group_lock import GroupHold
+from statehold.snapshot import state_replacement
+from statehold.snapshot.format import digest
+from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
+from statehold.snapshot.state_replacement import Adoption, Reason
+
+TOOL = "state migrate"
+
+
+class Migrated(msgspec.Struct, kw_only=True):
+    """What became of one partition; `transaction` and `full` are None in a dry run."""
+
+    partition: int
+    position: int
+    counts: Counts
+    old_digest: str
+    digest: str
+    transaction: int | None = None
+    full: int | None = None
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """All partitions; `lineage` is the new one, '' in a dry run."""
+
+    lineage: str
+    partitions: list[Migrated]
+
+
+def migrate(
+    settings: Settings,
+    names: Names,
+    handler: HandlerOf,
+    functions: Mapping[str, Edit],
+    patches: Sequence[Patch],
+    reason: Reason,
+    *,
+    dry_run: bool = False,
+) -> Migration:
+    """Change the state of every partition of a stopped service. Holds one partition's state in memory at a time.
+
+    :raises ToolRefused: the group has members, or a state is not what its last mark says; nothing was changed.
+    :raises StateRefused: a partition could not be restored. :raises UsageError: a function or a patch is wrong.
+    """
+    with closing(Bench(settings, names, handler, TOOL)) as bench:
+        edits = Edits(functions, patches, bench.new_state(0).tables)
+        facts = bench.facts()
+        count = facts[names.input].partitions
+        if dry_run:
+            done, _ = _each(bench, facts, edits, None)
+            return Migration("", done)
+        with GroupHold(settings, names, bench.admin, count) as hold:
+            bench.fence(range(count))
+            lineage = state_replacement.new_lineage()
+            done, adoptions = _each(bench, facts, edits, lineage)
+            marks = bench.adopt(adoptions, hold.membership(), reason)
+        for each in done:
+            each.transaction = marks[each.partition].n
+        return Migration(lineage, done)
+
+
+def _each(
+    bench: Bench, facts: Mapping[str, TopicFacts], edits: Edits, lineage: str | None
+) -> tuple[list[Migrated], list[Adoption]]:
+    """Every partition in turn; with a lineage the new state is written as a full, which no mark refers to yet."""
+    done, adoptions, count = [], [], facts[bench.names.input].partitions
+    for partition in range(count):
+        place = bench.place(partition, count, facts)
+        found = bench.find(place)
+        state = bench.new_state(partition)
+        counts = edits.apply(partition, found.state, state)
+        position = found.mark.positions[place.input]
+        each = Migrated(
+            partition=partition,
+            position=position,
+            counts=counts,
+            old_digest=digest.show(found.mark.digest),
+            digest=digest.show(state.digest),
+        )
+        if lineage is not None:
+            like = msgspec.structs.replace(found.mark, schemas=place.merged_schemas(found.mark, edits.tables))
+            base = bench.write(place, lineage, found.mark.n + 1, position, state, like)
+            each.full = base.offset if base else None
+            adoptions.append(
+                Adoption(
+                    place=place,
+                    old=found.mark,
+                    lineage=lineage,
+                    base=base,
+                    digest=state.digest,
+                    keys=state.keys,
+                    position=position,
+                    effects=found.mark.effects,
+                    schemas=like.schemas,
+                )
+            )
+        done.append(each)
+    edits.require_used()
+    return done, adoptions

@@ -1,0 +1,219 @@
+"""`statehold state migrate --spark-master`: the same edit, on the executors of a Spark cluster.
+
+No partition's state is ever in one Python process: Spark folds it, functions are applied batch by batch where the rows
+are, chunks are written from there. Needs pyspark, by way of `statehold.snapshot.spark`; imported by the command only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from statehold.admin.state.migrate import TOOL, Migrated, Migration
+from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import ToolRefused
+from statehold.kafka.admin.admin import TopicFacts
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.tools.compaction_lock import SinkOf
+from statehold.kafka.tools.group_lock import GroupHold
+from statehold.snapshot import state_replacement
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.digest import MODULUS
+from statehold.snapshot.format.records import FullRef, Manifest, Mark
+from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.spark.export.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
+from statehold.snapshot.spark.fold import plan as planning
+from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.report import decode_report
+from statehold.snapshot.spark.io import write as writing
+from statehold.snapshot.spark.io.readback import read_back
+from statehold.snapshot.spark.io.source import Fold, Session, collect, pieces, state_at
+from statehold.snapshot.spark.io.write import Target, Written
+from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
+from statehold.snapshot.state_replacement import Adoption, Reason
+
+
+def migrate(
+    spark: Session,
+    settings: Settings,
+    names: Names,
+    handler: HandlerOf,
+    functions: Mapping[str, Edit],
+    patches: Sequence[Patch],
+    reason: Reason,
+    *,
+    dry_run: bool = False,
+) -> Migration:
+    """As `statehold.admin.state.migrate.migrate`, by Spark.
+
+    :raises ToolRefused, StateRefused, UsageError: as there. :raises JobFailed: Spark, or a function.
+    """
+    with closing(Bench(settings, names, handler, TOOL)) as bench:
+        edits = Edits(functions, patches, bench.new_state(0).tables)
+        facts = bench.facts()
+        work = _Work(spark, bench, facts, edits, Editor(handler, functions, patches))
+        if dry_run:
+            return Migration("", work.run(None)[0])
+        with GroupHold(settings, names, bench.admin, facts[names.input].partitions) as hold:
+            bench.fence(range(facts[names.input].partitions))
+            lineage = state_replacement.new_lineage()
+            done, adoptions = work.run(lineage)
+            marks = bench.adopt(adoptions, hold.membership(), reason)
+        for each in done:
+            each.transaction = marks[each.partition].n
+        return Migration(lineage, done)
+
+
+class _Work:
+    def __init__(
+        self, spark: Session, bench: Bench, facts: Mapping[str, TopicFacts], edits: Edits, editor: Editor
+    ) -> None:
+        self._spark, self._bench, self._facts, self._edits, self._editor = spark, bench, facts, edits, editor
+        self._names, self._settings = bench.names, bench.settings
+        #: by table: patched keys that are there; rows of those that a patch adds
+        self._known: dict[str, set[Any]] = {}
+        self._born: list[Row] = []
+
+    def run(self, lineage: str | None) -> tuple[list[Migrated], list[Adoption]]:
+        plans = self._plans()
+        fold = state_at(self._spark, self._settings, list(plans.values()))
+        findings = [f"partition {p}: {finding}" for p, finding in fold.check().items() if finding]
+        if findings:
+            raise ToolRefused(f"the state that was folded is not the one that was recorded: {'; '.join(findings)}")
+        self._require_patched(fold)
+        written, tallies = self._write(fold, plans, lineage is not None)
+        done = [self._told(plan, written[p], tallies.get(p, Counts())) for p, plan in plans.items()]
+        if lineage is None:
+            return done, []
+        bases = self._publish(plans, written, lineage)
+        for each in done:
+            each.full = bases[each.partition].offset if each.counts.after else None
+        return done, [self._adoption(plan, written[p], bases[p], lineage) for p, plan in plans.items()]
+
+    def _plans(self) -> dict[int, Plan]:
+        count = self._facts[self._names.input].partitions
+        plans = {}
+        for partition in range(count):
+            reader = StableReader(self._settings, self._names.group, self._bench.admin)
+            try:
+                plan = planning.make(reader, self._bench.place(partition, count, self._facts))
+                plan = planning.divided(reader, plan, pieces(self._spark, count))
+            finally:
+                reader.close()
+            goal = plan.goal.mark
+            self._bench.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
+            plans[partition] = plan
+        return plans
+
+    def _require_patched(self, fold: Fold) -> None:
+        """Every patched key must be there, or be told where to be."""
+        for table in sorted(self._edits.tables):
+            keys = {packed(key): key for key in self._edits.patched(table)}
+            found = collect(fold.having(table, list(keys))) if keys else []
+            self._known[table] = {keys[bytes(row["key"])] for row in found}
+            for key in self._known[table]:
+                self._edits.found(table, key)
+        self._born = [
+            (partition, BORN, table, packed(key), data)
+            for partition in range(self._facts[self._names.input].partitions)
+            for table in sorted(self._edits.tables)
+            for key, data in self._edits.born(table, partition, self._known[table])
+        ]
+        self._edits.require_used()
+
+    def _write(
+        self, fold: Fold, plans: Mapping[int, Plan], publish: bool
+    ) -> tuple[dict[int, Written], dict[int, Counts]]:
+        newest = {p: max((full.offset for full in plan.fulls), default=-1) for p, plan in plans.items()}
+        targets = {p: Target(offset, frame.NEWEST) for p, offset in newest.items()}
+        sink_of = SinkOf(self._settings, self._names) if publish else None
+        written = {partition: writing.empty(partition) for partition in plans}
+        tallies: dict[int, Counts] = {}
+        for row in collect(writing.write(fold.edited(self._editor, self._born), targets, sink_of)):
+            if row["kind"] == "full":
+                written[row["partition"]] = writing.decode_written(row["payload"])
+            elif decode_report(row["payload"]).kind == EDITED:
+                tally = decode_tally(row["payload"])
+                tallies.setdefault(tally.partition, Counts()).join(tally.counts)
+        for partition, *_ in self._born:
+            tallies.setdefault(partition, Counts()).join(Counts(after=1, added=1))
+        return written, tallies
+
+    def _digest(self, written: Written) -> int:
+        """Keys that are str or bytes are hashed as such, others as msgpack: the handler knows which."""
+        tables, total = tables_of(self._editor.handler), 0
+        for name, sums in written.digest_sums().items():
+            total += sums.text if name in tables and tables[name].key_type in (str, bytes) else sums.packed
+        return total % MODULUS
+
+    def _told(self, plan: Plan, written: Written, counts: Counts) -> Migrated:
+        return Migrated(
+            partition=plan.partition,
+            position=plan.last.positions[self._names.input],
+            counts=counts,
+            old_digest=digest.show(plan.last.digest),
+            digest=digest.show(self._digest(written)),
+        )
+
+    def _publish(self, plans: Mapping[int, Plan], written: Mapping[int, Written], lineage: str) -> dict[int, Found]:
+        """Send the manifests, read everything back; no mark names these fulls yet."""
+        bases: dict[int, Found] = {}
+        for partition, plan in plans.items():
+            manifest = self._manifest(plan, written[partition], lineage)
+            sink = SinkOf(self._settings, self._names).manifests(partition)
+            sink.send(records.pack(manifest))
+            bases[partition] = Found(writing.acknowledged(sink, 1)[0], manifest)
+        back = read_back(self._spark, self._settings, [(plans[p].place, found) for p, found in bases.items()])
+        wrong = [f"partition {p}: {finding}" for (p, _), finding in back.items() if finding]
+        if wrong:
+            raise ToolRefused(f"the new fulls cannot be read back: {'; '.join(wrong)}. Nothing was adopted")
+        return bases
+
+    def _manifest(self, plan: Plan, written: Written, lineage: str) -> Manifest:
+        place, last = plan.place, plan.last
+        return Manifest(
+            full=written.full,
+            service=last.service,
+            partition=place.partition,
+            partitions=place.partitions,
+            lineage=lineage,
+            first=last.n + 1,
+            through=last.n + 1,
+            positions=last.positions,
+            topic_ids=place.topic_ids,
+            digest=digest.to_bytes(self._digest(written)),
+            increment=self._bench.bounds(self._names.changelog, place.partition)[1],
+            low=written.low,
+            store=written.store if written.checksums else "",
+            segments=written.segments,
+            checksums=tuple(written.checksums),
+            keys=written.keys,
+            size=written.size,
+            maker="migration",
+            writer=place.writer,
+            time=int(time.time() * 1000),
+            format=frame.NEWEST,
+            schemas=self._schemas(plan),
+        )
+
+    def _schemas(self, plan: Plan) -> dict[str, int]:
+        return plan.place.merged_schemas(plan.last, self._edits.tables)
+
+    def _adoption(self, plan: Plan, written: Written, base: Found, lineage: str) -> Adoption:
+        last: Mark = plan.last
+        ref: FullRef | None = base.ref if written.keys else None
+        return Adoption(
+            place=plan.place,
+            old=last,
+            lineage=lineage,
+            base=ref,
+            digest=self._digest(written),
+            keys=written.keys,
+            position=last.positions[self._names.input],
+            effects=last.effects,
+            schemas=self._schemas(plan),
+        )

@@ -1,0 +1,55 @@
+"""Entries of a state on the local disk, one file for each partition that they go to: memory holds one partition."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import EntryDecoder
+from statehold.snapshot.state import State
+from statehold.table import Changes
+
+_LENGTH: Final = struct.Struct("<I")
+
+
+class Spool:
+    """Used by one thread; the files are gone after `close`."""
+
+    def __init__(self, partitions: int, directory: Path | None = None) -> None:
+        """:raises OSError: the directory cannot be written to."""
+        self._open = ExitStack()
+        folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="statehold-", dir=directory)))
+        self._files: list[BinaryIO] = [
+            self._open.enter_context((folder / str(partition)).open("w+b")) for partition in range(partitions)
+        ]
+
+    def add(self, partition: int, changes: Changes) -> None:
+        """:raises OSError: the disk is full."""
+        data = records.entry(changes)
+        self._files[partition].write(_LENGTH.pack(len(data)))
+        self._files[partition].write(data)
+
+    def load(self, partition: int, state: State) -> State:
+        """Fill an empty state with all that was added for this partition; its digest is computed."""
+        decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
+        for raw in self._entries(partition):
+            state.load(decoder.decode(raw))
+        state.loaded()
+        return state
+
+    def _entries(self, partition: int) -> Iterator[msgspec.Raw]:
+        file = self._files[partition]
+        file.flush()
+        file.seek(0)
+        while head := file.read(_LENGTH.size):
+            yield msgspec.Raw(file.read(_LENGTH.unpack(head)[0]))
+
+    def close(self) -> None:
+        self._open.close()

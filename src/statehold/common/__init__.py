@@ -1,0 +1,1 @@
+"""Small parts that every other folder may use: names, partitioning, exit codes, access rights."""

@@ -1,0 +1,1 @@
+"""Is the process well: calls that hang, brokers out of reach, memory."""

@@ -1,0 +1,1 @@
+"""Requests to the brokers through an AdminClient."""

@@ -1,0 +1,51 @@
+"""Why a tool was refused: which of its role's rights is missing, asked of the brokers once it has failed.
+
+Most requests are refused by an answer. A group's coordinator that we must not look for is not: the client looks on
+until its time is over, and says no more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from statehold.common.access_rights import GROUP, TOPIC, Right
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, StateholdError
+from statehold.kafka.admin.acl_check import RoleAccess, missing, refusal
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.common.error_actions import kafka_error
+from statehold.kafka.common.error_advice import LOGIN
+
+_SILENCE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._WAIT_COORD})
+
+
+def why_refused(settings: Settings, group: str, rights: Sequence[Right], role: str, error: BaseException) -> str:
+    """The rights that are missing and the lines that grant them; '' where the error tells of something else.
+
+    Blocks for some seconds at most, and raises nothing.
+    """
+    raised = _raised(error)
+    told = kafka_error(raised)
+    silent = isinstance(raised, KafkaTrouble) or (told is not None and told.code() in _SILENCE)
+    if not silent and (told is None or told.code() in LOGIN):
+        return ""
+    try:
+        admin = Admin(settings, group)
+        if not silent:
+            return RoleAccess(settings, admin, rights, role).explain(raised)
+        topic = next((right.name for right in rights if right.kind == TOPIC), "")
+        admin.require_reachable(topic)
+        lacking = missing(admin, [right for right in rights if right.kind == GROUP])
+        return refusal(settings, lacking, role) if lacking else ""
+    except StateholdError:
+        return ""
+
+
+def _raised(error: BaseException) -> BaseException:
+    """The innermost one: what the client raised."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

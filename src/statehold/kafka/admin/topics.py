@@ -1,0 +1,64 @@
+"""Creating topics and looking at their settings: what `statehold topics` needs of the AdminClient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+
+from statehold.errors import KafkaTrouble, Misconfigured
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
+from statehold.kafka.common.error_actions import about, kafka_error
+
+
+class TopicAdmin:
+    """Blocks, each call with a deadline; raises KafkaTrouble."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    @property
+    def _client(self) -> AdminClient:
+        """Of now: it is replaced when the login changes, or when it has forgotten its brokers."""
+        return self._admin.client
+
+    def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> bool:
+        """False when the topic exists already."""
+        topic = NewTopic(name, partitions, replication, config=dict(settings))
+        try:
+            result(self._client.create_topics([topic], request_timeout=NO_TIMEOUT)[name])
+        except KafkaTrouble as error:
+            inner = kafka_error(error.__cause__) if error.__cause__ else None
+            if inner is not None and inner.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise
+        return True
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give an existing topic more partitions, `partitions` in all."""
+        result(self._client.create_partitions([NewPartitions(name, partitions)], request_timeout=NO_TIMEOUT)[name])
+
+    def settings(self, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            entries = result(self._client.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource])
+        except Misconfigured as error:
+            raise about(topic, error) from error.__cause__
+        return {name: entry.value for name, entry in entries.items()}
+
+    def offset(self, topic: str, partition: int, start_at: str | int) -> int:
+        """The offset of `beginning`, `end`, or a time in milliseconds since 1970; -1 after the last record."""
+        spec: Any
+        match start_at:
+            case "beginning":
+                spec = EARLIEST
+            case "end":
+                spec = LATEST
+            case _:
+                spec = OffsetSpec.for_timestamp(int(start_at))
+        place = TopicPartition(topic, partition)
+        offset: int = result(self._client.list_offsets({place: spec}, request_timeout=ATTEMPT)[place]).offset
+        return offset if offset == -1 and start_at not in ("beginning", "end") else told(offset)

@@ -1,0 +1,1 @@
+"""Consumers, producers and readers of a running service."""

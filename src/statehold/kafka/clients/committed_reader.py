@@ -1,0 +1,71 @@
+"""A reader for whoever only looks: it ends where committed records end, and never waits for an open transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import IsolationLevel, TopicPartition
+
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, Misconfigured
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.admin.topics import TopicAdmin
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.kafka.common.error_actions import about
+from statehold.kafka.common.retry import patiently
+
+_DEADLINE = 20.0
+
+
+class StableReader(KafkaReader):
+    """`ports.FollowingReader`: its `bounds` end at the last stable offset. It joins no group and commits nothing."""
+
+    def __init__(
+        self, settings: Settings, group: str, admin: Admin, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        super().__init__(settings, group, admin, cancelled, time.monotonic)
+        self._topics = TopicAdmin(admin)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Log start and last stable offset.
+
+        :raises KafkaTrouble: no answer within 20 s.
+        """
+        # a leader may be moving
+        return patiently(lambda: self._bounds(topic, partition), _DEADLINE, cancelled=self._cancelled)
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
+
+    def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        wanted = {TopicPartition(topic, partition): LATEST for partition in partitions}
+        futures = self._admin.client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
+        )
+        try:
+            return {place.partition: told(result(future, self._cancelled).offset) for place, future in futures.items()}
+        except KafkaTrouble:
+            self._admin.look_again(topic)
+            raise
+
+    def end(self, topic: str, partition: int) -> int:
+        """Where the log ends, open transactions included."""
+        return self._admin.bounds(topic, partition, _DEADLINE, lambda: False)[1]
+
+    def offset_at(self, topic: str, partition: int, moment: int) -> int:
+        """The first offset of that time (milliseconds since 1970) or later; the end when there is none."""
+        offset = self._topics.offset(topic, partition, moment)
+        return offset if offset >= 0 else self.end(topic, partition)
+
+    def _offset(self, topic: str, partition: int, spec: Any) -> int:
+        place = TopicPartition(topic, partition)
+        asked = self._admin.client.list_offsets(
+            {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
+        )
+        try:
+            return told(result(asked[place]).offset)
+        except Misconfigured as error:
+            raise about(topic, error) from error.__cause__

@@ -1,0 +1,125 @@
+"""What a transaction of ours has left open although it has ended: a defect of brokers (KAFKA-20734; seen with 4.4.0).
+
+When a transaction ends while one of its partitions has no leader, these brokers take the partition for deleted, write
+no marker there, and call the transaction complete. Its records hide the end of that partition for good, and the next
+transaction of the same id that reaches it takes them along: it commits what was aborted. So a new owner looks, once it
+has fenced: whatever of its own id is open then has ended, and its group's offset tells how. What was aborted is
+thrown away by a transaction that reaches the same partitions and is aborted, too. Of a stranger's it changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+
+from statehold.common.names import Names
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.futures import ATTEMPT, LATEST, result, told
+from statehold.kafka.clients.unwritable_partitions import Place
+from statehold.kafka.common.error_actions import describe
+from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.output import ORIGIN, ORIGIN_HEADER
+from statehold.ports import Cancelled
+from statehold.snapshot.format import records
+from statehold.snapshot.format.frame import BadFrame
+from statehold.telemetry.log_events import Log
+
+#: open transactions of other owners mostly end within so many seconds; what is open still is looked into
+_PATIENCE: Final = 0.2
+_PAUSE: Final = 0.05
+#: for reading what is hidden
+_READING: Final = 10.0
+
+
+class Remains:
+    """Of one input partition's transactional id. Used by one thread; everything blocks."""
+
+    def __init__(
+        self, settings: Settings, admin: Admin, names: Names, partition: int, outputs: Mapping[str, int], log: Log
+    ) -> None:
+        """`outputs`: topic -> its partitions."""
+        self._settings, self._admin, self._names, self._partition, self._log = settings, admin, names, partition, log
+        own: Place = (names.changelog, partition)
+        self._places = [own, *((topic, p) for topic, count in outputs.items() for p in range(count))]
+
+    def aborted(self, cancelled: Callable[[], bool]) -> list[Place]:
+        """Partitions that hide records of an aborted transaction of ours; called right after a fence.
+
+        :raises KafkaTrouble: not every partition's leader has answered. :raises Cancelled:
+        """
+        ends = self._ends(self._places, IsolationLevel.READ_UNCOMMITTED, cancelled)
+        until = time.monotonic() + _PATIENCE
+        while True:
+            stable = self._ends(list(ends), IsolationLevel.READ_COMMITTED, cancelled)
+            ends = {place: end for place, end in ends.items() if stable[place] < end}
+            if not ends or time.monotonic() >= until:
+                break
+            time.sleep(_PAUSE)
+        return self._ours({place: (stable[place], end) for place, end in ends.items()}, cancelled) if ends else []
+
+    def _ours(self, hidden: Mapping[Place, tuple[int, int]], cancelled: Callable[[], bool]) -> list[Place]:
+        """Those with a record of a transaction of ours that comes after the one that the group's offset belongs to.
+
+        Stable offsets are asked for: they tell nothing while a transaction's end has not come to the group, either.
+        """
+        noted = self._admin.noted(self._names.input, self._partition)
+        if noted is None or noted.n < 0:
+            return []  # written by an older release, which noted no number there: nobody can tell
+        found = {place: self._numbers(place, *bounds, cancelled) for place, bounds in hidden.items()}
+        ended = {n for numbers in found.values() for n in numbers if n <= noted.n}
+        if ended and (self._names.changelog, self._partition) in found:
+            self._log.error("commit_hidden", n=max(ended), cause="a committed transaction has no marker in the log")
+        return [place for place, numbers in found.items() if numbers and min(numbers) > noted.n]
+
+    def _numbers(self, place: Place, start: int, end: int, cancelled: Callable[[], bool]) -> set[int]:
+        """The transactions of ours of which a record lies there and is hidden, by number."""
+        config: dict[str, Any] = dict(client.reader(self._settings, self._names.group, isolation="read_uncommitted"))
+        consumer = Consumer({**config, "logger": quiet_logger("remains")})
+        numbers: set[int] = set()
+        try:
+            consumer.assign([TopicPartition(*place, start)])
+            until, position = time.monotonic() + _READING, start
+            while position < end and time.monotonic() < until:
+                if cancelled():
+                    raise Cancelled
+                for message in consumer.consume(500, 0.1):
+                    error = message.error()
+                    if error is None:
+                        numbers.add(self._number(place, message))
+                    elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        # The start has told of it. Its writes there are all that is not looked after.
+                        self._log.warning("right_missing", right=f"READ on topic {place[0]}", cause=describe(error))
+                        return numbers - {-1}
+                position = max(position, consumer.position([TopicPartition(*place)])[0].offset)
+        finally:
+            consumer.close()
+        return numbers - {-1}
+
+    def _number(self, place: Place, message: Message) -> int:
+        """Of the transaction that it belongs to; -1: it is not ours, or does not say."""
+        if place[0] != self._names.changelog:
+            headers: Any = message.headers()
+            origins = [value for name, value in headers or () if name == ORIGIN_HEADER and isinstance(value, bytes)]
+            partition, n, _ = ORIGIN.unpack(origins[0]) if origins else (-1, -1, -1)
+            return int(n) if partition == self._partition else -1
+        try:
+            return int(getattr(records.unpack(message.value()), "n", -1))
+        except (BadFrame, ValueError):
+            return -1
+
+    def _ends(
+        self, places: Sequence[Place], isolation: IsolationLevel, cancelled: Callable[[], bool]
+    ) -> dict[Place, int]:
+        asked = {TopicPartition(*place): LATEST for place in places}
+        futures = self._admin.client.list_offsets(asked, isolation_level=isolation, request_timeout=ATTEMPT)
+        try:
+            return {(at.topic, at.partition): told(result(future, cancelled).offset) for at, future in futures.items()}
+        except Exception:
+            for topic in dict.fromkeys(topic for topic, _ in places):
+                self._admin.look_again(topic)  # a leader may have moved
+            raise

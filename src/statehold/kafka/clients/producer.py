@@ -1,0 +1,286 @@
+"""The transactional producer of one partition (rules T1-T4; pitfalls P1-P11)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import starmap
+from operator import length_hint
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from statehold.common.names import Names
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
+from statehold.health.connectivity import NoContact
+from statehold.kafka.admin.group_offsets import LINEAGE
+from statehold.kafka.clients.hanging_markers import Remains
+from statehold.kafka.clients.producer_handle import KNOW, Handle
+from statehold.kafka.clients.unwritable_partitions import ANY, Place, waiting, why_not
+from statehold.kafka.common.call_timeout import GRACE, STUCK_AFTER, bounded
+from statehold.kafka.common.error_actions import Action, action, describe, kafka_error, translate
+from statehold.kafka.common.transaction_taint import Taint
+from statehold.output import Sent
+from statehold.ports import Cancelled, Clock
+from statehold.telemetry.log_events import Log
+
+_FULL_QUEUE_WAIT = 0.01
+#: seconds of one try to fence
+_FENCE_STEP = 0.05
+
+
+class KafkaTransactions:
+    """`ports.Transactions` on librdkafka. No delivery callbacks: the commit reports what was not delivered (P7)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Names,
+        partition: int,
+        log: Log,
+        clock: Clock,
+        contact: NoContact | None = None,
+        outputs: Sequence[str] = (),
+        remains: Remains | None = None,
+    ) -> None:
+        """`outputs`: topics that transactions may reach beside the increment topic; looked at when one cannot end.
+        `remains`: looks after a fence for what the brokers have left open of transactions that have ended.
+        """
+        self._remains = remains
+        self._reached: list[Place] = [(names.changelog, partition), *((topic, ANY) for topic in outputs)]
+        self._contact = contact or NoContact()
+        self.attempt = uuid.uuid4().hex[:16]
+        self.lineage = ""
+        self._clock, self._log, self._settings = clock, log, settings
+        #: partitions that owed acknowledgements when it was last looked, once a second
+        self._waiting: list[Place] = []
+        self._input, self._partition = names.input, partition
+        self._timeout = settings.commit.timeout
+        self._taint = Taint(settings.commit.slow)
+        self._identity: tuple[int, int] | None = None
+        config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
+        # Only with the brokers' debug lines is every lost connection told, and none suppressed (docs/assumptions.md).
+        config |= {"debug": "broker", "log_level": 7, "stats_cb": self._statistics}
+        self._handle = Handle(config, names.input, self._logged)
+
+    @property
+    def tainted(self) -> str:
+        self._try(lambda: self._alive().poll(0), "poll")  # where a fatal error shows first (P7)
+        return self._taint.reason
+
+    def fence(self, cancelled: Callable[[], bool]) -> None:
+        with self._watched("list_topics", 2 * KNOW + GRACE):
+            self._handle.get_to_know()
+        try:
+            self._resume(self._handle.init, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
+        except OutcomeUnknown as error:
+            # The last transaction must end first, in all of its partitions (CONCURRENT_TRANSACTIONS).
+            why = why_not(self._settings, self._reached)
+            self._contact.broken(self._partition, f"{error}{why}")
+            raise OutcomeUnknown(f"{error}{why}") from error
+        if self._remains is not None and (hidden := self._remains.aborted(cancelled)):
+            self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
+            self._reach_and_abort(hidden)
+        self._taint.reason = ""
+
+    def _reach_and_abort(self, places: Sequence[Place]) -> None:
+        """The marker of this id that the brokers owe these partitions comes with the end of a transaction that reaches
+        them; what is sent is thrown away with it.
+        """
+        self.begin()
+        for topic, partition in places:
+            self.send_increment(topic, partition, b"")
+        self._flush_all(self._clock() + self._timeout)
+        self.abort()
+
+    def begin(self) -> None:
+        self._waiting = []
+        self._try(self._alive().begin_transaction, "begin_transaction")
+
+    def send(self, messages: Sequence[Sent]) -> None:
+        produce, rest = self._alive().produce, iter(messages)
+        while True:
+            try:
+                deque(starmap(produce, rest), maxlen=0)
+                return
+            except BufferError:
+                # The message that found no room is taken from the iterator already.
+                messages = messages[len(messages) - length_hint(rest) - 1 :]
+                rest = iter(messages)
+                self._wait_for_room()
+            except Exception as error:
+                raise self._translate(error) from error
+
+    def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
+        while True:
+            try:
+                self._alive().produce(topic, payload, None, partition)
+                return
+            except BufferError:
+                self._wait_for_room()
+            except Exception as error:
+                raise self._translate(error) from error
+
+    def send_offsets(self, position: int, membership: Any) -> None:
+        self._send_offsets([self._offset(self._partition, position, self.lineage)], membership)
+
+    def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
+        # What was sent so far is on its partitions before the group is asked: a worker that is given one of them after
+        # that finds it ending in an open transaction, and waits for its end.
+        self._flush_all(self._clock() + self._timeout)
+        self._send_offsets([self._offset(p, position, lineage) for p, position in positions.items()], membership)
+
+    def _offset(self, partition: int, position: int, lineage: str) -> TopicPartition:
+        return TopicPartition(self._input, partition, position, LINEAGE + lineage)
+
+    def _send_offsets(self, offsets: list[TopicPartition], membership: Any) -> None:
+        # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
+        # From here on any lost connection counts: the offsets go to the group's coordinator, not to ours.
+        self._taint.in_transaction = True
+        producer = self._alive()
+        # When the group's coordinator has died librdkafka forgets its broker, and this call its timeout (issue 5511).
+        call = partial(bounded, lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
+        self._resume(call, "send_offsets_to_transaction")
+        self._flush_all(self._clock() + self._timeout)
+
+    def _flush_all(self, deadline: float) -> None:
+        while self._flush(deadline) > 0:
+            if self._clock() >= deadline:
+                why = why_not(self._settings, self._waiting)
+                trouble = f"outputs were not acknowledged within {self._timeout:.0f} s{why}"
+                self._contact.broken(self._partition, trouble)
+                raise OutcomeUnknown(trouble)
+
+    def _flush(self, deadline: float) -> int:
+        left = max(0.0, deadline - self._clock())
+        try:
+            with self._watched("flush", left):
+                return self._alive().flush(left)
+        except Exception as error:
+            raise self._translate(error) from error
+
+    def commit(self) -> None:
+        producer = self._alive()
+        began = self._clock()
+        self._taint.calling()
+        try:
+            self._resume(producer.commit_transaction, "commit_transaction")
+        except TransactionAborted as error:
+            # Rule T4: any error of the commit call itself leaves the outcome open.
+            raise OutcomeUnknown(f"{error}{why_not(self._settings, self._waiting)}") from error
+        finally:
+            self._taint.ended(self._clock() - began)
+            self._drain_log()
+
+    def abort(self) -> None:
+        began = self._clock()
+        self._taint.calling()
+        try:
+            self._resume(self._alive().abort_transaction, "abort_transaction")
+        except TransactionAborted as error:
+            raise OutcomeUnknown(str(error)) from error
+        finally:
+            self._taint.ended(self._clock() - began)
+            self._drain_log()
+
+    def drop(self) -> None:
+        self._handle.drop()
+
+    def _alive(self) -> Producer:
+        return self._handle.get()
+
+    def _drain_log(self) -> None:
+        """Lines reach us in poll() only; those of now belong to the transaction that has just ended."""
+        self._taint.in_transaction = True
+        try:
+            self._alive().poll(0)
+        except KafkaException as error:
+            self._taint.logged(f"FAIL [thrd:TxnCoordinator] {error}")
+        finally:
+            self._taint.in_transaction = False
+
+    def _translate(self, error: Exception) -> KafkaTrouble:
+        """After a fatal error every call says _FATAL; which one it was tells a begin, which cannot succeed any more.
+
+        It matters: one who was fenced must ask the group before it comes back, one who was torn must not (rule T8).
+        A produce says _STATE once the brokers have refused something of its transaction, and so does a begin tell why.
+        Which message it was nobody knows then, so it is the transaction that is undone.
+        """
+        inner = kafka_error(error)
+        if inner is not None and inner.code() in (KafkaError._FATAL, KafkaError._STATE):
+            try:
+                self._alive().begin_transaction()
+            except OutcomeUnknown:
+                pass
+            except KafkaException as told:
+                why = translate(told)
+                return TransactionAborted(str(why)) if isinstance(why, MessageRefused) else why
+        return translate(error)
+
+    def _watched(self, what: str, timeout: float = 0.0) -> AbstractContextManager[object]:
+        return self._contact.call(what, timeout + STUCK_AFTER, partition=self._partition)
+
+    def _try(self, call: Callable[[], object], what: str) -> None:
+        try:
+            with self._watched(what):
+                call()
+        except Exception as error:
+            raise self._translate(error) from error
+
+    def _resume(
+        self,
+        call: Callable[[float], object],
+        what: str,
+        *,
+        step: float = 3600.0,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Repeat the same call while that is allowed, up to the deadline; `cancelled` is asked every `step`."""
+        deadline = self._clock() + self._timeout
+        while not cancelled():
+            left = min(step, max(0.1, deadline - self._clock()))
+            try:
+                with self._watched(what, left + GRACE):
+                    call(left)
+                self._contact.works(self._partition)
+                return
+            except KafkaException as error:
+                inner = kafka_error(error)
+                if inner is not None and action(inner) is Action.RESUME:
+                    self._contact.broken(self._partition, f"{what}: {describe(inner)}")
+                if inner is None or action(inner) is not Action.RESUME or self._clock() >= deadline:
+                    raise self._translate(error) from error
+            except TimeoutError as error:
+                self._contact.broken(self._partition, f"{what}: {error}")
+                raise self._translate(error) from error
+            except Exception as error:
+                raise self._translate(error) from error
+        raise Cancelled
+
+    def _wait_for_room(self) -> None:
+        """The client's queue is full: the broker is slower than the handler."""
+        try:
+            self._alive().poll(_FULL_QUEUE_WAIT)
+        except KafkaException as error:
+            raise self._translate(error) from error
+
+    def _logged(self, level: str, message: str) -> None:
+        self._taint.logged(message)
+        if level != "debug":
+            self._log.debug("kafka_log", client="producer", level=level, message=message)
+
+    def _statistics(self, text: str) -> None:
+        self._taint.statistics(text)
+        told = json.loads(text)
+        self._waiting = waiting(told) or self._waiting
+        eos = told.get("eos", {})
+        identity = (eos.get("producer_id", -1), eos.get("producer_epoch", -1))
+        if identity != self._identity and identity[0] >= 0:
+            self._identity = identity
+            self._log.info("producer_identity", producer_id=identity[0], producer_epoch=identity[1])

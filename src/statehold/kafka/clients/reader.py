@@ -1,0 +1,151 @@
+"""Reads a partition from offset to offset, with assign() and without a group (P23-P25, requirement C5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import HangingTransaction, RestoreTimeout
+from statehold.health.connectivity import NoContact
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.topic_absence import tells_of_absence
+from statehold.kafka.common.call_timeout import STUCK_AFTER
+from statehold.kafka.common.error_actions import about, describe, translate
+from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.ports import Cancelled, Clock, OutOfRange
+
+_WAIT = 0.02
+#: seconds without a record after which a leader counts as away
+_SILENCE = 5.0
+
+
+class KafkaReader:
+    """`ports.Reader` on librdkafka, read_committed. `cancelled` ends every call within a few hundredths of a second."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        group: str,
+        admin: Admin,
+        cancelled: Callable[[], bool],
+        clock: Clock,
+        contact: NoContact | None = None,
+    ) -> None:
+        self._settings, self._admin, self._contact = settings, admin, contact or NoContact()
+        self._cancelled, self._clock = cancelled, clock
+        config: dict[str, Any] = dict(client.reader(settings, group))
+        config["logger"] = quiet_logger("reader")
+        self._consumer = Consumer(config)
+        self._known: set[str] = set()
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._admin.bounds(topic, partition, self._settings.restore.deadline, self._cancelled)
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        if start >= end:
+            return
+        self._learn(topic)
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        try:
+            yield from self._read(topic, partition, start, end, most)
+        finally:
+            self._consumer.unassign()
+
+    def cancelled(self) -> bool:
+        return self._cancelled()
+
+    def _read(self, topic: str, partition: int, position: int, end: int, most: int) -> Iterator[Sequence[Message]]:
+        """Ends by position or by the end-of-partition event, never by counting: markers take offsets too."""
+        waiting_since, blocked_at = self._clock(), -1
+        while position < end:
+            if self._cancelled():
+                raise Cancelled
+            with self._contact.call("a reader's poll", STUCK_AFTER, partition=partition):
+                messages = self._consumer.consume(most, _WAIT)
+            reached = -1
+            if any(map(Message.error, messages)):
+                reached = self._events(messages)
+                messages = [message for message in messages if message.error() is None]
+            if messages:
+                position = (messages[-1].offset() or 0) + 1
+                if position > end:
+                    messages = [message for message in messages if (message.offset() or 0) < end]
+                if messages:
+                    yield messages
+            if reached >= 0:
+                blocked_at = reached
+                position = max(position, reached)
+            if messages or reached >= 0:
+                self._contact.works(partition)
+                waiting_since = self._clock()
+            else:
+                self._check_patience(topic, partition, waiting_since, blocked_at, end)
+
+    def _learn(self, topic: str) -> None:
+        """Ask for a topic before its first read: the client would do it up to a second later (measured: 0.95 s), and
+        say nothing of one that we may not see.
+        """
+        if topic not in self._known:
+            try:
+                with self._contact.call("list_topics", STUCK_AFTER):
+                    found = self._consumer.list_topics(topic, 1.0).topics.get(topic)
+            except KafkaException:
+                return  # the read itself waits for the brokers, with its own deadline
+            if found is not None and found.error is not None:
+                _require_right(topic, found.error)
+            self._known.add(topic)
+
+    def _events(self, messages: Sequence[Message]) -> int:
+        """The offset of an end-of-partition event among these, or -1."""
+        reached = -1
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:
+                reached = message.offset() or 0
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
+            _require_right(message.topic() or "", error)
+            if tells_of_absence(error):
+                self._admin.require_there(message.topic() or "", message.partition() or 0)
+        return reached
+
+    def _check_patience(self, topic: str, partition: int, since: float, blocked_at: int, end: int) -> None:
+        waited = self._clock() - since
+        if blocked_at < 0 and waited > _SILENCE:
+            self._contact.broken(partition, f"no data of {topic}[{partition}] for {waited:.0f} s")
+        settings = self._settings
+        if blocked_at >= 0 and waited > settings.restore.hanging_after:
+            raise HangingTransaction(
+                f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction "
+                f"of another "
+                f"producer hides the rest. `statehold txn list --topic {topic} ...` names it, `statehold txn abort` "
+                f"ends it; "
+                f"then `statehold retry {partition}`",
+                topic=topic,
+                partition=partition,
+                position=blocked_at,
+            )
+        if waited > settings.restore.deadline:
+            raise RestoreTimeout(
+                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? It is tried again by "
+                f"itself, and `statehold retry {partition}` tries now",
+                topic=topic,
+                partition=partition,
+            )
+
+    def close(self) -> None:
+        with self._contact.call("a reader's close", STUCK_AFTER):
+            self._consumer.close()
+
+
+def _require_right(topic: str, error: KafkaError) -> None:
+    """:raises Misconfigured: it says that there is none."""
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raised = KafkaException(error)
+        raise about(topic, translate(raised)) from raised

@@ -1,0 +1,1 @@
+"""Error tables, retries and signs of trouble that all clients share."""

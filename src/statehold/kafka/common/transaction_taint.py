@@ -1,0 +1,79 @@
+"""Signs that a commit or abort was requested twice, so that one may still be under way (pitfall P1, rule T2)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable
+
+from statehold.kafka.common.lost_brokers import known
+from statehold.telemetry.log_events import Log
+
+#: a connection that was up is gone, or a request timed out; any broker's counts while a transaction is under way,
+#: because offsets go to the group's coordinator
+_LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
+
+
+class Taint:
+    """Gathers three signals: a log line about a connection, a slow call, more EndTxn requests than calls.
+
+    No single signal is enough (docs/assumptions.md). Fed by the producer's own callbacks, which
+    run in its `poll`; read by the same thread.
+    """
+
+    def __init__(self, slow: float) -> None:
+        self._slow = slow
+        self._calls = 0
+        self.in_transaction = False
+        self.reason = ""
+
+    def logged(self, message: str) -> None:
+        if _LOST.search(message) and (self.in_transaction or "TxnCoordinator" in message):
+            self._set(f"a connection was lost ({message.strip()[:160]})")
+
+    def calling(self) -> None:
+        """A commit or abort call begins."""
+        self._calls += 1
+
+    def ended(self, seconds: float) -> None:
+        """It took so long."""
+        if seconds > self._slow:
+            self._set(f"a commit or abort took {seconds:.2f} s")
+
+    def statistics(self, text: str) -> None:
+        statistics = json.loads(text)
+        if known(statistics) == frozenset():
+            self._set("the client has forgotten every broker (librdkafka issue 5301)")
+        requests = sum(broker.get("req", {}).get("EndTxn", 0) for broker in statistics["brokers"].values())
+        if requests > self._calls:
+            self._set(f"{requests} commit and abort requests were sent for {self._calls} calls")
+
+    def _set(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+
+class LogHandler(logging.Handler):
+    """librdkafka's log lines, each given to a function; they arrive in the thread that polls the client."""
+
+    def __init__(self, take: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._take = take
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if not message.startswith("WAKEUP"):
+            self._take(record.levelname.lower(), message)
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """For clients whose trouble shows in what their calls raise; at debug level an operator can still read along."""
+    log = Log(client=name)
+    return client_logger(name, lambda level, message: log.debug("kafka_log", level=level, message=message))
+
+
+def client_logger(name: str, take: Callable[[str, str], None]) -> logging.Logger:
+    """A logger outside the logging tree, so that the host's configuration is neither used nor changed."""
+    logger = logging.Logger(name, logging.DEBUG)
+    logger.addHandler(LogHandler(take))
+    return logger

@@ -1,0 +1,1 @@
+"""Topics that a partition follows beside its input."""

@@ -1,0 +1,86 @@
+"""Reads the control topic of a service: commands for inputs whose other readers bear none."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from confluent_kafka import Message
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.feeds.topic_feed import Feed, Lane
+from statehold.messages.command import BadCommand
+from statehold.ports import Asked
+from statehold.telemetry.log_events import Log
+
+
+def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
+    """Where the service has a control topic; one that may not be looked at is none. Blocks."""
+    try:
+        there = admin.describe([names.control])[names.control] is not None
+    except KafkaTrouble as error:
+        log.warning("kafka_retry", doing=f"look for {names.control}", cause=str(error))
+        return None
+    return ControlFeed(settings, names, log) if there else None
+
+
+class ControlFeed(Feed):
+    def __init__(self, settings: Settings, names: Names, log: Log) -> None:
+        super().__init__(settings, names.group, names.control, log)
+        self._largest = largest_command(settings)
+
+    def lane(self, partition: int) -> ControlLane:
+        return ControlLane(self, partition, self._largest)
+
+
+class ControlLane(Lane):
+    """`ports.Control` of one partition for one assignment."""
+
+    def __init__(self, feed: Feed, partition: int, largest: int) -> None:
+        super().__init__(feed, partition)
+        #: bytes of a command: a mark repeats it
+        self._largest = largest
+        self._waiting: deque[tuple[int, Asked | None]] = deque()
+
+    def waiting(self, position: int) -> tuple[list[Asked], int]:
+        self._follow(position)
+        with self._lock:
+            while self._waiting and self._waiting[0][0] < position:
+                self._waiting.popleft()
+            end = self._waiting[-1][0] + 1 if self._waiting else position
+            return [asked for _, asked in self._waiting if asked is not None], end
+
+    def gone(self) -> None:
+        """What was not read in time is deleted: it was a request, not a record, and nothing has come of it."""
+        self._feed.log.warning("commands_gone", partition=self.partition, offset=self.next)
+
+    def put(self, message: Message) -> None:
+        offset = message.offset() or 0
+        if 0 <= self.next > offset:
+            return
+        asked, refused = _asked(message, self._largest)
+        if refused:
+            self._feed.log.warning("command_refused", partition=self.partition, offset=offset, cause=refused)
+        with self._lock:
+            self._waiting.append((offset, asked))
+            self.next = offset + 1
+
+
+def largest_command(settings: Settings) -> int:
+    """How many bytes a user's command of the control topic may have, all in all: its mark repeats it."""
+    return settings.kafka.message_max_bytes // 4
+
+
+def _asked(message: Message, largest: int) -> tuple[Asked | None, str]:
+    """The command, or why there is none."""
+    try:
+        asked = Asked.by(message)
+    except BadCommand as error:
+        return None, str(error)
+    if asked is None:
+        return None, "it is no command: the header statehold-command is missing"
+    if asked.pinned is not None and asked.pinned.size > largest:
+        return None, f"{asked.command.name!r} takes {asked.pinned.size} bytes, more than {largest}"
+    return asked, ""

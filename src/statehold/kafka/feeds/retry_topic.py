@@ -1,0 +1,84 @@
+"""Reads a retry topic ahead: what is due is handed over, the rest waits here or, when that is much, in Kafka."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from confluent_kafka import Message
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.kafka.feeds.topic_feed import Feed, Lane
+from statehold.messages.retry_record import Retried
+from statehold.telemetry.log_events import Log
+
+#: records of one partition that are held here, and at how many left it reads on
+_HIGH: Final = 2000
+_LOW: Final = 500
+
+
+class DelayedFeed(Feed):
+    def __init__(self, settings: Settings, names: Names, log: Log, topic: str) -> None:
+        super().__init__(settings, names.group, topic, log)
+        self._input = names.input
+
+    def lane(self, partition: int) -> DelayedLane:
+        return DelayedLane(self, partition, self._input)
+
+
+class DelayedLane(Lane):
+    """`ports.Delayed` of one partition for one assignment."""
+
+    def __init__(self, feed: Feed, partition: int, input: str) -> None:
+        super().__init__(feed, partition)
+        self._input = input
+        self._held: deque[Retried] = deque()
+        #: the position at which the log had nothing: what is read now may be numbered anew, below it
+        self._lost = -1
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def due(self, position: int, now: int) -> tuple[list[Retried], int]:
+        self._follow(position)
+        found = []
+        with self._lock:
+            if position != self._lost:
+                self._lost = -1
+            while self._held and self._held[0].at < position != self._lost:
+                self._held.popleft()
+            for each in self._held:
+                if each.due > now:
+                    break
+                found.append(each)
+            if found and found[-1].at + 1 == self._lost:  # or the position after them would look like the lost one
+                found.pop()
+            refill = self.full and len(self._held) < _LOW
+            self.full = self.full and not refill
+        if refill:
+            self._feed.change(self)
+        return found, found[-1].at + 1 if found else position
+
+    def gone(self) -> None:
+        """Somebody has deleted records that were to be tried again, or the topic: it is told, and the rest goes on."""
+        self._feed.log.error("retries_gone", topic=self._feed.topic, partition=self.partition, offset=self.next)
+        with self._lock:
+            self._lost = self.next
+
+    def put(self, message: Message) -> None:
+        """What there is no room for is read again."""
+        offset = message.offset() or 0
+        if 0 <= self.next > offset or self.full:
+            return
+        retried = Retried.by(message, self._input)
+        if retried is None:
+            self._feed.log.error("retry_refused", topic=self._feed.topic, partition=self.partition, offset=offset)
+        with self._lock:
+            self.full = len(self._held) >= _HIGH
+            if not self.full:
+                self.next = offset + 1
+                self._held.extend([retried] if retried is not None else ())
+        if self.full:
+            self._feed.change(self)

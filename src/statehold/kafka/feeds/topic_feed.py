@@ -1,0 +1,143 @@
+"""Follows a topic beside the input, each partition from where its owner says: what is read waits in a lane."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.kafka.common.broker_probe import told_anew
+from statehold.kafka.common.lost_brokers import Memory, known
+from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.telemetry.log_events import Log
+
+_POLL = 0.1
+_BATCH = 100
+#: seconds before it is read anew after an error
+_AGAIN = 1.0
+_LOOK_MS = 5000
+
+
+class Feed:
+    """One consumer and one thread for all partitions of this process; both begin with the first partition."""
+
+    def __init__(self, settings: Settings, group: str, topic: str, log: Log) -> None:
+        self._settings, self._group, self.topic, self.log = settings, group, topic, log
+        self._lock = threading.Lock()
+        self._lanes: dict[int, Lane] = {}
+        self._changed: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._ending = threading.Event()
+        self._renewing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def close(self) -> None:
+        self._ending.set()
+
+    def renew(self) -> None:
+        """Any thread: passwords and certificates have changed, and a new consumer reads from now on."""
+        self._renewing.set()
+
+    def change(self, lane: Lane, *, leave: bool = False) -> None:
+        """Any thread: begin to read for this lane where it says, or no longer."""
+        with self._lock:
+            if not leave:
+                self._lanes[lane.partition] = lane
+            elif self._lanes.get(lane.partition) is lane:
+                del self._lanes[lane.partition]
+            self._changed.put(lane.partition)
+            if self._thread is None and not leave:
+                self._thread = threading.Thread(target=self._run, name=f"read-{self.topic}", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._renewing.clear()
+            config: dict[str, Any] = dict(client.reader(self._settings, self._group))
+            memory = Memory(partial(told_anew, self._settings))
+            config |= {
+                "logger": quiet_logger("feed"),
+                "statistics.interval.ms": _LOOK_MS,
+                "stats_cb": partial(_remember, memory),
+            }
+            consumer = Consumer(config)
+            try:
+                self._read(consumer, memory)
+            except KafkaException as error:  # a service does not fail because nobody can talk to it
+                self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
+            finally:
+                consumer.close()
+            self._changed.put(-1)  # the next consumer is given all lanes
+            self._ending.wait(_AGAIN)
+
+    def _read(self, consumer: Consumer, memory: Memory) -> None:
+        """Until the end, or until the consumer has forgotten its brokers, or its login is an old one."""
+        while not self._ending.is_set() and not memory.lost and not self._renewing.is_set():
+            self._assign(consumer)
+            for message in consumer.consume(_BATCH, _POLL):
+                self._hand_over(message)
+
+    def _assign(self, consumer: Consumer) -> None:
+        if self._changed.empty():
+            return
+        while not self._changed.empty():
+            self._changed.get()
+        with self._lock:
+            lanes = list(self._lanes.values())
+        consumer.assign([TopicPartition(self.topic, lane.partition, lane.next) for lane in lanes if not lane.full])
+
+    def _hand_over(self, message: Message) -> None:
+        error = message.error()
+        with self._lock:
+            lane = self._lanes.get(message.partition() or 0)
+        if lane is None:
+            return
+        if error is None:
+            lane.put(message)
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            lane.gone()
+            lane.next = OFFSET_BEGINNING
+            self._changed.put(lane.partition)
+
+
+class Lane(ABC):
+    """One partition for one assignment: its owner's thread takes what the feed's thread puts."""
+
+    def __init__(self, feed: Feed, partition: int) -> None:
+        self._feed, self.partition = feed, partition
+        self._lock = threading.Lock()
+        self._following = False
+        #: next offset to read
+        self.next = 0
+        #: it holds so much that nothing is read for it now
+        self.full = False
+
+    def close(self) -> None:
+        if self._following:
+            self._feed.change(self, leave=True)
+
+    @abstractmethod
+    def put(self, message: Message) -> None:
+        """The feed's thread. A new assignment makes the consumer begin anew: what has come before is passed over."""
+
+    @abstractmethod
+    def gone(self) -> None:
+        """The feed's thread: what was to be read next is deleted."""
+
+    def _follow(self, position: int) -> None:
+        """The owner's thread; the first call begins to read."""
+        if not self._following:
+            self._following, self.next = True, position
+            self._feed.change(self)
+
+
+def _remember(memory: Memory, text: str) -> None:
+    told = json.loads(text)
+    brokers = told.get("brokers", {}).values()
+    memory.saw(known(told), works=any(each.get("state") == "UP" for each in brokers))

@@ -1,0 +1,255 @@
+"""What a doctor asks of a cluster: brokers, settings, replicas, groups, rights, clocks. Only `clocks` writes.
+
+Every call blocks, with a deadline; raises KafkaTrouble (Misconfigured where a right is missing).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ConfigResource,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
+from statehold.kafka.common.retry import patiently
+from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.kafka.survey.facts import Acl, Broker, Clock, Group, Member, Replicas, Topic
+
+_DEADLINE: Final = 10.0
+_PROBES: Final = 5
+
+
+class ClusterSurvey:
+    """Used by one thread at a time."""
+
+    def __init__(self, settings: Settings, admin: Admin) -> None:
+        self._settings, self._admin = settings, admin
+        self._askers: dict[str, Consumer] = {}
+
+    def brokers(self) -> list[Broker]:
+        """From any broker's metadata, over the bootstrap connection if need be."""
+        try:
+            found = self._admin.client.list_topics(timeout=_DEADLINE).brokers
+        except KafkaException as error:
+            raise translate(error) from error
+        return [Broker(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
+
+    def topic_names(self) -> list[str]:
+        """Those that we may know of."""
+        try:
+            return sorted(self._admin.client.list_topics(timeout=_DEADLINE).topics)
+        except KafkaException as error:
+            raise translate(error) from error
+
+    def broker_settings(self, broker: int) -> dict[str, str | None]:
+        return self._settings_of(ResourceType.BROKER, str(broker))
+
+    def topic_settings(self, topic: str) -> dict[str, str | None]:
+        return self._settings_of(ResourceType.TOPIC, topic)
+
+    def topics(self, names: Sequence[str]) -> dict[str, Topic | None]:
+        """Each topic, None where it is missing."""
+        asked = self._admin.client.describe_topics(
+            TopicCollection(list(names)), include_authorized_operations=True, request_timeout=_DEADLINE
+        )
+        return {name: self._topic(name, future) for name, future in asked.items()}
+
+    def group(self, name: str) -> Group:
+        until = time.monotonic() + _DEADLINE
+        while True:
+            asked = self._admin.client.describe_consumer_groups(
+                [name], include_authorized_operations=True, request_timeout=_DEADLINE
+            )
+            try:
+                return _group(result(asked[name]))
+            except KafkaTrouble as error:
+                code = code_of(error)
+                if code == KafkaError.GROUP_ID_NOT_FOUND:
+                    return Group("DEAD", "", "", (), frozenset())
+                if code not in COORDINATOR_MOVES or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int, int]:
+        """Log start, last stable offset, high watermark."""
+        return (
+            self._offset(topic, partition, EARLIEST, IsolationLevel.READ_UNCOMMITTED),
+            self._offset(topic, partition, LATEST, IsolationLevel.READ_COMMITTED),
+            self._offset(topic, partition, LATEST, IsolationLevel.READ_UNCOMMITTED),
+        )
+
+    def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
+        """The group's committed offsets, where there are any; waits for no open transaction."""
+        config: dict[str, Any] = dict(client.offsets(self._settings, group, isolation="read_uncommitted"))
+        config["logger"] = quiet_logger("offsets")
+        asker = self._askers.get(group) or self._askers.setdefault(group, Consumer(config))
+
+        def ask() -> list[TopicPartition]:
+            try:
+                return asker.committed([TopicPartition(topic, each) for each in range(partitions)], _DEADLINE)
+            except KafkaException as error:
+                raise translate(error) from error
+
+        found = patiently(ask, _DEADLINE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=0.5)
+        return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
+
+    def allowed(self) -> frozenset[str]:
+        """What this principal may do to the cluster itself; all of it where nobody asks."""
+        asked = self._admin.client.describe_cluster(include_authorized_operations=True, request_timeout=_DEADLINE)
+        return _names(result(asked).authorized_operations)
+
+    def acls(self) -> list[Acl]:
+        """Those that are shown: none without an authorizer, and none without DESCRIBE on the cluster."""
+        nothing: Any = None  # for any name, principal and host
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            nothing,
+            ResourcePatternType.ANY,
+            nothing,
+            nothing,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        found = result(self._admin.client.describe_acls(everything, request_timeout=_DEADLINE))
+        return [
+            Acl(
+                each.restype.name,
+                each.name,
+                each.resource_pattern_type.name == "PREFIXED",
+                each.principal,
+                each.operation.name,
+                each.permission_type.name,
+            )
+            for each in found
+        ]
+
+    def clocks(self, brokers: Sequence[int], prefix: str, wall: Callable[[], float] = time.time) -> list[Clock]:
+        """By probe records on a topic of its own that is deleted again: the broker's append time against ours.
+
+        Needs the rights to create, write and delete a topic called `prefix`.
+        """
+        name = f"{prefix}{uuid.uuid4().hex[:8]}"
+        topic = NewTopic(
+            name,
+            len(brokers),
+            replica_assignment=[[broker] for broker in brokers],
+            config={"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"},
+        )
+        result(self._admin.client.create_topics([topic], request_timeout=_DEADLINE)[name])
+        try:
+            config: dict[str, Any] = dict(client.full_producer(self._settings))
+            config |= {"linger.ms": 0, "logger": quiet_logger("clock")}
+            producer = Producer(config)
+            return [_clock(producer, name, index, broker, wall) for index, broker in enumerate(brokers)]
+        finally:
+            self._admin.client.delete_topics([name], request_timeout=_DEADLINE)[name].exception(_DEADLINE)
+
+    def _settings_of(self, kind: ResourceType, name: str) -> dict[str, str | None]:
+        resource = ConfigResource(kind, name)
+        asked = self._admin.client.describe_configs([resource], request_timeout=_DEADLINE)
+        return {key: entry.value for key, entry in result(asked[resource]).items()}
+
+    def _topic(self, name: str, future: Any) -> Topic | None:
+        try:
+            found = result(future)
+        except KafkaTrouble as error:
+            if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        partitions = tuple(
+            Replicas(
+                each.id,
+                each.leader.id if each.leader is not None else -1,
+                tuple(node.id for node in each.replicas),
+                tuple(node.id for node in each.isr),
+            )
+            for each in found.partitions
+        )
+        return Topic(name, str(found.topic_id), partitions, _names(found.authorized_operations))
+
+    def _offset(self, topic: str, partition: int, spec: Any, isolation: IsolationLevel) -> int:
+        place = TopicPartition(topic, partition)
+        asked = self._admin.client.list_offsets({place: spec}, isolation_level=isolation, request_timeout=_DEADLINE)
+        return told(result(asked[place]).offset)
+
+
+def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> Clock:
+    """The probe with the shortest way there and back tells most."""
+    seen: list[tuple[float, float]] = []
+
+    for _ in range(_PROBES):
+        stamps: list[int] = []
+        faults: list[KafkaError] = []
+
+        def told_back(
+            error: KafkaError | None,
+            message: Message,
+            stamps: list[int] = stamps,
+            faults: list[KafkaError] = faults,
+        ) -> None:
+            if error is not None:
+                faults.append(error)
+            else:
+                stamps.append(message.timestamp()[1])
+
+        before, started = wall(), time.monotonic()
+        producer.produce(topic, b"", partition=partition, on_delivery=told_back)
+        producer.flush(_DEADLINE)
+        took = time.monotonic() - started
+        if faults or not stamps:
+            raise KafkaTrouble(f"the probe record to broker {broker} was not taken: {faults or 'no answer'}")
+        # The stamp is cut to milliseconds, so half of one is added to it and to the doubt.
+        seen.append((took, stamps[0] / 1000 + 0.0005 - (before + took / 2)))
+    took, ahead = min(seen)
+    return Clock(broker, ahead, took / 2 + 0.0005)
+
+
+def _group(found: Any) -> Group:
+    members = tuple(
+        Member(
+            each.client_id or "",
+            (each.host or "").lstrip("/"),
+            each.group_instance_id or "",
+            tuple((place.topic, place.partition) for place in each.assignment.topic_partitions)
+            if each.assignment is not None
+            else (),
+        )
+        for each in found.members
+    )
+    kind = getattr(found, "type", None)
+    return Group(
+        found.state.name,
+        kind.name if kind is not None else "",
+        found.partition_assignor or "",
+        members,
+        _names(found.authorized_operations),
+    )
+
+
+def _names(operations: Any) -> frozenset[str]:
+    return frozenset(operation.name for operation in operations or ())

@@ -1,0 +1,51 @@
+"""Writes command records to the input: an ordinary idempotent producer, with acknowledgements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from statehold.config import client
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble
+from statehold.kafka.common.error_actions import translate
+from statehold.kafka.common.transaction_taint import quiet_logger
+
+
+class CommandSink:
+    """Used by one thread."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("commands")})
+
+    def send(self, partitions: Sequence[int], header: tuple[str, bytes], value: bytes | None, wait: float) -> list[int]:
+        """One record on each partition, without a key; their offsets. Blocks `wait` seconds at most.
+
+        :raises KafkaTrouble: one was not written, or it is not known; others may have been.
+        """
+        found: dict[int, int] = {}
+        refused: list[KafkaException] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                refused.append(KafkaException(error))
+            else:
+                found[message.partition()] = message.offset()
+
+        try:
+            for partition in partitions:
+                self._producer.produce(
+                    self._topic, value, None, partition, delivered, headers=[header], timestamp=int(time.time() * 1000)
+                )
+            self._producer.flush(wait)
+        except KafkaException as error:
+            raise translate(error) from error
+        if refused:
+            raise translate(refused[0]) from refused[0]
+        if len(found) < len(set(partitions)):
+            raise KafkaTrouble(f"{self._topic}: not acknowledged within {wait:.0f} s")
+        return [found[partition] for partition in partitions]

@@ -1,0 +1,131 @@
+"""A tool as the only member of a service's group: as long as it holds all partitions, no worker can be given one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, StateholdError, ToolRefused
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.futures import NO_TIMEOUT, result
+from statehold.kafka.clients.consumer import KafkaGroupConsumer
+from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of
+from statehold.kafka.common.retry import patiently
+from statehold.telemetry.log_events import Log
+
+_POLL = 0.05
+#: a group that has just lost its members may take some sessions to settle
+_PATIENCE = 60.0
+
+
+def members(admin: Admin, group: str) -> list[str]:
+    """Who is in the group now: client id and host of each. Blocks, until the group has a coordinator.
+
+    :raises KafkaTrouble:
+    """
+
+    def ask() -> Any:
+        # A question for a coordinator that runs out of time inside librdkafka may end the process: the wait is ours.
+        return result(admin.client.describe_consumer_groups([group], request_timeout=NO_TIMEOUT)[group])
+
+    try:
+        found = patiently(ask, _PATIENCE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=0.5)
+    except KafkaTrouble as error:
+        if code_of(error) == KafkaError.GROUP_ID_NOT_FOUND:
+            return []
+        raise
+    return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
+
+
+class GroupHold:
+    """`with GroupHold(...) as hold:` joins, and leaves at the end. Its thread owns the consumer.
+
+    A worker that starts meanwhile joins the group too, which moves the generation: a transaction with an older
+    `membership` is refused then, and nothing of it is committed.
+    """
+
+    def __init__(self, settings: Settings, names: Names, admin: Admin, partitions: int) -> None:
+        self._names, self._admin, self._wanted = names, admin, set(range(partitions))
+        self._settings = settings
+        self._owned: set[int] = set()
+        self._ready, self._ending = threading.Event(), threading.Event()
+        self._metadata: Any = None
+        self._trouble: StateholdError | None = None
+        self._thread = threading.Thread(target=self._run, name="group-hold", daemon=True)
+
+    def __enter__(self) -> Self:
+        """:raises ToolRefused: the group has members. :raises KafkaTrouble:"""
+        present = members(self._admin, self._names.group)
+        if present:
+            raise ToolRefused(
+                f"group {self._names.group!r} has {len(present)} member(s): {', '.join(sorted(present))}. Stop the "
+                f"service first (one that was killed leaves when its session ends); nothing was changed"
+            )
+        self._thread.start()
+        joined = self._ready.wait(_PATIENCE)
+        if not joined or self._trouble is not None:
+            self.close()
+            raise self._trouble or ToolRefused(
+                f"group {self._names.group!r} gave this tool partitions {sorted(self._owned)} of "
+                f"{len(self._wanted)} within {_PATIENCE:.0f} s: another member has joined. Nothing was changed"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def membership(self) -> Any:
+        """The group metadata for a transaction's offsets.
+
+        :raises ToolRefused: a partition was taken away: somebody else has joined.
+        """
+        if self._trouble is not None:
+            raise self._trouble
+        return self._metadata
+
+    def close(self) -> None:
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join(10.0)
+
+    # The consumer's thread
+
+    def _run(self) -> None:
+        consumer = KafkaGroupConsumer(self._settings, self._names, Log(service=self._names.group))
+        self._consumer = consumer
+        try:
+            consumer.subscribe(self)
+            while not self._ending.is_set():
+                consumer.consume(1, _POLL)
+                if self._wanted <= self._owned and not self._ready.is_set():
+                    self._metadata = consumer.membership()[0]
+                    self._ready.set()
+        except StateholdError as error:
+            self._trouble = error
+            self._ready.set()
+        finally:
+            consumer.close(5.0)
+
+    def on_assign(self, partitions: Sequence[int]) -> None:
+        self._consumer.assign(partitions)
+        self._owned |= set(partitions)
+
+    def on_revoke(self, partitions: Sequence[int]) -> None:
+        self.on_lost(partitions)
+        self._consumer.unassign(partitions)
+
+    def on_lost(self, partitions: Sequence[int]) -> None:
+        self._owned -= set(partitions)
+        if self._ready.is_set() and not self._ending.is_set():
+            self._trouble = ToolRefused(
+                f"a member has joined group {self._names.group!r} and partitions {sorted(partitions)} went to it: is "
+                f"the service being started? Nothing was committed; stop it and try again"
+            )

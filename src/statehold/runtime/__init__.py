@@ -1,0 +1,1 @@
+"""Wires a service together and watches it while it runs."""

@@ -1,0 +1,49 @@
+"""What a running service can be asked about itself and its group, beside what its manager knows. Any thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statehold.common.names import Names
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.admin.end_offsets import Ends
+from statehold.kafka.admin.group_members import Members
+from statehold.worker.followers.standby import Standbys
+from statehold.worker.partition import PartitionWorker
+from statehold.worker.queries import Committed
+
+
+class Overview:
+    """Made at each start of a service."""
+
+    def __init__(self, admin: Admin, names: Names, partitions: int) -> None:
+        #: of the input
+        self.partitions = partitions
+        self.members = Members(admin.new_client, names.group, names.input)
+        self._ends = Ends(admin, names.input)
+        self._workers: dict[int, PartitionWorker] = {}
+        self.standbys: Standbys | None = None
+
+    def note(self, worker: PartitionWorker) -> PartitionWorker:
+        """The newest worker of its partition."""
+        self._workers[worker.partition] = worker
+        return worker
+
+    def committed(self, oldest: float | None = None) -> dict[int, Committed]:
+        """The states that can be queried here: of live partitions, and copies that are at most `oldest` seconds old."""
+        found = {partition: worker.committed() for partition, worker in self._workers.copy().items()}
+        live = {partition: each for partition, each in found.items() if each is not None}
+        copies = self.standbys.committed(oldest) if self.standbys is not None and oldest is not None else {}
+        return dict(sorted((copies | live).items()))
+
+    def with_ends(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The manager's partitions, each with what is left to read: None while that is not known."""
+        ends = self._ends.look(each["partition"] for each in partitions)
+        return [{**each, **_left(each["position"], ends.get(each["partition"]))} for each in partitions]
+
+
+def _left(position: int | None, end: Any) -> dict[str, Any]:
+    if end is None:
+        return {"end": None, "lag": None, "hidden": None}
+    lag = None if position is None else max(0, end.stable - position)
+    return {"end": max(end.stable, position or 0), "lag": lag, "hidden": end.high - end.stable}

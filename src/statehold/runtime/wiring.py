@@ -1,0 +1,286 @@
+"""Hands the manager a worker for each partition, with everything that it needs of the outside."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+from statehold.admin.topics import require
+from statehold.balancer.join_diagnosis import Joining
+from statehold.balancer.manager import Manager
+from statehold.balancer.standby_assignment import chosen
+from statehold.common.access_rights import Right
+from statehold.common.names import Names
+from statehold.common.version import __version__
+from statehold.config.settings import Settings
+from statehold.errors import KafkaTrouble, StartError
+from statehold.failures import retry_topics
+from statehold.handler import Handler, declared, schemas, sinks_of
+from statehold.health.connectivity import Contact
+from statehold.kafka.admin.acl_check import RoleAccess
+from statehold.kafka.admin.admin import Admin, TopicFacts
+from statehold.kafka.admin.group_view import group_view
+from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.consumer import KafkaGroupConsumer
+from statehold.kafka.clients.credential_rotation import Renewal
+from statehold.kafka.clients.full_producer import KafkaFullSink
+from statehold.kafka.clients.hanging_markers import Remains
+from statehold.kafka.clients.producer import KafkaTransactions
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.kafka.feeds.control_topic import control_feed
+from statehold.kafka.feeds.retry_topic import DelayedFeed
+from statehold.ports import Access, NoControl
+from statehold.reference import references
+from statehold.runtime.introspection import Overview
+from statehold.sink import Connect
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Writer
+from statehold.snapshot.restore.estimate import Speeds
+from statehold.snapshot.store.base import elsewhere_of
+from statehold.telemetry.log_events import Log
+from statehold.telemetry.registry import ServiceMetrics
+from statehold.worker.common.context import NoStandby, Report, Tools
+from statehold.worker.common.memory_guard import Memory
+from statehold.worker.common.tracing import NoTracing, Tracing
+from statehold.worker.followers.reference import NoReferences, References, Sources
+from statehold.worker.followers.standby import PATIENCE, Standbys, Surroundings
+from statehold.worker.handler.engine import bound_state
+from statehold.worker.partition import PartitionWorker
+
+#: how fast this process restores: its services share what was measured
+_SPEEDS: Final = Speeds()
+#: and its memory
+_MEMORY: Final = Memory()
+
+
+def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
+    """:raises StartError: it is on, and what it needs is not installed."""
+    if settings.ops.tracing == "off":
+        return lambda partition: NoTracing()
+    try:
+        from statehold.worker.common.opentelemetry import Spans
+    except ImportError as error:
+        raise StartError(f"ops.tracing = on needs an extra: pip install 'statehold[otel]' ({error})") from error
+    return lambda partition: Spans(names.group, names.input, partition)
+
+
+def database_of(kind: type[Handler[Any]], settings: Settings, names: Names) -> Connect | None:
+    """Connects a partition to the database of its sinks; None for a handler without.
+
+    :raises StartError: it is not said where the database is, or what it needs is not installed.
+    """
+    sinks = sinks_of(kind)
+    if not sinks:
+        return None
+    if not settings.sink.url:
+        raise StartError(f"{kind.__name__} has sinks ({', '.join(sinks)}): say where their database is, sink.url")
+    try:
+        from statehold.worker.sinks.postgres import connect
+    except ImportError as error:
+        raise StartError(f"a Sink needs an extra: pip install 'statehold[postgres]' ({error})") from error
+    return connect(settings.sink, names.group, names.input, settings.service.identity, list(sinks.values()))
+
+
+class Wired(Protocol):
+    """What the wiring needs of a `Service`."""
+
+    names: Names
+    metrics: ServiceMetrics
+    handler: type[Handler[Any]] | Callable[[], Handler[Any]]
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def handler_class(self) -> type[Handler[Any]]: ...
+
+
+class Wiring:
+    """Hands the manager a worker for each partition."""
+
+    def __init__(
+        self,
+        service: Wired,
+        admin: Admin,
+        facts: dict[str, TopicFacts],
+        log: Log,
+        contact: Contact,
+        overview: Overview,
+        rights: Sequence[Right],
+    ) -> None:
+        self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
+        self._overview = overview
+        self._access: Access = RoleAccess(service.settings, admin, rights)
+        self._schemas = schemas(service.handler_class)
+        self._tracing = tracing_of(service.settings, service.names)
+        self._database = partial(database_of, service.handler_class, service.settings, service.names)
+        self._database()  # what is missing is told now
+        self._feed = control_feed(service.settings, service.names, admin, log)
+        #: None where no copies are kept
+        self.standbys = self._standbys() if service.settings.group.standbys else None
+        overview.standbys = self.standbys
+        #: None where the handler declares none
+        self.references = self._references()
+        self._delayed = {
+            topic: DelayedFeed(service.settings, service.names, log, topic)
+            for topic in retry_topics(service.handler_class, service.names)
+        }
+        self._renewal: Renewal | None = None
+        self.manager: Manager
+
+    def start(self, consumer: KafkaGroupConsumer) -> None:
+        """Begin what goes on beside the partitions, and look after the login, where it may change."""
+        if self.standbys is not None:
+            self.standbys.start()
+        if self.references is not None:
+            self.references.start()
+        feeds = [*([self._feed] if self._feed is not None else []), *self._delayed.values()]
+        beside = [each for each in (self.standbys, self.references) if each is not None]
+        renew = [self._admin.renew, consumer.renew, *(each.renew for each in (*feeds, *beside))]
+        self._renewal = Renewal(self._service.settings, self._log, renew)
+        self._renewal.start()
+
+    def close(self) -> None:
+        if self.standbys is not None:
+            self.standbys.close()
+        if self._renewal is not None:
+            self._renewal.close()
+        if self.references is not None:
+            self.references.close()
+        if self._feed is not None:
+            self._feed.close()
+        for feed in self._delayed.values():
+            feed.close()
+
+    def joining(self) -> Joining:
+        """Says why this process has no partition."""
+        names, group = self._service.names, self._service.settings.group
+        look = partial(group_view, self._admin, names.group, names.input)
+        session = group.session_seconds if group.protocol == "classic" else None
+        return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+
+    def _references(self) -> References | None:
+        service, settings = self._service, self._service.settings
+        declared = tuple(references(service.handler_class).values())
+        if not declared:
+            return None
+        facts = self._admin.describe([each.topic for each in declared])
+        return References(
+            Sources(
+                declared=declared,
+                partitions={topic: fact.partitions for topic, fact in facts.items() if fact is not None},
+                reader=lambda cancelled: StableReader(settings, service.names.group, self._admin, cancelled),
+                deadline=settings.restore.deadline,
+                log=self._log,
+                clock=time.monotonic,
+            )
+        )
+
+    def _standbys(self) -> Standbys:
+        service, admin, names = self._service, self._admin, self._service.names
+        settings = service.settings
+        patient = replace(settings, restore=replace(settings.restore, deadline=PATIENCE))
+        tables = declared(service.handler_class)[0]
+        return Standbys(
+            Surroundings(
+                locate=lambda partition: self._place(partition, require(admin, names, ())),
+                new_state=lambda: bound_state(
+                    tables,
+                    traced=settings.service.mode == "development",
+                    track_delta=settings.snapshot.delta_interval != "off",
+                ),
+                reader=lambda cancelled: StableReader(patient, names.group, admin, cancelled),
+                chosen=self._chosen,
+                assigned=lambda: self.manager.assigned,
+                memory_limit=settings.restore.memory_limit,
+                memory=_MEMORY,
+                increment=names.changelog,
+                store=elsewhere_of(settings),
+                metrics=service.metrics.service,
+                log=self._log,
+                clock=time.monotonic,
+            )
+        )
+
+    def _chosen(self) -> frozenset[int] | None:
+        """The partitions to keep copies of; None while nobody can tell."""
+        names, member = self._service.names, self.manager.membership.member_id
+        try:
+            view = group_view(self._admin, names.group, names.input)
+        except KafkaTrouble as error:
+            self._log.debug("kafka_retry", doing="look at the group", cause=str(error))
+            return None
+        found = chosen(view, member, self._facts[names.input].partitions, self._service.settings.group.standbys)
+        if found is None:
+            self.manager.look_again()  # a member without partitions hears nothing of its name
+        return found
+
+    def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:
+        self._contact.joins(partition)
+        return self._overview.note(PartitionWorker(self._tools(partition, partial(self._told, report))))
+
+    def _told(self, report: Callable[[Report], None], told: Report) -> None:
+        if told.kind == "closed":
+            self._contact.leaves(told.partition)
+        report(told)
+
+    def _tools(self, partition: int, report: Callable[[Report], None]) -> Tools:
+        service, admin, names, contact = self._service, self._admin, self._service.names, self._contact
+        settings, log = service.settings, self._log.bind(partition=partition)
+        ours = (names.input, names.changelog, names.snapshot)
+        outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
+        remains = Remains(settings, admin, names, partition, outputs, log)
+        return Tools(
+            place=self._place(partition, self._facts),
+            locate=lambda: self._place(partition, require(admin, names, ())),
+            settings=settings,
+            handler=service.handler,
+            producer=lambda: KafkaTransactions(
+                settings, names, partition, log, time.monotonic, contact, [*outputs], remains
+            ),
+            reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
+            full_sink=lambda: KafkaFullSink(settings, names.snapshot, partition),
+            offsets=admin,
+            membership=lambda: self.manager.membership,
+            report=report,
+            log=log,
+            metrics=service.metrics.partition(partition),
+            clock=time.monotonic,
+            wall=time.time,
+            output_partitions=lambda topic: self._facts[topic].partitions,
+            speeds=_SPEEDS,
+            tracing=self._tracing(partition),
+            memory=_MEMORY,
+            access=self._access,
+            standby=self.standbys or NoStandby(),
+            referring=self.references or NoReferences(),
+            delayed=lambda topic: self._delayed[topic].lane(partition),
+            database=self._database(),
+            control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
+        )
+
+    def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:
+        names = self._service.names
+        own = (names.input, names.changelog, names.snapshot)
+        return Place(
+            names=names,
+            partition=partition,
+            partitions=facts[names.input].partitions,
+            topic_ids={topic: facts[topic].id for topic in own},
+            writer=Writer(
+                instance=self._service.settings.service.identity,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                schema=1 + sum(version - 1 for version in self._schemas.values()),
+                reads=frame.NEWEST,
+                code=self._service.settings.service.code_version,
+            ),
+            schemas=self._schemas,
+        )

@@ -1,0 +1,88 @@
+"""Timers of a partition: kept in a table, due by the partition's time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from statehold.errors import UsageError
+from statehold.record import Numbering, Record
+from statehold.tables.due_index import DueTable
+
+
+class Timer(msgspec.Struct, frozen=True, array_like=True):
+    """What `on_timer` is given."""
+
+    id: str
+    #: when it is due, in milliseconds since 1970
+    due: int
+    #: as it was scheduled; what is no plain data comes back as lists and maps
+    payload: Any = None
+    #: of the record that scheduled it
+    record_key: bytes | None = None
+
+    @property
+    def at(self) -> datetime:
+        """When it is due, in UTC."""
+        return datetime.fromtimestamp(self.due / 1000, UTC)
+
+
+class TimerTable(DueTable[str, Timer]):
+    """By id."""
+
+    def __init__(self) -> None:
+        super().__init__(key=str, value=Timer)
+
+    def _copy(self) -> TimerTable:
+        return TimerTable()
+
+    def due(self, value: Timer) -> int:
+        return value.due
+
+
+class Timers:
+    """What `schedule` and `cancel` of one handler do."""
+
+    def __init__(self, table: TimerTable, record: Callable[[], Record[Any] | None]) -> None:
+        self.table, self._record = table, record
+        #: while on_timer runs: what it schedules belongs to the same key
+        self.firing: Timer | None = None
+        self._numbering = Numbering()
+
+    def schedule(self, at: datetime | int, payload: Any, id: str) -> str:
+        """:raises UsageError: no record is being handled, the time has no zone, or the payload is no plain data."""
+        record = self._record()
+        if record is None:
+            raise UsageError("schedule() belongs to a record: call it from on_record, on_timer or on_command")
+        due = at if isinstance(at, int) else _milliseconds(at)
+        try:
+            plain = msgspec.msgpack.decode(msgspec.msgpack.encode(payload))
+        except (TypeError, OverflowError) as error:
+            raise UsageError(f"schedule(): the payload must be plain data (msgpack): {error}") from error
+        key = record.key if self.firing is None else self.firing.record_key
+        timer = Timer(id or self._own_id(record), due, plain, key)
+        self.table[timer.id] = timer
+        return timer.id
+
+    def cancel(self, id: str) -> bool:
+        """Whether there was one."""
+        there = id in self.table
+        self.table.delete(id)
+        return there
+
+    def forget(self) -> None:
+        """The open transaction is undone: its records count their timers anew."""
+        self._numbering.forget()
+        self.firing = None
+
+    def _own_id(self, record: Record[Any]) -> str:
+        return f"{record.topic}/{record.partition}/{record.offset}/{self._numbering.next(record)}"
+
+
+def _milliseconds(at: datetime) -> int:
+    if at.tzinfo is None:
+        raise UsageError(f"schedule({at!r}): a time without a zone means another moment on each machine")
+    return round(at.timestamp() * 1000)

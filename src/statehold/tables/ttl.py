@@ -1,0 +1,137 @@
+"""What forgets by the partition's time: tables with a `ttl`, and keys that were seen before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from statehold.errors import UsageError
+from statehold.table import ABSENT, Table
+from statehold.tables.clock import ClockTable
+from statehold.tables.due_index import DueTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: keys of one table that are removed before a record at most: the cost of a record stays bounded when many expire at
+#: once, and a number that changed would give a replay another state (docs/format.md)
+SWEEP: Final = 8
+
+
+class ExpiringTable(Table[K, V]):
+    """A key is gone `ttl` after it was last put; it is hidden at once and removed with one of the next records."""
+
+    #: bound by the engine; a tool that only reads states has neither, and nothing expires
+    _expiry: DueTable[K, int] | None = None
+    _clock: ClockTable
+
+    def follow(self, expiry: DueTable[K, int], clock: ClockTable) -> None:
+        self._expiry, self._clock = expiry, clock
+
+    @property
+    def earliest(self) -> float:
+        """Nothing expires before this."""
+        return self._expiry.earliest if self._expiry is not None else math.inf
+
+    def sweep(self) -> None:
+        """Remove some of what has expired."""
+        expiry, now = self._expiry, self._clock.now
+        for _ in range(SWEEP):
+            if expiry is None or (key := expiry.take(now)) is None:
+                return
+            expiry.delete(key)
+            if super().__contains__(key):
+                self._cache.pop(key, None)
+                self._dirty[key], self._deletes = ABSENT, True
+
+    def get(self, key: K, default: Any = None) -> Any:
+        return default if self._expired(key) else super().get(key, default)
+
+    def __getitem__(self, key: K) -> V:
+        if self._expired(key):
+            raise KeyError(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) and not self._expired(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        if self._expiry is not None:
+            when = self._clock.now + self.ttl
+            if self._expiry.get(key) != when:
+                self._expiry[key] = when
+
+    def put(self, key: K, value: V) -> None:
+        self[key] = value
+
+    def delete(self, key: K) -> None:
+        if key in self:
+            super().delete(key)
+            if self._expiry is not None:
+                self._expiry.delete(key)
+
+    def _expired(self, key: Any) -> bool:
+        if self._expiry is None:
+            return False
+        when = self._expiry.get(key)
+        return when is not None and when <= self._clock.now
+
+
+class Dedupe(DueTable[K, int]):
+    """Declares which keys of a `Handler` were seen, and remembers them for `ttl` (seconds, or a timedelta).
+
+        posts = Dedupe(key=str, ttl=timedelta(hours=24))
+
+        def on_record(self, record):
+            if self.posts.seen(record.value.post_id):
+                return
+
+    Part of the state, by the partition's time. `most`: how many keys it keeps at most; beyond that the one that would
+    expire first is forgotten early.
+    """
+
+    _clock: ClockTable | None = None
+
+    def __init__(self, *, key: type[K], ttl: float | timedelta, most: int = 0) -> None:
+        super().__init__(key=key, value=int)
+        self._for, self._most = milliseconds(ttl), most
+        if not self._for or most < 0:
+            raise UsageError("Dedupe: ttl must be a time above 0, most a number of keys")
+
+    def _copy(self) -> DueTable[K, int]:
+        return Dedupe(key=self.key_type, ttl=self._for / 1000, most=self._most)
+
+    def follow(self, clock: ClockTable) -> None:
+        self._clock = clock
+
+    def seen(self, key: K) -> bool:
+        """Whether this key came within the last `ttl`; if not, it is remembered from now on."""
+        if self._clock is None:
+            raise UsageError("this Dedupe is a declaration: use it as self.<name> in a handler")
+        now = self._clock.now
+        until = self.get(key)
+        if until is not None and until > now:
+            return True
+        self[key] = now + self._for
+        if self._most and self.count > self._most and (first := self.take(math.inf)) is not None:
+            self.delete(first)
+        return False
+
+    def sweep(self) -> None:
+        """Remove some of what has expired."""
+        assert self._clock is not None
+        for _ in range(SWEEP):
+            if (key := self.take(self._clock.now)) is None:
+                return
+            self.delete(key)
+
+
+def milliseconds(ttl: float | timedelta) -> int:
+    return round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
+
+
+def expiring(tables: dict[str, Table[Any, Any]]) -> Iterator[ExpiringTable[Any, Any] | Dedupe[Any]]:
+    return (table for table in tables.values() if isinstance(table, (ExpiringTable, Dedupe)))

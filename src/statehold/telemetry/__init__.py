@@ -1,0 +1,1 @@
+"""Metrics, log events and the history of events."""

@@ -1,0 +1,141 @@
+"""Every log event of statehold, declared once; the metrics are in `statehold.telemetry.metrics`.
+
+Nothing is configured at import: a service that embeds statehold keeps its own logging. `statehold run` calls
+`configure_logging`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+import structlog
+
+from statehold.telemetry.event_history import Recent
+
+#: What an operator reads of a takeover, in the order of a partition's life, then what can go wrong.
+Event = Literal[
+    "starting",
+    "subscribed",
+    "waiting",
+    "standby",
+    "standby_ready",
+    "standby_dropped",
+    "reference_trouble",
+    "member",
+    "assigned",
+    "revoked",
+    "lost",
+    "fencing",
+    "fenced",
+    "restoring",
+    "restore_progress",
+    "restored",
+    "replayed",
+    "live",
+    "rolled_back",
+    "settled",
+    "producer_replaced",
+    "client_replaced",
+    "full_started",
+    "full_written",
+    "full_given_up",
+    "orphans_removed",
+    "orphans_kept",
+    "local_full_kept",
+    "local_full_discarded",
+    "local_full_failed",
+    "full_noticed",
+    "compaction_wanted",
+    "restore_over_budget",
+    "full_unusable",
+    "replaying_far",
+    "restore_overtaken",
+    "truncated",
+    "truncation_failed",
+    "drained",
+    "aborted",
+    "fenced_away",
+    "fenced_too_often",
+    "failed",
+    "record_retried",
+    "retry_later",
+    "dead_letter",
+    "replay_failed",
+    "retrying",
+    "handler_slow",
+    "handler_stuck",
+    "kafka_retry",
+    "right_missing",
+    "login_refused",
+    "login_renewed",
+    "login_not_renewed",
+    "offset_behind",
+    "hidden_records",
+    "commit_hidden",
+    "effect_failed",
+    "sink_open",
+    "sink_retry",
+    "command_refused",
+    "timers_wait",
+    "commands_gone",
+    "retry_refused",
+    "retries_gone",
+    "retries_unread",
+    "producer_identity",
+    "partition_closed",
+    "paused",
+    "resumed",
+    "stopping",
+    "stopped",
+    "kafka_log",
+    "control_open",
+    "control_closed",
+    "reloading",
+    "outage",
+    "outage_over",
+    "stuck",
+    "topology_changed",
+    "retention_near",
+    "ops_open",
+    "ops_closed",
+    "supervision_failed",
+    "thread_died",
+    "uncaught",
+    "doctor",
+]
+EVENTS: Final[tuple[str, ...]] = get_args(Event)
+
+
+class Log:
+    """A structlog logger that takes declared events only."""
+
+    __slots__ = ("_bound", "_logger", "_recent")
+
+    def __init__(self, logger: Any = None, *, recent: Recent | None = None, **bound: object) -> None:
+        logger = structlog.get_logger("statehold") if logger is None else logger
+        self._logger = logger.bind(**bound) if bound else logger
+        self._recent, self._bound = recent, bound
+
+    def bind(self, **fields: object) -> Log:
+        log = Log(self._logger, recent=self._recent, **fields)
+        log._bound = {**self._bound, **fields}
+        return log
+
+    def _note(self, level: str, event: Event, fields: dict[str, object]) -> None:
+        if self._recent is not None:
+            self._recent.note(level, event, {**self._bound, **fields})
+
+    def debug(self, event: Event, **fields: object) -> None:
+        self._logger.debug(event, **fields)
+
+    def info(self, event: Event, **fields: object) -> None:
+        self._note("info", event, fields)
+        self._logger.info(event, **fields)
+
+    def warning(self, event: Event, **fields: object) -> None:
+        self._note("warning", event, fields)
+        self._logger.warning(event, **fields)
+
+    def error(self, event: Event, **fields: object) -> None:
+        self._note("error", event, fields)
+        self._logger.error(event, **fields)

@@ -1,0 +1,1 @@
+"""What all parts of a worker share: phases, signals, mailbox, context."""

@@ -1,0 +1,149 @@
+"""What a partition's thread works with; the wiring fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from statehold.common.background_call import Background, BesideOf
+from statehold.config.settings import Settings
+from statehold.handler import Handler
+from statehold.ports import (
+    Access,
+    Clock,
+    Control,
+    Delayed,
+    FullSink,
+    Membership,
+    NoControl,
+    Offsets,
+    Reader,
+    Transactions,
+)
+from statehold.sink import Connect
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.restore.estimate import Speeds
+from statehold.snapshot.restore.local_cache import LocalFulls
+from statehold.snapshot.restore.standby_copy import Copy
+from statehold.snapshot.store.base import KAFKA, folder_of, open_store
+from statehold.snapshot.store.sink import StoreSink
+from statehold.telemetry.log_events import Event, Log
+from statehold.telemetry.registry import PartitionMetrics
+from statehold.worker.common.activity import Handling
+from statehold.worker.common.memory_guard import Memory
+from statehold.worker.common.tracing import NoTracing, Tracing
+from statehold.worker.effects.runner import EffectRunner, Effects, Surroundings
+from statehold.worker.followers.reference import NoReferences, Referring
+
+#: what runs the effects of a handler
+EffectsOf = Callable[[Handler[Any], Surroundings], Effects]
+
+
+class Standby(Protocol):
+    """The copies of other owners' states that this process keeps. Any thread."""
+
+    def take(self, partition: int) -> Copy | None:
+        """The copy, which is the caller's from now on; None where there is none that is complete."""
+        ...
+
+    def give_way(self) -> bool:
+        """Let go of all: a partition that is ours needs the memory. False: there was none."""
+        ...
+
+
+class NoStandby:
+    """Nothing is kept."""
+
+    def take(self, partition: int) -> Copy | None:
+        return None
+
+    def give_way(self) -> bool:
+        return False
+
+
+class Report(NamedTuple):
+    """What a worker tells the manager."""
+
+    partition: int
+    #: stale = the group metadata is refused and must be fetched anew; died = a bug ended the thread
+    #: stuck = the handler does not come back, so the process has to end
+    #: stop = its handler's policy says that the service stops with this error
+    kind: Literal["live", "failed", "closed", "stale", "died", "stuck", "stop"]
+    #: with "live": where to read from, and the stream that the mailbox now takes
+    position: int = -1
+    stream: int = -1
+    cause: BaseException | None = None
+
+
+def _no_delayed(topic: str) -> Delayed:
+    raise NotImplementedError(f"nobody reads {topic} here")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """One partition's surroundings. Everything here may be called from the partition's thread."""
+
+    #: where the partition was when it was assigned; `locate` asks the brokers again before each restore
+    place: Place
+    locate: Callable[[], Place]
+    settings: Settings
+    handler: Callable[[], Handler[Any]]
+    producer: Callable[[], Transactions]
+    #: a reader whose calls end with Cancelled once the argument returns True
+    reader: Callable[[Callable[[], bool]], Reader]
+    full_sink: Callable[[], FullSink]
+    offsets: Offsets
+    membership: Callable[[], Membership]
+    report: Callable[[Report], None]
+    log: Log
+    metrics: PartitionMetrics
+    clock: Clock
+    wall: Callable[[], float]
+    output_partitions: Callable[[str], int]
+    #: what to tell when the brokers refuse us, and whether they still do
+    access: Access = field(default_factory=Access)
+    effects: EffectsOf = EffectRunner
+    #: made anew for each live phase
+    control: Callable[[], Control] = NoControl
+    #: a retry topic, by name; made anew for each live phase
+    delayed: Callable[[str], Delayed] = _no_delayed
+    #: the database of the sinks; None where a handler has none
+    database: Connect | None = None
+    #: how fast this process restores, as far as it has learned
+    speeds: Speeds = field(default_factory=Speeds)
+    #: whether this process has room for a state
+    memory: Memory = field(default_factory=Memory)
+    #: what the handler is doing; see `statehold.worker.watchdog`
+    handling: Handling = field(default_factory=Handling)
+    tracing: Tracing = field(default_factory=NoTracing)
+    standby: Standby = field(default_factory=NoStandby)
+    referring: Referring = field(default_factory=NoReferences)
+    #: what commits run on while the next records are handled, and what fulls are read back on
+    beside: BesideOf = Background
+    aside: BesideOf = Background
+
+    @property
+    def store_root(self) -> str:
+        """Where the chunks of fulls go; '' for Kafka."""
+        root = self.settings.snapshot.full_store
+        return "" if root == KAFKA else root
+
+    def new_sink(self, ends: Callable[[], bool]) -> FullSink:
+        """What takes the next full: Kafka, or a store with the manifest in Kafka; `ends` as for `StoreSink`."""
+        sink = self.full_sink()
+        if not self.store_root:
+            return sink
+        store = open_store(self.store_root)
+        return StoreSink(store, self.store_root, folder_of(self.place), sink, ends=ends)
+
+    def local(self) -> LocalFulls | None:
+        """The partition's file in `snapshot.local_dir`."""
+        directory = self.settings.snapshot.local_dir
+        if not directory:
+            return None
+        return LocalFulls(Path(directory), self.place.names, self.place.partition, self._tell_local)
+
+    def _tell_local(self, event: Event, fields: dict[str, object]) -> None:
+        (self.log.warning if event == "local_full_failed" else self.log.info)(event, **fields)

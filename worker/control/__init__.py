@@ -1,0 +1,1 @@
+"""Commands of the control topic and the clock of an idle partition."""

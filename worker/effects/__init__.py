@@ -1,0 +1,1 @@
+"""Side effects: record them in the transaction, run them after its commit."""

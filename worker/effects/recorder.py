@@ -1,0 +1,69 @@
+"""Side effects that the handler asks for in the open transaction, until its mark takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from weakref import ref
+
+from statehold.config.settings import Settings
+from statehold.errors import UsageError
+from statehold.handler import Handler
+from statehold.record import Numbering
+from statehold.snapshot.format.records import Effect
+from statehold.worker.common.activity import Handling
+from statehold.worker.effects.runner import note, weight
+
+
+class Noting:
+    """Of one handler. Used by the partition's thread."""
+
+    def __init__(self, handler: Handler[Any], handling: Handling, settings: Settings) -> None:
+        self._handler, self._handling = handler, handling
+        self.noted: list[Effect] = []
+        #: effects of one transaction, and their bytes in its mark
+        self._most, self._room = settings.effects.pending, effect_room(settings)
+        self._weight = 0
+        self._numbering = Numbering()
+        # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
+        handler._note_effect = partial(_note, ref(self))
+
+    def note(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+        record = self._handling.record
+        if record is None:
+            raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
+        if self._handler.replaying:
+            return
+        key = (record.topic, record.partition, record.offset, self._numbering.next(record))
+        effect = note(self._handler, function, key, args, record.key, record.timestamp)
+        self.noted.append(effect)
+        self._weight += weight((effect,))
+        if self.crowded:
+            self._handling.cut()  # the mark has to fit a message: the rest of the batch comes with the next one
+
+    @property
+    def crowded(self) -> bool:
+        """The open transaction asks for as many side effects as a mark should name."""
+        return self._weight >= self._room or len(self.noted) >= self._most
+
+    def take(self) -> list[Effect]:
+        taken, self.noted, self._weight = self.noted, [], 0
+        return taken
+
+    def forget(self) -> None:
+        """The open transaction is undone: its records ask again, with the same keys."""
+        self.take()
+        self._numbering.forget()
+
+
+def effect_room(settings: Settings) -> int:
+    """Bytes that owed effects may take in a mark before they are a burden: it names older and newer ones, and more."""
+    return settings.kafka.message_max_bytes // 8
+
+
+def _note(noting: ref[Noting], function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    alive = noting()
+    if alive is None:
+        raise UsageError("effect() of a handler whose partition has gone")
+    alive.note(function, args)

@@ -1,0 +1,1 @@
+"""Records that fail: retries, dead letters, retry topics."""

@@ -1,0 +1,96 @@
+"""What was decided of records that failed, read from the topics: for whoever handles the input once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from statehold.common.names import Names
+from statehold.failures import delays
+from statehold.handler import Handler
+from statehold.messages.dead_letter import FAILED_AGAIN, Failure, Letter, Trace, read
+from statehold.messages.retry_record import Retried
+from statehold.ports import Reader
+from statehold.record import Message
+from statehold.worker.failures.dead_letters import Verdict
+from statehold.worker.handler.engine import Engine
+
+#: topic and offset
+At = tuple[str, int]
+
+
+class Late(NamedTuple):
+    """A record of a retry topic, where its transaction handled it."""
+
+    topic: str
+    retried: Retried
+
+
+def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Tried:
+    """Let the engine know what was decided of its records that failed; which of them came back, and where."""
+    tried = Tried(type(engine.handler), names)
+    if engine.letters is None:
+        return tried
+
+    def everything(topic: str) -> Iterator[Message]:
+        for batch in reader.read(topic, partition, *reader.bounds(topic, partition)):
+            yield from batch
+
+    for topic in tried.topics:
+        tried.add(topic, everything(topic))
+    engine.letters.verdicts = tried.verdicts(map(read, everything(names.dead)), names.control)
+    return tried
+
+
+class Tried:
+    """The retry topics of one partition."""
+
+    def __init__(self, kind: type[Handler[object]], names: Names) -> None:
+        self._input = names.input
+        self._delays = {names.retry(delay): delay for delay in delays(kind)} if kind.on_failure else {}
+        self._found: dict[str, list[Retried]] = {topic: [] for topic in self._delays}
+
+    @property
+    def topics(self) -> list[str]:
+        """In the order in which a transaction takes from them."""
+        return list(self._delays)
+
+    def add(self, topic: str, messages: Iterable[Message]) -> None:
+        """What stands on one of them, in its order."""
+        found = (Retried.by(message, self._input) for message in messages)
+        self._found[topic] += [each for each in found if each is not None]
+
+    def between(self, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[Late]:
+        """What the transaction that moved these positions has handled, behind its other records."""
+        for topic, found in self._found.items():
+            low, high = before.get(topic, 0), after.get(topic, 0)
+            yield from (Late(topic, each) for each in found if low <= each.at < high)
+
+    def verdicts(self, letters: Iterable[Letter | Trace | None], control: str) -> dict[At, Verdict]:
+        """Each record that failed, by its place on the input, a retry topic or the control topic."""
+        found: dict[At, Verdict] = {}
+        last: dict[int, At] = {}
+        for offset, tries in self._by_offset().items():
+            for (place, _), (_, verdict) in pairwise([((self._input, offset), None), *tries]):
+                assert verdict is not None
+                found[place] = verdict
+            last[offset] = tries[-1][0]
+        for each in letters:
+            if isinstance(each, Letter) and each.why == "raised":
+                failure = Failure(each.error, each.text, each.attempts, each.ordered)
+                found[last.get(each.offset, (each.topic, each.offset))] = Verdict(failure)
+            elif isinstance(each, Trace) and each.what == FAILED_AGAIN:
+                found[control, each.command] = Verdict(Failure(each.error, each.text, 1))
+        return found
+
+    def _by_offset(self) -> dict[int, list[tuple[At, Verdict]]]:
+        """By the record that it was: where it was tried, first try first, and the verdict that sent it there."""
+        found: dict[int, list[tuple[At, Verdict]]] = {}
+        for topic, tries in self._found.items():
+            for each in tries:
+                verdict = Verdict(each.failure, self._delays[topic], each.level, each.due)
+                found.setdefault(each.message.offset() or 0, []).append(((topic, each.at), verdict))
+        for tried in found.values():
+            tried.sort(key=lambda each: each[1].level)
+        return found

@@ -1,0 +1,211 @@
+"""Reads the reference topics of a service into this process: one thread, one copy, no group."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from statehold.errors import RestoreTimeout, StateholdError
+from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
+from statehold.record import Message
+from statehold.reference import Change, Reference, Rows, SharedRows, Version, put
+from statehold.telemetry.log_events import Log
+from statehold.worker.followers.reader_lease import OwnReader
+
+#: seconds between two looks at the ends of the topics, and after one that failed: the next has a new client
+_ROUND: Final = 0.2
+_AGAIN: Final = 2.0
+#: records of one step; a partition that takes a new version waits for one step at most
+_STEP: Final = 500
+_REST: Final = 1.0
+_GLANCE: Final = 0.05
+#: seconds between two complaints
+_COMPLAIN: Final = 60.0
+
+
+class Referring(Protocol):
+    """What a partition needs of the reference data. Any thread."""
+
+    @property
+    def shared(self) -> Mapping[str, SharedRows]:
+        """By topic."""
+        ...
+
+    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
+        """Until all that was there at the start is read, and at least these versions.
+
+        :raises RestoreTimeout: that did not come. :raises Cancelled: `cancelled` became true.
+        """
+        ...
+
+
+class NoReferences:
+    """The handler declares none."""
+
+    shared: Mapping[str, SharedRows] = {}
+
+    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
+        """There is nothing to wait for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the rows come from."""
+
+    #: as the handler declares them
+    declared: tuple[Reference[Any, Any], ...]
+    #: of each topic
+    partitions: Mapping[str, int]
+    #: a reader whose calls end with Cancelled once the argument returns True
+    reader: Callable[[Callable[[], bool]], FollowingReader]
+    #: how long a takeover may wait for rows, in seconds
+    deadline: float
+    log: Log
+    clock: Clock
+
+
+class References:
+    """`Referring`. `run` is the thread's body."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.shared = {topic: SharedRows(count) for topic, count in sources.partitions.items()}
+        self._declared = {reference.topic: reference for reference in sources.declared}
+        #: when all that was committed at that time had been read
+        self._fresh: dict[str, float] = {}
+        self._complained = float("-inf")
+        self._ending = threading.Event()
+        self._reader = OwnReader(partial(sources.reader, self._ending.is_set))
+
+    def start(self) -> None:
+        threading.Thread(target=self.run, name="reference", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends soon; nobody waits for it."""
+        self._ending.set()
+
+    def renew(self) -> None:
+        """The login has changed: go on with a new client."""
+        self._reader.renew()
+
+    def status(self) -> list[dict[str, Any]]:
+        """Each topic: how many rows, as of which offsets, and for how many seconds there may have been newer ones."""
+        now = self._sources.clock()
+        return [
+            {
+                "topic": topic,
+                "rows": len(shared.rows),
+                "version": list(shared.version),
+                "age": round(max(0.0, now - self._fresh[topic]), 3) if topic in self._fresh else None,
+            }
+            for topic, shared in self.shared.items()
+        ]
+
+    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
+        until = self._sources.clock() + self._sources.deadline
+        while missing := [topic for topic in self.shared if not self._has(topic, wanted.get(topic, ()))]:
+            if cancelled():
+                raise Cancelled
+            if self._sources.clock() >= until:
+                topic = missing[0]
+                raise RestoreTimeout(
+                    f"the reference topic {topic} is read up to {self.shared[topic].version}, the last mark has seen "
+                    f"{wanted.get(topic, 'none')}: it did not come within restore.deadline. Is it there, with all its "
+                    f"records? One that was made anew has other offsets (docs/reference.md). It is tried again",
+                    topic=topic,
+                    partition=partition,
+                )
+            self._ending.wait(_GLANCE)
+
+    def _has(self, topic: str, wanted: Version) -> bool:
+        version = self.shared[topic].version
+        return topic in self._fresh and all(map(int.__ge__, version, wanted)) and len(wanted) <= len(version)
+
+    # The thread
+
+    def run(self) -> None:
+        """Until `close`; while Kafka is away the rows stay as they are."""
+        while not self._ending.is_set():
+            self._ending.wait(_ROUND if self._look() else _AGAIN)
+        self._reader.drop()
+
+    def _look(self) -> bool:
+        try:
+            self.turn()
+        except Cancelled:
+            return False
+        except (StateholdError, OutOfRange) as error:
+            self._complain(str(error))
+        except Exception as error:
+            self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)
+        else:
+            return True
+        self._reader.drop()
+        return False
+
+    def turn(self) -> None:
+        """Read what has been committed by now. Raises as the reader does."""
+        reader = self._reader.get()
+        for topic, shared in self.shared.items():
+            asked = self._sources.clock()
+            for partition, end in reader.ends(topic, range(len(shared.version))).items():
+                self._follow(reader, topic, shared, partition, end)
+            self._fresh[topic] = asked
+
+    def _follow(self, reader: Reader, topic: str, shared: SharedRows, partition: int, end: int) -> None:
+        position = shared.version[partition]
+        if position == end:
+            return
+        start = reader.bounds(topic, partition)[0]
+        if end < position:
+            raise OutOfRange(f"{topic}[{partition}] ends at {end}, and was read up to {position}: was it made anew?")
+        for batch in reader.read(topic, partition, max(position, start), end, _STEP):
+            began = time.thread_time()
+            shared.advance(
+                [change for message in batch if (change := self._change(topic, message)) is not None],
+                _moved(shared.version, partition, (batch[-1].offset() or 0) + 1),
+            )
+            self._ending.wait(_REST * (time.thread_time() - began))
+        shared.advance((), _moved(shared.version, partition, end))
+
+    def _change(self, topic: str, message: Message) -> Change | None:
+        """None: it is no row, because its key is none; nobody could ask for it."""
+        change = change_of(self._declared[topic], message)
+        if change is None:
+            self._complain(f"{topic}[{message.partition()}]@{message.offset()} has no key of the declared type")
+        return change
+
+    def _complain(self, cause: str) -> None:
+        now = self._sources.clock()
+        if now - self._complained >= _COMPLAIN:
+            self._complained = now
+            self._sources.log.warning("reference_trouble", cause=cause)
+
+
+def history(reader: Reader, reference: Reference[Any, Any], version: Version) -> Rows:
+    """The rows as they were at that version, as far as compaction has kept them (docs/reference.md).
+
+    :raises OutOfRange: records were deleted.
+    """
+    rows: Rows = {}
+    for partition, end in enumerate(version):
+        start = reader.bounds(reference.topic, partition)[0]
+        for batch in reader.read(reference.topic, partition, start, end) if start < end else ():
+            put(rows, [change for message in batch if (change := change_of(reference, message)) is not None])
+    return rows
+
+
+def change_of(reference: Reference[Any, Any], message: Message) -> Change | None:
+    key = message.key()
+    try:
+        return None if key is None else (reference.decode_key(key), message.value())
+    except ValueError:
+        return None
+
+
+def _moved(version: Version, partition: int, offset: int) -> Version:
+    return (*version[:partition], offset, *version[partition + 1 :])

@@ -1,0 +1,311 @@
+"""Keeps copies of states that are owned elsewhere up to date, so that a takeover reads only what came last.
+
+One thread for all of them, no group, no producer: nothing here can change what an owner does. It shares the interpreter
+with live partitions, so it works in small slices and rests after each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError
+from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot.format import frame
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.restore.progress import Progress
+from statehold.snapshot.restore.restore import restore
+from statehold.snapshot.restore.standby_copy import SLICE, Copy, Unfit, copied
+from statehold.snapshot.state import State
+from statehold.telemetry import metrics
+from statehold.telemetry.log_events import Log
+from statehold.telemetry.registry import Meters
+from statehold.worker.common.memory_guard import Memory, Room
+from statehold.worker.followers.reader_lease import OwnReader
+from statehold.worker.queries import Committed
+
+#: seconds between two looks at the ends of the logs: what a takeover has to read at least, and the age of an answer
+_ROUND: Final = 0.2
+#: seconds between two questions to the group
+_LOOK: Final = 3.0
+#: of the time that a slice takes, how long it rests after it
+_REST: Final = 1.0
+#: seconds without data after which Kafka counts as away: others are to be followed
+PATIENCE: Final = 10.0
+#: seconds until a copy that was given up is made anew, doubled each time
+_AGAIN, _LONGEST = 5.0, 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the copies of one service are kept with. Everything here may be called from the thread."""
+
+    #: asks the brokers: topics may have been made anew
+    locate: Callable[[int], Place]
+    new_state: Callable[[], State]
+    #: a reader whose calls end with Cancelled once the argument returns True
+    reader: Callable[[Callable[[], bool]], FollowingReader]
+    #: which partitions to keep copies of; None: as they are
+    chosen: Callable[[], Collection[int] | None]
+    #: those that the group has given to this process
+    assigned: Callable[[], Collection[int]]
+    memory_limit: Any
+    memory: Memory
+    increment: str
+    store: str
+    metrics: Meters
+    log: Log
+    clock: Clock
+
+
+class Standbys:
+    """`tools.Standby`. `run` is the thread's body; the other public methods may be called by any thread."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._lock = threading.Lock()
+        self._copies: dict[int, Copy] = {}
+        #: the copy that is being made
+        self._loading: tuple[int, Progress] | None = None
+        self._wanted: frozenset[int] = frozenset()
+        #: partition -> how often in a row its copy was given up, and when it is made anew
+        self._failures: dict[int, tuple[int, float]] = {}
+        self._looked = float("-inf")
+        self._round = float("-inf")
+        self._ending = threading.Event()
+        self._reader = OwnReader(partial(around.reader, self._ending.is_set))
+
+    def start(self) -> None:
+        threading.Thread(target=self.run, name="standby", daemon=True).start()
+
+    def close(self) -> None:
+        """Ends soon; nobody waits for it."""
+        self._ending.set()
+        self.give_way()
+
+    def renew(self) -> None:
+        """The login has changed: go on with new clients."""
+        self._reader.renew()
+
+    def take(self, partition: int) -> Copy | None:
+        """Waits for one slice at most."""
+        with self._lock:
+            copy = self._copies.pop(partition, None)
+            if copy is not None:
+                copy.taken = True
+            return copy
+
+    def give_way(self) -> bool:
+        with self._lock:
+            held = sorted(self._copies)
+            self._copies.clear()
+            for partition in held:
+                self._postpone(partition)
+        for partition in held:
+            self._around.log.warning("standby_dropped", partition=partition, cause="its memory is needed")
+        return bool(held)
+
+    def committed(self, oldest: float) -> dict[int, Committed]:
+        """Those that are at most so many seconds old, for queries."""
+        now = self._around.clock()
+        return {
+            partition: Committed.of_copy(copy, self._around.clock)
+            for partition, copy in self.copies().items()
+            if now - copy.fresh <= oldest
+        }
+
+    def copies(self) -> dict[int, Copy]:
+        """Complete ones, for queries: let go of them soon."""
+        with self._lock:
+            return dict(sorted(self._copies.items()))
+
+    def status(self) -> list[dict[str, Any]]:
+        """For people: each copy, how old it is at most in seconds, and what its makers are at."""
+        now = self._around.clock()
+        shown: list[dict[str, Any]] = [
+            {
+                "partition": partition,
+                "transaction": copy.shown.n,
+                "position": copy.shown.positions[copy.place.input],
+                "keys": copy.state.keys,
+                "age": round(max(0.0, now - copy.fresh), 3),
+                "loading": None,
+            }
+            for partition, copy in self.copies().items()
+        ]
+        if (loading := self._loading) is not None:
+            none = dict.fromkeys(("transaction", "position", "keys", "age"))
+            shown.append({"partition": loading[0], **none, "loading": loading[1].view() or {}})
+        return sorted(shown, key=lambda each: each["partition"])
+
+    # The thread
+
+    def run(self) -> None:
+        """Until `close`."""
+        while not self._ending.wait(_ROUND):
+            try:
+                self.turn()
+            except Cancelled:
+                continue
+            except (KafkaTrouble, RestoreTimeout) as error:  # the copies grow old, and go on when Kafka answers
+                self._around.log.debug("kafka_retry", doing="follow increments", cause=str(error))
+                self._reader.drop()
+            except Exception as error:
+                self._around.log.error("thread_died", thread="standby", cause=repr(error), exc_info=True)
+                self.give_way()
+                self._reader.drop()
+        self._reader.drop()
+
+    def turn(self) -> None:
+        """Look whom to stand by for, make one copy that is missing, follow with all that are there."""
+        self._look()
+        self.follow()
+        missing = sorted(self._wanted - self._copies.keys() - set(self._around.assigned()))
+        now = self._around.clock()
+        for partition in missing:
+            if self._failures.get(partition, (0, now))[1] <= now:
+                self._make(partition)
+                return
+
+    def _look(self) -> None:
+        now = self._around.clock()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        found = self._around.chosen()
+        if found is None:
+            return
+        # The group may have given it to this process a moment ago, which is about to take it; at the next look it has.
+        before, self._wanted = self._wanted, frozenset(found)
+        for partition in self._copies.keys() - self._wanted - before - set(self._around.assigned()):
+            if self.take(partition) is not None:
+                self._around.log.info("standby_dropped", partition=partition, cause="another member keeps it, or none")
+
+    def follow(self) -> None:
+        """Feed every copy with what has committed; at most once in a round."""
+        asked = self._around.clock()
+        copies = self.copies()
+        if asked - self._round < _ROUND or not copies:
+            return
+        self._round = asked
+        reader = self._reader.get()
+        ends = reader.ends(self._around.increment, list(copies))
+        for partition, copy in copies.items():
+            try:
+                self._follow(reader, partition, copy, ends[partition], asked)
+            except (OutOfRange, frame.BadFrame, StateholdError) as error:
+                if isinstance(error, (KafkaTrouble, RestoreTimeout)):
+                    raise
+                self._give_up(partition, copy, error)
+
+    def _follow(self, reader: Reader, partition: int, copy: Copy, end: int, asked: float) -> None:
+        if end < copy.offset:
+            raise Unfit(f"the log ends at {end}, and was read up to {copy.offset}")
+        Room(self._around.memory, self._around.memory_limit, copy.place).look(asked, 0)
+        for batch in reader.read(self._around.increment, partition, copy.offset, end, SLICE):
+            began = time.thread_time()
+            with self._lock:
+                if self._copies.get(partition) is not copy:
+                    return  # its new owner has it
+                copy.feed(batch)
+            self._ending.wait(_REST * (time.thread_time() - began))
+        with self._lock:
+            if self._copies.get(partition) is copy:
+                copy.read_up_to(end, asked)
+                self._failures.pop(partition, None)
+
+    def _give_up(self, partition: int, copy: Copy | None, error: BaseException) -> None:
+        with self._lock:
+            if copy is not None and self._copies.get(partition) is not copy:
+                return
+            self._copies.pop(partition, None)
+            again = self._postpone(partition)
+        self._around.metrics.inc(metrics.STANDBYS_DROPPED)
+        kind, cause = type(error).__name__, str(error)
+        self._around.log.warning("standby_dropped", partition=partition, error=kind, cause=cause, again_in=again)
+
+    def _postpone(self, partition: int) -> float:
+        times = self._failures.get(partition, (0, 0.0))[0]
+        again = min(_LONGEST, _AGAIN * 2.0 ** min(times, 10))
+        self._failures[partition] = times + 1, self._around.clock() + again
+        return again
+
+    # Making one
+
+    def _make(self, partition: int) -> None:
+        """As a restore, but without a fence: the owner goes on, and a later look brings the rest."""
+        around, began = self._around, self._around.clock()
+
+        def cancelled() -> bool:
+            return self._ending.is_set() or partition in around.assigned()
+
+        reader = around.reader(cancelled)
+        try:
+            place = around.locate(partition)
+            room = Room(around.memory, around.memory_limit, place)
+            progress = Progress(around.clock, guard=room)
+            self._loading = partition, progress
+            slowly = _Slowly(reader, place, self._ending, self.follow)
+            note = partial(self._note, partition)
+            with room:
+                restored = restore(
+                    slowly, place, around.new_state, note, around.clock, progress=progress, store=around.store
+                )
+            copy = copied(reader, place, restored)
+        except (OutOfRange, frame.BadFrame, StateholdError) as error:
+            self._give_up(partition, None, error)
+            return
+        finally:
+            self._loading = None
+            reader.close()
+        copy.fresh = began
+        with self._lock:
+            if cancelled():
+                return
+            self._copies[partition] = copy
+        around.log.info(
+            "standby_ready",
+            partition=partition,
+            n=copy.mark.n,
+            keys=copy.state.keys,
+            seconds=round(around.clock() - began, 3),
+        )
+
+    def _note(self, partition: int, event: str, fields: dict[str, object]) -> None:
+        """What a restore tells of fulls that vanish under it is the owner's business."""
+        self._around.log.debug(event, partition=partition, standby=True, **fields)  # type: ignore[arg-type]
+
+
+class _Slowly:
+    """A reader in small slices, with a rest after each, in which other copies are followed.
+
+    The increments end where they ended when it was made: nobody is fenced, so they go on, and a restore has to come to
+    the mark that it found last.
+    """
+
+    def __init__(self, reader: Reader, place: Place, ending: threading.Event, between: Callable[[], None]) -> None:
+        self._reader, self._ending, self._between = reader, ending, between
+        self._increment = place.names.changelog
+        self._end = reader.bounds(self._increment, place.partition)[1]
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        start, end = self._reader.bounds(topic, partition)
+        return start, self._end if topic == self._increment else end
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = SLICE) -> Iterator[Sequence[Message]]:
+        for batch in self._reader.read(topic, partition, start, end, min(most, SLICE)):
+            began = time.thread_time()
+            yield batch
+            self._ending.wait(_REST * (time.thread_time() - began))
+            self._between()
+
+    def cancelled(self) -> bool:
+        return self._reader.cancelled()
+
+    def close(self) -> None:
+        self._reader.close()

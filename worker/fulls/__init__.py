@@ -1,0 +1,1 @@
+"""Full snapshots of a live partition: when, how, and what may then be deleted."""

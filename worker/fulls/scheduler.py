@@ -1,0 +1,298 @@
+"""Takes fulls beside the live work, has marks refer to them, truncates behind the oldest kept (rules S1-S5, C3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from statehold.errors import KafkaTrouble
+from statehold.ports import Bounds, FullSink
+from statehold.snapshot.format.records import FullRef, Mark
+from statehold.snapshot.full import FullWriter
+from statehold.snapshot.state import State
+from statehold.telemetry import metrics
+from statehold.worker.common.context import Tools
+from statehold.worker.fulls.compaction_watch import Notice
+from statehold.worker.fulls.local_copy import Copying
+from statehold.worker.fulls.restore_cost import RestoreBudget, RestoreCost
+from statehold.worker.fulls.truncation import Truncation
+from statehold.worker.transaction.policy import SnapshotPolicy
+
+#: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
+_FORCE_AFTER = 5.0
+#: of a partition's time that a full may take
+_SHARE = 0.3
+#: how many seconds a stop waits for fulls to be read back; what it did not delete the next owner's full will
+_READ_BACK_WAIT = 5.0
+
+Asked = Callable[[float], Bounds | None]
+
+
+class Fulls:
+    """Called at commit boundaries only, by the partition's thread; nothing here waits, except `final`.
+
+    A full starts in three steps: ask for the topics' bounds, see the answer at one boundary, begin at a later one. So
+    the increment offset in its manifest lies before the header of its first transaction for certain (rule S5).
+    """
+
+    def __init__(
+        self, tools: Tools, state: State, policy: SnapshotPolicy, mark: Mark, leaving: Callable[[], bool]
+    ) -> None:
+        self._leaving = leaving
+        self._tools, self._state, self._policy = tools, state, policy
+        self._settings = tools.settings.snapshot
+        self.refs = mark.fulls
+        self.cost = RestoreCost(tools.speeds, policy, state, mark)
+        self._budget = RestoreBudget(self._settings, self.cost, tools.log)
+        self._copying = Copying(tools.local())
+        #: keys and bytes of the full that was written last
+        self._size = 0, 0
+        self._asked: Asked | None = None
+        self._bounds: Bounds | None = None
+        self._valid_from = -1
+        self._writer: FullWriter | None = None
+        self._sink: FullSink | None = None
+        self._written: tuple[FullRef, Asked] | None = None
+        self._pending: FullRef | None = None
+        self._pending_since = 0.0
+        self._began = self._next_slice = 0.0
+        self.truncation = Truncation(tools)
+        self._notice = Notice(tools)
+        #: not before this time is a full that was given up tried again for a command
+        self._again = -math.inf
+        #: a command waits for a full
+        self._awaited = False
+
+    @property
+    def unsaved(self) -> int:
+        """Bytes of increments since the newest full began."""
+        return self._policy.bytes
+
+    @property
+    def active(self) -> bool:
+        """Something is under way that a commit boundary would move on."""
+        return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)
+
+    def next_refs(self) -> tuple[FullRef, ...]:
+        """What the next mark refers to, newest first."""
+        pending = (self._pending,) if self._pending else ()
+        return (*pending, *self.refs)[: self._settings.keep]
+
+    def mark_due(self, now: float) -> bool:
+        """A mark-only transaction is needed for a full to start, or to be referred to."""
+        waits = self._awaited or now - self._pending_since >= _FORCE_AFTER
+        return self._bounds is not None or (self._pending is not None and waits)
+
+    def boundary(self, mark: Mark) -> None:
+        """The state is exactly what `mark` says."""
+        self._awaited = mark.take > 0
+        self._count_cost(mark)
+        try:
+            self._note_referred(mark)
+            self.refs = self.truncation.step(self.refs, mark)
+            if self._writer is not None:
+                self._slice(self._writer, mark)
+            elif self._written is not None:
+                self._verify_written(*self._written)
+            elif self._pending is None and self._due(mark):
+                if not self._noticed(mark):
+                    self._prepare(mark)
+            elif self._pending is None and (self._notice.looking or self._budget.looks(self._tools.clock())):
+                self._noticed(mark)
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+
+    def inherit(self, base: FullRef | None) -> None:
+        """What the restore began with; the last mark may not know it, if a compaction made it."""
+        if base is not None and base not in self.refs:
+            self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
+
+    def _noticed(self, mark: Mark) -> bool:
+        """Before a full of its own: has a compaction made one meanwhile? True while that is being looked for, too."""
+        if self._asked is not None or self._bounds is not None:
+            return False
+        if not self._notice.looking:
+            self._notice.look(self.refs)
+        found = self._notice.result(self.refs, mark)
+        if found is None:
+            return self._notice.looking
+        now = self._tools.clock()
+        self._size = found.manifest.keys, found.manifest.size
+        self._policy.full_started(now)
+        self.cost.full_started()
+        self._pending, self._pending_since, self._policy.force_delta = found.ref, now, True
+        self._tools.log.info("full_noticed", full=found.offset, first=found.manifest.first, maker=found.manifest.maker)
+        return True
+
+    def _due(self, mark: Mark) -> bool:
+        """By the settings, or because a command's mark asks for it, also of an earlier owner."""
+        now = self._tools.clock()
+        return self._policy.full_due(now) or (now >= self._again and (mark.take > 0 or self._budget.asks(now)))
+
+    def _count_cost(self, mark: Mark) -> None:
+        self.cost.marked(mark)
+        meters, cost = self._tools.metrics, self.cost
+        meters.set(metrics.RESTORE_PREDICTED, cost.seconds)
+        meters.set(metrics.STATE_BYTES, cost.state_bytes)
+        meters.set(metrics.SINCE_FULL, self._policy.bytes)
+
+    def between(self, mark: Mark) -> None:
+        """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
+        if self._writer is None:
+            return
+        try:
+            self._slice(self._writer, mark)
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+
+    def _slice(self, writer: FullWriter, mark: Mark) -> None:
+        began = self._tools.clock()
+        if began < self._next_slice:
+            return
+        self._advance(writer, mark.n, self._settings.slice_budget)
+        now = self._tools.clock()
+        self._next_slice = now + (now - began) * (1 / _SHARE - 1)
+
+    def final_bounds(self, deadline: float) -> Bounds | None:
+        """Before a stop, if anything changed since the last full: the bounds to give to `final` after one more mark."""
+        if not self._settings.on_stop or not self._policy.bytes or self._pending is not None:
+            return None
+        self._drop_writer()
+        self._asked = self._bounds = self._written = None
+        self._policy.force_delta = True
+        try:
+            return self._ask()(deadline - self._tools.clock())
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+            return None
+
+    def final(self, mark: Mark, bounds: Bounds, deadline: float) -> None:
+        """Write a full at once; if it was complete in time the next mark refers to it."""
+        self._start(mark, bounds, lambda: self._tools.clock() >= deadline)
+        try:
+            while self._pending is None and (left := deadline - self._tools.clock()) > 0:
+                if self._writer is not None:
+                    self._advance(self._writer, mark.n, left, wait=min(left, 0.1))
+                elif self._written is not None:
+                    self._verify_written(*self._written, wait=min(left, 0.1))
+                else:
+                    return
+        except KafkaTrouble as error:
+            self._give_up(str(error))
+
+    @property
+    def pending(self) -> bool:
+        """A full is complete and no mark refers to it yet."""
+        return self._pending is not None
+
+    def settle(self, mark: Mark, deadline: float) -> None:
+        """Before a stop: a truncation that is due still happens, if reading the fulls back does not take too long."""
+        wait = min(deadline - self._tools.clock(), _READ_BACK_WAIT)
+        self.refs = self.truncation.step(self.refs, mark, wait)
+
+    def close(self) -> None:
+        self._drop_writer()
+        self._notice.close()
+        self.truncation.close()
+        self._copying.close()
+
+    def _prepare(self, mark: Mark) -> None:
+        if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
+            bounds, self._bounds = self._bounds, None
+            self._start(mark, bounds, self._leaving)
+            if self._policy.mode == "off" and self._writer is not None:
+                # Without deltas a full is one state at one boundary: S = E.
+                self._advance(self._writer, mark.n, -1.0)
+        elif self._asked is not None:
+            bounds_now = self._asked(0.0)
+            if bounds_now is not None:
+                self._asked, self._bounds, self._valid_from = None, bounds_now, mark.n + 1
+        elif self._bounds is None:
+            self._asked = self._ask()
+
+    def _may_start_at(self, mark: Mark) -> bool:
+        """With deltas every N seconds a full starts at a delta."""
+        if self._policy.mode == "interval" and not mark.delta:
+            self._policy.force_delta = True
+            return False
+        return True
+
+    def _start(self, mark: Mark, bounds: Bounds, ends: Callable[[], bool]) -> None:
+        newest = self.refs[0].offset if self.refs else -1
+        self._sink = self._copying.through(self._tools.new_sink(ends))
+        self._writer = FullWriter(
+            self._tools.place,
+            self._state,
+            mark,
+            bounds.increment_end,
+            newest,
+            self._sink,
+            self._settings.chunk_bytes,
+        )
+        self._began = self._tools.clock()
+        self._policy.full_started(self._began)
+        self.cost.full_started()
+        self._tools.log.info("full_started", n=mark.n, keys=self._state.keys)
+
+    def _advance(self, writer: FullWriter, n: int, budget: float, *, wait: float = 0.0) -> None:
+        began = self._tools.clock()
+        ref = writer.advance(n, budget, self._tools.clock, wait)
+        self._tools.metrics.observe(metrics.FULL_PAUSE_SECONDS, self._tools.clock() - began)
+        if ref is None:
+            return
+        self._size = writer.keys, writer.bytes
+        self._tools.metrics.inc(metrics.FULLS, 1, "written")
+        self._tools.metrics.inc(metrics.FULL_BYTES, writer.bytes)
+        self._tools.metrics.set(metrics.FULL_TIME, self._tools.wall())
+        self._tools.log.info(
+            "full_written",
+            full=ref.offset,
+            first=ref.first,
+            through=ref.through,
+            keys=writer.keys,
+            bytes=writer.bytes,
+            seconds=round(self._tools.clock() - self._began, 3),
+        )
+        self._drop_writer()
+        self._written = ref, self._ask()
+
+    def _verify_written(self, ref: FullRef, asked: Asked, *, wait: float = 0.0) -> None:
+        """Before referring to it: its first chunk must still be there (rule S4)."""
+        bounds = asked(wait)
+        if bounds is None:
+            return
+        self._written = None
+        if bounds.full_start > ref.low:
+            self._give_up(
+                f"truncated while it was written: its first chunk {ref.low}, the log starts at {bounds.full_start}"
+            )
+            return
+        # What is gone does not count as kept (rule C4).
+        self.refs = tuple(kept for kept in self.refs if kept.low >= bounds.full_start)
+        self._pending, self._pending_since = ref, self._tools.clock()
+        self._policy.force_delta = True
+
+    def _note_referred(self, mark: Mark) -> None:
+        if self._pending is None or self._pending not in mark.fulls:
+            return
+        self.refs, self._pending = mark.fulls, None
+        self.cost.full_referred(*self._size)
+        self._copying.keep(mark.fulls[0])
+        self.truncation.due = len(self.refs) >= self._settings.keep
+
+    def _ask(self) -> Asked:
+        names = self._tools.place.names
+        return self._tools.offsets.ask_bounds(names.changelog, names.snapshot, self._tools.place.partition)
+
+    def _give_up(self, why: str) -> None:
+        self._drop_writer()
+        self._copying.drop()
+        self._asked = self._bounds = self._written = self._pending = None
+        self._again = self._tools.clock() + _FORCE_AFTER
+        self._tools.metrics.inc(metrics.FULLS, 1, "given_up")
+        self._tools.log.warning("full_given_up", cause=why)
+
+    def _drop_writer(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+        self._writer, self._sink = None, None

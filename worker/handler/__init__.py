@@ -1,0 +1,1 @@
+"""Run the handler over records."""

@@ -1,0 +1,1 @@
+"""Bring a partition back: fence, restore, replay the gap."""

@@ -1,0 +1,103 @@
+"""The gap between a restored state and its last mark: handled again with every side effect suppressed (rule D1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from statehold.errors import NonDeterministicReplay
+from statehold.messages.pinned_command import Pinned, PinnedMessage, in_order
+from statehold.ports import OutOfRange, Reader
+from statehold.record import Message
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.records import Mark
+from statehold.snapshot.restore.progress import Progress, WatchedReader
+from statehold.snapshot.restore.restore import Restored
+from statehold.worker.common.context import Tools
+from statehold.worker.common.errors import gap
+from statehold.worker.common.signals import Signals
+from statehold.worker.followers.reference import history
+from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.recovery.replay_batch import commit, handle_again
+
+#: records handled at once: a slow handler, too, shows how far it is
+_BATCH: Final = 500
+
+
+class Replaying:
+    """Used once, by the partition's thread; ends with Cancelled soon after the partition is revoked or lost."""
+
+    def __init__(self, tools: Tools, signals: Signals, progress: Progress, engine: Engine, restored: Restored) -> None:
+        self._tools, self._signals, self._progress = tools, signals, progress
+        self._names, self._partition = tools.place.names, tools.place.partition
+        #: the restored state lives in it
+        self._engine, self._restored = engine, restored
+
+    def run(self) -> int:
+        """The number of records replayed.
+
+        :raises NonDeterministicReplay: the state after it is not the one that the previous owner recorded.
+        :raises RecordError: the handler failed on a record that it had handled before.
+        :raises RetentionGap: a record is gone.
+        """
+        engine, start, mark = self._engine, self._restored.position, self._restored.mark
+        end = mark.positions[self._names.input]
+        engine.mute(replaying=True)
+        replayed = self._replay(start, end) if start < end or self._restored.pinned else 0
+        engine.mute(replaying=False)
+        if digest.to_bytes(engine.state.digest) != mark.digest:
+            raise NonDeterministicReplay(
+                f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
+                f"{digest.show(mark.digest)}: the handler depends on more than its records and tables. It stays down; "
+                f'run the code that wrote the mark{_named(mark)}, or set snapshot.delta_interval = "commit" from then '
+                f"on, and `statehold retry {self._partition}`",
+                topic=self._names.input,
+                partition=self._partition,
+                position=start,
+            )
+        return replayed
+
+    def _replay(self, start: int, end: int) -> int:
+        engine, progress = self._engine, self._progress
+        progress.watch(engine.state)
+        progress.enter("replay", start, end)
+        reader, count = WatchedReader(self._tools.reader(self._leaving), progress, _BATCH), 0
+        try:
+            self._see_again(reader)
+            batches = reader.read(self._names.input, self._partition, start, end)
+            for piece in in_order(batches, self._restored.pinned):
+                if isinstance(piece, Pinned):
+                    engine.obey(PinnedMessage(self._names.control, self._partition, piece))
+                    commit(engine)
+                else:
+                    self._handle(piece)
+                    count += len(piece)
+        except Poisoned as poison:
+            raise poison.error from poison
+        except OutOfRange as error:
+            raise gap(self._tools.place, start, str(error)) from error
+        finally:
+            progress.leave()
+            reader.close()
+        engine.renew()
+        return count
+
+    def _see_again(self, reader: Reader) -> None:
+        """The reference data that the records of the gap saw: all of them one version, because a delta ends each."""
+        for reference in self._engine.references.values():
+            version = self._restored.mark.reference.get(reference.topic, reference.version)
+            if version != reference.version:
+                reference.go_back(history(reader, reference, version), version)
+
+    def _handle(self, batch: Sequence[Message]) -> None:
+        handle_again(self._engine, batch, self._signals)
+
+    def _leaving(self) -> bool:
+        """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
+        self._progress.tick()
+        return self._signals.leaving()
+
+
+def _named(mark: Mark) -> str:
+    return f" ({mark.writer.code})" if mark.writer.code else ""

@@ -1,0 +1,61 @@
+"""Records that were handled before, handled once more: by a restore, or by a tool that goes on from an older state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from statehold.failures import policy_of
+from statehold.ports import Cancelled
+from statehold.record import Message
+from statehold.worker.common.signals import Signals
+from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.record_failure import Poisoned
+
+
+def handle_again(engine: Engine, batch: Sequence[Message], signals: Signals) -> None:
+    """Handle a batch of a muted engine; one that on_batch refuses record by record, as it was when it was live.
+
+    :raises Poisoned: the handler fails. :raises Cancelled: the partition leaves.
+    """
+    rest, one_by_one, tries = batch, False, Tries(engine, signals)
+    while rest:
+        try:
+            handled = engine.run(rest, one_by_one=one_by_one)
+        except Poisoned as poison:
+            engine.rollback()
+            if not poison.batch and not tries.again(poison):
+                raise
+            one_by_one = one_by_one or poison.batch
+            continue
+        commit(engine)
+        if handled < len(rest) and signals.leaving():
+            raise Cancelled
+        rest = rest[handled:]
+
+
+def commit(engine: Engine) -> None:
+    """What a replay has handled is part of the state, and of nothing else."""
+    engine.state.commit(engine.freeze(), delta=False)
+    engine.take_commands()
+
+
+class Tries:
+    """Tries in place during a replay: what failed and then worked when it was live may fail again now.
+
+    No other policy applies there: a record that was buried lies before the delta that a replay begins at.
+    """
+
+    def __init__(self, engine: Engine, signals: Signals) -> None:
+        self._kind, self._signals = type(engine.handler), signals
+        self._at, self._attempts = -1, 0
+
+    def again(self, poison: Poisoned) -> bool:
+        """Whether to handle it again, once its time has come. :raises Cancelled: the partition leaves."""
+        policy = policy_of(self._kind, poison.error) if self._kind.on_failure else None
+        self._attempts = self._attempts + 1 if poison.offset == self._at else 1
+        self._at = poison.offset
+        if policy is None or self._attempts > policy.retries:
+            return False
+        if self._signals.pause(policy.backoff(self._attempts)) and self._signals.leaving():
+            raise Cancelled
+        return True

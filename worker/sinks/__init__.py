@@ -1,0 +1,1 @@
+"""Rows for a database in step with Kafka transactions."""

@@ -1,0 +1,242 @@
+"""The database of a partition's sinks: its epoch, its position, and what it holds that Kafka does not (docs/sinks.md).
+
+The database commits just before Kafka does. Where Kafka then does not, the database is *ahead*, by one transaction at
+most: its records are handled again, up to the same place and with the same commands and verdicts, and what they put
+goes nowhere. The state at that place must be the one that the rows were written beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import tenacity
+
+from statehold.errors import (
+    NonDeterministicReplay,
+    PartitionError,
+    SinkDisagrees,
+    SinkFenced,
+    SinkRefused,
+    SinkUnreachable,
+)
+from statehold.ports import Cancelled
+from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from statehold.snapshot.format import digest
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Mark
+from statehold.telemetry import metrics
+from statehold.telemetry.log_events import Log
+from statehold.worker.common.context import Tools
+from statehold.worker.common.signals import Signals
+from statehold.worker.control.commands import Obeyed
+from statehold.worker.handler.engine import Engine
+from statehold.worker.sinks.position import Disagreement, Note, ahead_of, encode
+
+_LONGEST_WAIT: Final = 5.0
+
+
+class Sinking:
+    """Of one live partition; used by its thread, what `closing` returns by the commit beside it."""
+
+    def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
+        self._tools, self._signals, self._engine = tools, signals, engine
+        self._session: Session | None = None
+        self._held = Held(0, -1)
+        #: of the transaction that is under way: the database has committed it
+        self._written: Note | None = None
+        #: the transaction that is under way ends where the database is ahead to
+        self._settles = False
+        #: what was handled when the database committed and Kafka did not
+        self.ahead: Note | None = None
+
+    @property
+    def barrier(self) -> int | None:
+        """A transaction must end at this offset: the database is ahead up to it. None: it is not."""
+        return None if self.ahead is None else self._held.position
+
+    # Connecting
+
+    def open(self, mark: Mark) -> None:
+        """Take the epoch; see whether the database is ahead of `mark`, the last one.
+
+        :raises Cancelled: the partition leaves. :raises SinkUnreachable: :raises SinkRefused: :raises SinkDisagrees:
+        """
+        try:
+            self._open(mark, again=False)
+        except SinkUnreachable:
+            if self._signals.leaving():
+                raise Cancelled from None
+            raise
+
+    def reopen(self, mark: Mark) -> None:
+        """After DatabaseTrouble, with everything undone: whether it has committed is told by its position.
+
+        :raises SinkFenced: somebody else has taken an epoch. Otherwise as `open`.
+        """
+        self._open(mark, again=True)
+
+    def _open(self, mark: Mark, *, again: bool) -> None:
+        clock, signals = self._tools.clock, self._signals
+        until = clock() + self._tools.settings.sink.outage
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(DatabaseTrouble),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT),
+            # With a signal set no pause would last: the partition leaves, fails, or begins anew.
+            stop=lambda _: signals.any.is_set() or clock() >= until,
+            # tenacity keeps these in a cycle as long as this thread lives: no method, which has the state.
+            sleep=partial(_pause, signals),
+            before_sleep=partial(_tell, self._tools.log),
+            reraise=True,
+        )
+        try:
+            held = retrying(self._take, again=again)
+        except DatabaseTrouble as error:
+            raise self._failed(SinkUnreachable, f"the database of the sinks: {error}", mark) from error
+        except Outdated as error:
+            raise self._fenced(error, mark) from error
+        except RowsRefused as error:
+            raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
+        try:
+            self.ahead = ahead_of(held, mark, self._tools.place.names)
+        except Disagreement as error:
+            raise self._disagrees(str(error), mark) from error
+        self._held, self._written = held or Held(0, -1), None
+        self._adopt()
+        self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
+
+    def _take(self, *, again: bool) -> Held | None:
+        self.close()
+        assert self._tools.database is not None
+        session = self._session = self._tools.database(self._tools.place.partition, self._hurried)
+        try:
+            return session.take(again=again)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hurried(self) -> bool:
+        """No call may take longer: what it would be for is lost."""
+        signals = self._signals
+        return signals.lost() or (signals.leaving() and self._tools.clock() >= signals.deadline)
+
+    def _adopt(self) -> None:
+        """While the database is ahead the handler puts rows in vain, and what had failed fails alike."""
+        self._engine.sinks.mute(self.ahead is not None)
+        if self.ahead is not None and self._engine.letters is not None:
+            self._engine.letters.verdicts.update({(topic, at): verdict for topic, at, verdict in self.ahead.verdicts})
+
+    # A transaction
+
+    def closing(self, position: int, state: bytes, obeyed: Obeyed, mark: Mark) -> Callable[[], None] | None:
+        """What is to be done just before Kafka commits this transaction, or None; `mark` is the one before it.
+
+        :raises NonDeterministicReplay: the database has rows that another state has led to.
+        """
+        rows = self._engine.sinks.take()
+        if self.ahead is not None:
+            self._settles = position >= self._held.position and obeyed is self.ahead.obeyed
+            if self._settles and self.ahead.digest not in (b"", state):
+                raise self._differs(state, self.ahead.digest, mark)
+            return None
+        if position == self._held.position and rows is None and not obeyed.pinned:
+            return None
+        letters = self._engine.letters
+        verdicts = letters.verdicts.items() if letters is not None else ()
+        note = Note(mark.lineage, state, obeyed, tuple((*place, verdict) for place, verdict in verdicts))
+        return partial(self._write, position, note, rows or list, mark)
+
+    def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], mark: Mark) -> None:
+        began, session, meters = self._tools.clock(), self._session, self._tools.metrics
+        if session is None:
+            raise DatabaseTrouble("not connected")
+        rows, packed = rows_of(), encode(note)
+        try:
+            session.commit(self._held, position, packed, rows)
+        except Outdated as error:
+            raise self._fenced(error, mark) from error
+        except (BadRow, DatabaseTrouble):
+            self.close()
+            raise
+        except RowsRefused as error:
+            raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
+        self._held, self._written = Held(self._held.epoch, position, packed), note
+        meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
+        meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
+
+    def committed(self) -> None:
+        """Kafka has committed, too."""
+        if self._settles:
+            self.ahead = None
+        self._written, self._settles = None, False
+        self._adopt()
+
+    def undone(self) -> None:
+        """Kafka has not committed, and memory is set back."""
+        if self._written is not None:
+            self.ahead = self._written
+        self._written, self._settles = None, False
+        self._adopt()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    # Words
+
+    def _failed(self, kind: type[PartitionError], why: str, mark: Mark) -> PartitionError:
+        place = self._tools.place
+        return kind(why, topic=place.input, partition=place.partition, position=mark.positions[place.input])
+
+    def _fenced(self, error: Outdated, mark: Mark) -> PartitionError:
+        self._tools.metrics.inc(metrics.SINK_REFUSED)
+        if not error.fenced:
+            return self._disagrees(str(error), mark)
+        return self._failed(SinkFenced, f"{error}; what was not committed is thrown away", mark)
+
+    def _disagrees(self, why: str, mark: Mark) -> PartitionError:
+        return self._failed(
+            SinkDisagrees,
+            f"the database of the sinks does not follow from the last mark: {why}. Nothing was written; `statehold "
+            f"sink show MODULE:SERVICE` compares, `statehold sink init` makes it go on from the marks",
+            mark,
+        )
+
+    def _differs(self, now: bytes, then: bytes, mark: Mark) -> PartitionError:
+        held = self._held.position
+        return self._failed(
+            NonDeterministicReplay,
+            f"handling the records up to {held} again gave digest {digest.show(int.from_bytes(now, 'little'))}; their "
+            f"rows were written beside {digest.show(int.from_bytes(then, 'little'))}: the handler depends on more than "
+            f"its records and tables, or other code runs now. Run the code that wrote them, or see docs/sinks.md, then "
+            f"`statehold retry {self._tools.place.partition}`",
+            mark,
+        )
+
+
+def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
+    """The record that put it is at this position or, where it was not looked for, behind it."""
+    return SinkRefused(
+        f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; mend the "
+        f"table or the handler, then `statehold retry {place.partition}`",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )
+
+
+def sinking_of(tools: Tools, signals: Signals, engine: Engine) -> Sinking | None:
+    """None for a handler without sinks: that costs nothing."""
+    return Sinking(tools, signals, engine) if engine.sinks else None
+
+
+def _pause(signals: Signals, seconds: float) -> None:
+    signals.pause(seconds)
+
+
+def _tell(log: Log, state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("sink_retry", attempt=state.attempt_number, cause=str(error))

@@ -1,0 +1,290 @@
+"""`statehold.sink.Session` on PostgreSQL; the only importer of psycopg (extra `statehold[postgres]`).
+
+Kafka's rules do not reach here. What this relies on: an UPDATE waits for the row's lock, and under READ COMMITTED it
+looks at its WHERE again when it gets it. So whoever takes an epoch comes before or after each commit of an older owner,
+and one that comes after it is refused, however late it was sent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import Any, Final, LiteralString, NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.types.json import JsonbDumper
+
+from statehold.config.sections.effects_timers_sinks import SinkSettings
+from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session, Sink
+
+#: from so many rows on, COPY into a temporary table is faster than an INSERT for each
+_COPY_FROM: Final = 100
+#: how often a call that waits looks whether it may go on waiting, in seconds
+_LOOK: Final = 0.1
+#: classes of SQLSTATE that another attempt may mend: connections, conflicts, resources, an operator at work, the system
+#: (and a server that has become a standby, or has ended a transaction that stood still)
+_PASSING: Final = ("08", "40", "53", "55", "57", "58", "25006", "25P03")
+#: those that tell of a row: its data, a constraint, a view's WITH CHECK OPTION, what a trigger raises
+_OF_A_ROW: Final = ("22", "23", "44", "P0001")
+
+CREATE: Final = """CREATE TABLE IF NOT EXISTS {table} (
+    service text, input text, partition int, epoch bigint NOT NULL, position bigint NOT NULL, note bytea NOT NULL,
+    owner text NOT NULL, written timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (service, input, partition))"""
+_SELECT: Final = "SELECT epoch, position, note, owner FROM {table} WHERE {mine}"
+_TAKE: Final = """UPDATE {table} SET epoch = epoch + 1, owner = %(owner)s
+    WHERE {mine} AND (owner = %(owner)s OR NOT %(again)s) RETURNING epoch, position, note"""
+#: Of an owner that stands still in the middle of a COPY the server hears nothing and waits: no timeout of its own ends
+#: that. Whoever is at work has given its transaction up by then.
+_END_FROZEN: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = current_setting('application_name') AND application_name LIKE 'statehold %%'
+    AND usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
+    AND xact_start < clock_timestamp() - %(patience)s * interval '1 second'"""
+_COMMIT: Final = """UPDATE {table} SET position = %(position)s, note = %(note)s, epoch = %(epoch)s, written = now()
+    WHERE {mine} AND position = %(expected)s AND epoch <= %(epoch)s"""
+_SET: Final = """INSERT INTO {table}
+    VALUES (%(service)s, %(input)s, %(partition)s, 1, %(position)s, %(note)s, %(owner)s)
+    ON CONFLICT (service, input, partition) DO UPDATE
+    SET epoch = {table}.epoch + 1, position = excluded.position, note = excluded.note, owner = excluded.owner,
+        written = now()"""
+_MINE: Final = "service = %(service)s AND input = %(input)s AND partition = %(partition)s"
+
+
+class Where(NamedTuple):
+    """Whose row: the group, the input topic, and who writes there."""
+
+    service: str
+    input: str
+    owner: str
+
+
+class _Bounded(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose calls end: libpq itself would wait for ever for a server that stands still."""
+
+    ends: Callable[[], bool] = bool
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        """psycopg comes here for whatever it waits for, and sends something in every tenth of a second."""
+        return super().wait(self._bounded(gen), *args, **kwargs)
+
+    def _bounded(self, gen: Any) -> Generator[Any, Any, Any]:
+        ready: Any = None
+        while True:
+            try:
+                wanted = gen.send(ready)
+            except StopIteration as done:
+                return done.value
+            ready = yield wanted
+            if not ready and self.ends():
+                raise psycopg.OperationalError("no answer in time")
+
+
+class PostgresSession:
+    """One connection; see `statehold.sink.Session`."""
+
+    def __init__(
+        self, settings: SinkSettings, where: Where, partition: int, sinks: Sequence[Sink[Any]], ends: Callable[[], bool]
+    ) -> None:
+        self._settings, self._ends, self._until = settings, ends, 0.0
+        self._sinks = sinks
+        self._key = {**where._asdict(), "partition": partition}
+        #: table -> its temporary twin, which COPY fills
+        self._twins: dict[str, sql.Identifier] = {}
+        self._connection = self._connected(where.service, partition)
+
+    def _connected(self, service: str, partition: int) -> _Bounded:
+        settings = self._settings
+        with self._call():
+            more: dict[str, Any] = {"password": settings.password.reveal()} if settings.password else {}
+            connection = _Bounded.connect(
+                settings.url,
+                autocommit=True,
+                connect_timeout=max(2, round(settings.timeout)),
+                application_name=f"statehold {service}[{partition}]",
+                **more,
+            )
+            connection.ends = lambda: monotonic() >= self._until or self._ends()
+            connection.adapters.register_dumper(dict, JsonbDumper)
+            # What a process that stands still has open must not keep the row from the next owner.
+            patience = max(1, round(settings.timeout * 1000))
+            try:
+                connection.execute(f"SET idle_in_transaction_session_timeout = {patience}")
+                connection.execute(f"SET lock_timeout = {patience}")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def take(self, *, again: bool) -> Held | None:
+        with self._call():
+            for sink in self._sinks:
+                self._connection.execute(self._sql("SELECT {columns} FROM {target} LIMIT 0", sink.table, sink.columns))
+            self._connection.execute(_END_FROZEN, {"patience": self._settings.timeout})
+            row = self._connection.execute(self._sql(_TAKE), {**self._key, "again": again}).fetchone()
+            if row is not None:
+                return Held(*row)
+            self._outdated()
+        return None
+
+    def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
+        told = {**self._key, "position": position, "note": note, "epoch": held.epoch, "expected": held.position}
+        with self._call(), self._connection.transaction():
+            if self._connection.execute(self._sql(_COMMIT), told).rowcount != 1:
+                self._outdated(held)
+                raise Outdated("its row has gone", fenced=False)
+            for each in rows:
+                self._delete(each)
+                self._upsert(each)
+
+    def close(self) -> None:
+        """A transaction that is open is rolled back by the server."""
+        # Connection and session know each other, and `ends` a partition with its state: once frozen, never freed.
+        self._ends = self._connection.ends = bool
+        with suppress(psycopg.Error):
+            self._connection.close()
+
+    # For tools
+
+    def look(self) -> tuple[Held, str] | None:
+        """What it holds, and whose it is."""
+        with self._call():
+            row = self._connection.execute(self._sql(_SELECT), self._key).fetchone()
+        return None if row is None else (Held(*row[:3]), row[3])
+
+    def create(self) -> None:
+        """The table of positions, if it is not there."""
+        with self._call():
+            self._connection.execute(self._sql(CREATE))
+
+    def set(self, position: int, note: bytes) -> None:
+        """From here on; whoever is at work is fenced."""
+        with self._call():
+            self._connection.execute(self._sql(_SET), {**self._key, "position": position, "note": note})
+
+    def ask(self, text: LiteralString) -> tuple[Any, ...]:
+        """One row of an answer; `{table}` is that of the positions."""
+        with self._call():
+            return self._connection.execute(self._sql(text)).fetchone() or ()
+
+    def explain(self, sink: Sink[Any] | None, *, delete: bool = False) -> None:
+        """Whether it would take what is done to a sink's table, or to that of the positions. Changes nothing: to
+        explain a statement PostgreSQL looks for table, columns, unique index and rights as if it were to run it.
+
+        :raises RowsRefused: it would not.
+        """
+        statement = self._sql("UPDATE {table} SET epoch = epoch, position = position, note = note, written = written")
+        if sink is not None and delete:
+            statement = self._sql("DELETE FROM {target} WHERE ({columns}) IS NULL", sink.table, sink.key)
+        elif sink is not None:
+            insert, conflict = self._insertion(Rows(sink.table, sink.columns, sink.key, (), ()))
+            statement = insert + self._sql("SELECT {columns} FROM {target}", sink.table, sink.columns) + conflict
+        with self._call():
+            self._connection.execute(sql.SQL("EXPLAIN ") + statement)
+
+    # Rows
+
+    def _insertion(self, rows: Rows) -> tuple[sql.Composed, sql.Composed]:
+        """What stands before and behind the rows."""
+        others = [sql.Identifier(name) for name in rows.columns if name not in rows.key]
+        change = sql.SQL("UPDATE SET {}").format(
+            sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others)
+        )
+        conflict = sql.SQL(" ON CONFLICT ({}) DO {}").format(_names(rows.key), change if others else sql.SQL("NOTHING"))
+        return self._sql("INSERT INTO {target} ({columns}) ", rows.table, rows.columns), conflict
+
+    def _upsert(self, rows: Rows) -> None:
+        if not rows.puts:
+            return
+        insert, conflict = self._insertion(rows)
+        with self._connection.cursor() as cursor:
+            if len(rows.puts) < _COPY_FROM:
+                values = sql.SQL("VALUES ({})").format(sql.SQL(", ").join([sql.Placeholder()] * len(rows.columns)))
+                cursor.executemany(insert + values + conflict, rows.puts)
+                return
+            twin = self._twin(rows)
+            with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(twin, _names(rows.columns))) as copy:
+                for row in rows.puts:
+                    copy.write_row(row)
+            # In one order, so that two partitions with a key in common do not lock each other out.
+            select = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(_names(rows.columns), twin, _names(rows.key))
+            cursor.execute(insert + select + conflict)
+
+    def _delete(self, rows: Rows) -> None:
+        if rows.deletes:
+            same = sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in rows.key)
+            with self._connection.cursor() as cursor:
+                cursor.executemany(self._sql("DELETE FROM {target} WHERE ", rows.table) + same, rows.deletes)
+
+    def _twin(self, rows: Rows) -> sql.Identifier:
+        """Empty at each commit. A rollback takes it away, and the session is given up then."""
+        twin = self._twins.get(rows.table)
+        if twin is None:
+            twin = self._twins[rows.table] = sql.Identifier(f"statehold_sink_{len(self._twins)}")
+            make = "CREATE TEMPORARY TABLE {twin} ON COMMIT DELETE ROWS AS SELECT {columns} FROM {target} WITH NO DATA"
+            self._connection.execute(self._sql(make, rows.table, rows.columns, twin=twin))
+        return twin
+
+    # Helpers
+
+    def _outdated(self, held: Held | None = None) -> None:
+        """:raises Outdated: there is a row, and the guard has refused it."""
+        row = self._connection.execute(self._sql(_SELECT), self._key).fetchone()
+        if row is None:
+            return
+        epoch, position, _, owner = row
+        mine = f"ours is {held.epoch}" if held is not None else "ours is older"
+        if held is not None and epoch <= held.epoch:
+            raise Outdated(f"it holds position {position}, not {held.position}", fenced=False)
+        raise Outdated(f"{owner} has taken epoch {epoch} of {self._settings.table}, {mine}", fenced=True)
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Bounded; psycopg's errors are ours behind it."""
+        self._until = monotonic() + self._settings.timeout
+        try:
+            yield
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            if isinstance(error, psycopg.OperationalError) or state.startswith(_PASSING):
+                raise DatabaseTrouble(_said(error)) from error
+            # Without a state it is psycopg itself that cannot write a value.
+            unwritable = not state and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError))
+            kind = BadRow if unwritable or state.startswith(_OF_A_ROW) else RowsRefused
+            raise kind(_said(error)) from error
+        except (TypeError, ValueError, OverflowError) as error:  # a value that cannot be written: a set in a dict, ...
+            raise BadRow(f"{type(error).__name__}: {error}") from error
+
+    def _sql(self, text: LiteralString, target: str = "", columns: Sequence[str] = (), **more: Any) -> sql.Composed:
+        parts: dict[str, Any] = {"table": _identifier(self._settings.table), "mine": sql.SQL(_MINE), **more}
+        if target:
+            parts |= {"target": _identifier(target), "columns": _names(columns)}
+        return sql.SQL(text).format(**parts)
+
+
+def connect(
+    settings: SinkSettings, service: str, input: str, owner: str, sinks: Sequence[Sink[Any]]
+) -> Callable[[int, Callable[[], bool]], Session]:
+    """What a partition connects with; each assignment is an owner of its own."""
+
+    def session(partition: int, ends: Callable[[], bool]) -> PostgresSession:
+        return PostgresSession(settings, Where(service, input, owner), partition, sinks, ends)
+
+    owner = f"{owner}/{uuid.uuid4().hex[:8]}"
+    return session
+
+
+def _identifier(name: str) -> sql.Identifier:
+    return sql.Identifier(*name.split("."))
+
+
+def _names(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _said(error: psycopg.Error) -> str:
+    """In one line: what PostgreSQL says, and of which row."""
+    detail = error.diag.message_detail
+    text = str(error.diag.message_primary or error).strip().replace("\n", "; ")
+    return f"{text}; {detail}" if detail else text
