@@ -71,6 +71,8 @@ def unpack(data: bytes) -> bytes:
     :raises BadFrame: when anything about it is not as written.
     """
     kind_of(data)
+    if data[3] != 0:
+        raise BadFrame("its reserved byte is not 0")
     return _body(data)
 
 

@@ -88,3 +88,10 @@ def test_an_unknown_codec_is_refused() -> None:
     packed[2] = 9
     with pytest.raises(BadFrame, match="unknown codec 9"):
         unpack(bytes(packed))
+
+
+def test_the_reserved_byte_must_be_zero() -> None:
+    packed = bytearray(pack(b"M", b"body"))
+    packed[3] = 0x10
+    with pytest.raises(BadFrame, match="reserved byte"):
+        unpack(bytes(packed))
