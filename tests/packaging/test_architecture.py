@@ -183,16 +183,6 @@ CYCLES: dict[frozenset[str], str] = {
     ): "to be broken",
     frozenset(
         {
-            "statehold.table",
-            "statehold.tables.clock",
-            "statehold.tables.due_index",
-            "statehold.tables.sorted",
-            "statehold.tables.traced",
-            "statehold.tables.ttl",
-        }
-    ): "to be broken",
-    frozenset(
-        {
             "statehold.failures",
             "statehold.handler",
             "statehold.messages.dead_letter",
@@ -204,6 +194,16 @@ CYCLES: dict[frozenset[str], str] = {
             "statehold.snapshot.store.base",
             "statehold.snapshot.store.files",
             "statehold.snapshot.store.s3",
+        }
+    ): "to be broken",
+    frozenset(
+        {
+            "statehold.table",
+            "statehold.tables.clock",
+            "statehold.tables.due_index",
+            "statehold.tables.sorted",
+            "statehold.tables.traced",
+            "statehold.tables.ttl",
         }
     ): "to be broken",
 }
