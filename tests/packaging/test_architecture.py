@@ -7,7 +7,6 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -24,93 +23,95 @@ ALLOWED: dict[str, str] = {
     "serde": "",
     "output": "errors serde",
     "record": "",
-    "messages": "errors output record table failures handler",
-    "tables": "errors serde record messages table handler",
-    "table": "errors serde tables",
-    "failures": "errors common table handler",
     "sink": "errors",
-    "handler": "errors common serde output record tables table failures sink",
+    "table": "errors serde tables",
+    "messages": "errors output record table handler failures",
+    "tables": "errors serde record table messages handler",
+    "handler": "errors common serde output record sink table tables failures",
+    "failures": "errors common table handler",
     "reference": "errors common serde",
     "ports": "output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
     "kafka.common": "errors config common telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
-    "snapshot.format": "errors common messages table",
+    "snapshot.format": "errors common table messages",
     "kafka.clients": (
         "errors config.common config common output ports telemetry health kafka.common kafka.admin snapshot.format"
     ),
     "kafka.feeds": "errors config common messages ports telemetry kafka.common kafka.admin",
     "snapshot.store": "errors config common ports snapshot.format",
-    "kafka.tools": "errors config common record ports telemetry kafka.common kafka.admin kafka.clients snapshot.store",
-    "snapshot": "errors serde tables table ports snapshot.format snapshot.store",
+    "kafka.tools": (
+        "errors config common record ports telemetry kafka.common kafka.admin kafka.clients snapshot.store"
+    ),
+    "snapshot": "errors serde table tables ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common record messages ports snapshot.format snapshot",
     "snapshot.spark.fold": "errors table ports snapshot.format snapshot snapshot.restore",
-    "snapshot.spark.io": "errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold",
+    "snapshot.spark.io": ("errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold"),
     "admin": (
-        "errors config common messages ports telemetry kafka.common kafka.admin snapshot.format kafka.clients "
-        "kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore snapshot.spark.fold "
-        "snapshot.spark.io"
+        "errors config common messages ports telemetry kafka.common kafka.admin snapshot.format "
+        "kafka.clients kafka.feeds snapshot.store kafka.tools snapshot snapshot.restore "
+        "snapshot.spark.fold snapshot.spark.io"
     ),
     "balancer": "errors config common record ports telemetry",
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.control "
+        "worker.transaction worker.common worker.handler worker.failures"
+    ),
+    "worker.control": (
+        "errors messages ports snapshot.format worker.sinks worker.transaction worker.common "
+        "worker.handler worker.failures"
+    ),
+    "worker.fulls": (
+        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
+        "snapshot snapshot.restore worker.transaction worker.common"
+    ),
     "worker.effects": "errors config.sections config record handler snapshot.format worker.common",
+    "worker.transaction": (
+        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.sinks worker.control worker.fulls worker.effects worker.common "
+        "worker.handler worker.failures"
+    ),
+    "worker.recovery": (
+        "errors record messages failures ports snapshot.format snapshot snapshot.restore "
+        "worker.transaction worker.followers worker.common worker.handler worker.failures"
+    ),
+    "worker": (
+        "errors record table messages ports telemetry snapshot.format snapshot snapshot.restore "
+        "worker.effects worker.transaction worker.recovery worker.common worker.handler"
+    ),
     "worker.followers": (
-        "errors record reference ports telemetry snapshot.format snapshot snapshot.restore worker.common worker"
+        "errors record reference ports telemetry snapshot.format snapshot snapshot.restore worker worker.common"
     ),
     "worker.common": (
         "errors config common output record sink handler ports telemetry health snapshot.format "
         "snapshot.store snapshot.restore worker.effects worker.followers"
     ),
-    "worker.failures": (
-        "errors common output record messages table failures handler ports telemetry snapshot.format "
-        "worker.common worker.handler"
-    ),
     "worker.handler": (
-        "errors config common serde output record messages tables table sink handler reference snapshot "
+        "errors config common serde output record sink table messages tables handler reference snapshot "
         "worker.effects worker.common worker.failures"
     ),
-    "worker.sinks": (
-        "errors config.sections common messages sink ports telemetry snapshot.format worker.common "
-        "worker.failures worker.handler worker.control worker.transaction"
-    ),
-    "worker.control": (
-        "errors messages ports snapshot.format worker.common worker.failures worker.handler worker.sinks "
-        "worker.transaction"
-    ),
-    "worker.fulls": (
-        "errors config.sections common record table ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.common worker.transaction"
-    ),
-    "worker.transaction": (
-        "errors config.sections common output record messages table sink ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.effects worker.common worker.failures worker.handler worker.sinks "
-        "worker.control worker.fulls"
-    ),
-    "worker.recovery": (
-        "errors record messages failures ports snapshot.format snapshot snapshot.restore worker.followers "
-        "worker.common worker.failures worker.handler worker.transaction"
-    ),
-    "worker": (
-        "errors record messages table ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.effects worker.common worker.handler worker.transaction worker.recovery"
+    "worker.failures": (
+        "errors common output record table messages handler failures ports telemetry snapshot.format "
+        "worker.common worker.handler"
     ),
     "runtime": (
-        "errors config common failures sink handler reference ports telemetry health kafka.admin "
+        "errors config common sink handler failures reference ports telemetry health kafka.admin "
         "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
-        "worker.followers worker.common worker.handler worker.sinks worker"
+        "worker.sinks worker worker.followers worker.common worker.handler"
     ),
     "service": (
-        "errors config common table failures handler reference ports telemetry kafka.common kafka.admin "
+        "errors config common table handler failures reference ports telemetry kafka.common kafka.admin "
         "kafka.clients snapshot admin balancer runtime"
     ),
-    "__init__": "errors common serde output record tables table sink handler reference service",
-    "snapshot.inspect": "errors serde record messages tables table ports snapshot.format snapshot snapshot.restore",
+    "__init__": "errors common serde output record sink table tables handler reference service",
+    "snapshot.inspect": ("errors serde record table messages tables ports snapshot.format snapshot snapshot.restore"),
     "snapshot.spark.export": (
-        "errors config common serde tables table handler ports snapshot.format snapshot snapshot.restore "
+        "errors config common serde table tables handler ports snapshot.format snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common record messages tables table failures handler ports telemetry kafka.admin "
+        "errors config common record table messages tables handler failures ports telemetry kafka.admin "
         "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io admin worker.handler snapshot.spark.export"
     ),
@@ -120,9 +121,9 @@ ALLOWED: dict[str, str] = {
         "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
-        "errors config common messages table handler reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.common worker.failures worker.handler "
-        "worker.recovery snapshot.inspect admin.state"
+        "errors config common table messages handler reference ports kafka.admin snapshot.format "
+        "kafka.clients kafka.tools snapshot admin worker.recovery worker.common worker.handler "
+        "worker.failures snapshot.inspect admin.state"
     ),
     "dev": "errors config kafka.common",
     "kafka": "",
@@ -132,32 +133,33 @@ ALLOWED: dict[str, str] = {
     "ops.remote": "errors config kafka.survey",
     "ops.process": "errors config telemetry service __init__ ops.http ops.remote",
     "ops.reports": (
-        "errors config.common config.librdkafka config common output record messages table failures sink "
-        "handler reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store "
-        "kafka.tools snapshot snapshot.restore admin worker.failures worker.handler worker.sinks service "
+        "errors config.common config.librdkafka config common output record sink table messages handler "
+        "failures reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store "
+        "kafka.tools snapshot snapshot.restore admin worker.sinks worker.handler worker.failures service "
         "snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.cli.common": (
-        "errors config.common config common failures sink handler service snapshot.inspect ops.process ops.reports"
+        "errors config.common config common sink handler failures service snapshot.inspect ops.process ops.reports"
     ),
     "ops.doctor": (
-        "errors config.common config common sink handler telemetry kafka.admin snapshot.format kafka.clients "
-        "snapshot.restore admin worker.sinks service snapshot.inspect kafka.survey ops.reports"
+        "errors config.common config common sink handler telemetry kafka.admin snapshot.format "
+        "kafka.clients snapshot.restore admin worker.sinks service snapshot.inspect kafka.survey "
+        "ops.reports"
     ),
     "ops.generate": "errors common serde handler reference service",
     "ops.cli.inspect": (
-        "errors config.common config common serde record messages handler ports kafka.admin kafka.clients "
-        "admin service __init__ snapshot.inspect kafka.survey ops.remote ops.process ops.reports "
-        "ops.cli.common ops.doctor ops.generate"
+        "errors config.common config common serde record messages handler ports kafka.admin "
+        "kafka.clients admin service __init__ snapshot.inspect kafka.survey ops.remote ops.process "
+        "ops.reports ops.cli.common ops.doctor ops.generate"
     ),
     "ops.cli.service": (
         "errors config common messages telemetry admin service dev ops.http ops.remote ops.process "
         "ops.cli.common ops.doctor ops.generate"
     ),
     "ops.cli.state": (
-        "errors config common messages table handler snapshot.format snapshot snapshot.restore "
-        "snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state admin.backup admin.repair "
-        "dev ops.process ops.reports ops.cli.common ops.cli.service"
+        "errors config common table messages handler snapshot.format snapshot snapshot.restore "
+        "snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state admin.backup "
+        "admin.repair dev ops.process ops.reports ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common messages reference admin ops.reports ops.cli.common",
     "ops.cli": (
@@ -168,33 +170,20 @@ ALLOWED: dict[str, str] = {
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
-        "errors config.sections config common serde output record messages sink handler reference ports "
-        "telemetry snapshot.format snapshot.restore balancer worker.effects worker.followers worker.common "
-        "worker.failures worker.handler worker.sinks worker.transaction worker.recovery worker runtime"
+        "errors config.sections config common serde output record sink messages handler reference ports "
+        "telemetry snapshot.format snapshot.restore balancer worker.sinks worker.effects "
+        "worker.transaction worker.recovery worker worker.followers worker.common worker.handler "
+        "worker.failures runtime"
     ),
 }
 #: cycles between modules, and why each is there
 CYCLES: dict[frozenset[str], str] = {
+    frozenset({"statehold.config.cross_checks", "statehold.config.settings"}): "to be broken",
     frozenset(
-        {
-            "statehold.config.cross_checks",
-            "statehold.config.settings",
-        }
+        {"statehold.failures", "statehold.handler", "statehold.messages.dead_letter", "statehold.tables.system"}
     ): "to be broken",
     frozenset(
-        {
-            "statehold.failures",
-            "statehold.handler",
-            "statehold.messages.dead_letter",
-            "statehold.tables.system",
-        }
-    ): "to be broken",
-    frozenset(
-        {
-            "statehold.snapshot.store.base",
-            "statehold.snapshot.store.files",
-            "statehold.snapshot.store.s3",
-        }
+        {"statehold.snapshot.store.base", "statehold.snapshot.store.files", "statehold.snapshot.store.s3"}
     ): "to be broken",
     frozenset(
         {
@@ -204,6 +193,25 @@ CYCLES: dict[frozenset[str], str] = {
             "statehold.tables.sorted",
             "statehold.tables.traced",
             "statehold.tables.ttl",
+        }
+    ): "to be broken",
+}
+#: cycles between folders, and why each is there
+FOLDER_CYCLES: dict[frozenset[str], str] = {
+    frozenset({"failures", "handler", "messages", "table", "tables"}): "to be broken",
+    frozenset(
+        {
+            "worker",
+            "worker.common",
+            "worker.control",
+            "worker.effects",
+            "worker.failures",
+            "worker.followers",
+            "worker.fulls",
+            "worker.handler",
+            "worker.recovery",
+            "worker.sinks",
+            "worker.transaction",
         }
     ): "to be broken",
 }
@@ -364,11 +372,8 @@ def test_the_table_knows_every_folder_and_allows_nothing_that_is_not_used(root: 
     assert {folder: set(others.split()) for folder, others in ALLOWED.items()} == exact
 
 
-def test_the_table_points_down() -> None:
-    try:
-        TopologicalSorter({folder: others.split() for folder, others in ALLOWED.items()}).prepare()
-    except CycleError as error:
-        pytest.fail(f"folders import each other: {error.args[1]}")
+def test_the_table_points_down_but_for_what_is_named() -> None:
+    assert set(cycles({folder: set(others.split()) for folder, others in ALLOWED.items()})) == set(FOLDER_CYCLES)
 
 
 def test_no_module_is_in_a_cycle_but_those_that_are_named(root: Path) -> None:
@@ -406,7 +411,7 @@ def test_class_names_are_unique(root: Path) -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(name)
-    assert {name: where for name, where in homes.items() if len(where) > 1 and name not in TWICE} == {}
+    assert {name for name, where in homes.items() if len(where) > 1} == set(TWICE)
 
 
 @pytest.mark.parametrize(
