@@ -16,8 +16,8 @@ from statehold.worker.common.errors import missing
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.signals import Signals
-from statehold.worker.effects.runner import Pending
 from statehold.worker.handler.engine import Engine
+from statehold.worker.participants.effect_runner import Pending
 from statehold.worker.transaction.commit_contents import Riders
 from statehold.worker.transaction.pipeline import Transacting
 from statehold.worker.transaction.record_buffer import offset

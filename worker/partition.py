@@ -30,13 +30,13 @@ from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.common.lifecycle import Event, Lifecycle, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.reporting import tell_failed, tell_restored
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
+from statehold.worker.followers.queries import Committed, shown
 from statehold.worker.loop import Live
-from statehold.worker.queries import Committed, shown
 from statehold.worker.recovery.recovery import Opened, Opening
 from statehold.worker.recovery.replay import Replaying
-from statehold.worker.transaction.reporting import tell_failed, tell_restored
 from statehold.worker.transaction.transaction import Committer
 from statehold.worker.watchdog import Attendant
 

@@ -30,9 +30,9 @@ from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.restore import last_mark
 from statehold.table import Changes
 from statehold.worker.failures.history import recall
-from statehold.worker.failures.retry_topics import handle
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.participants.retry_topics import handle
 
 
 def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:

@@ -142,7 +142,7 @@ def no_taint() -> None:
 
 def effects_in_replay() -> None:
     """Side effects of a replay are owed like any other."""
-    from statehold.worker.effects.recorder import Noting
+    from statehold.worker.handler.effect_recorder import Noting
 
     note = Noting.note
 
@@ -168,7 +168,7 @@ def reset_to_earliest() -> None:
 
 def nobody_follows() -> None:
     """Later records of a key that has a dead letter are handled."""
-    from statehold.worker.failures.dead_letters import Letters
+    from statehold.worker.handler.dead_letters import Letters
 
     takes = Letters.takes
 

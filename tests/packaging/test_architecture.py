@@ -24,18 +24,18 @@ ALLOWED: dict[str, str] = {
     "output": "errors serde",
     "record": "",
     "sink": "errors",
+    "failures": "errors common handler table",
+    "handler": "errors common serde output record sink failures tables table",
+    "messages": "errors output record failures handler table",
+    "tables": "errors serde record handler messages table",
     "table": "errors serde tables",
-    "messages": "errors output record table handler failures",
-    "tables": "errors serde record table messages handler",
-    "handler": "errors common serde output record sink table tables failures",
-    "failures": "errors common table handler",
     "reference": "errors common serde",
     "ports": "output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
     "kafka.common": "errors config common telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
-    "snapshot.format": "errors common table messages",
+    "snapshot.format": "errors common messages table",
     "kafka.clients": (
         "errors config.common config common output ports telemetry health kafka.common kafka.admin snapshot.format"
     ),
@@ -44,7 +44,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": (
         "errors config common record ports telemetry kafka.common kafka.admin kafka.clients snapshot.store"
     ),
-    "snapshot": "errors serde table tables ports snapshot.format snapshot.store",
+    "snapshot": "errors serde tables table ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common record messages ports snapshot.format snapshot",
     "snapshot.spark.fold": "errors table ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.io": ("errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold"),
@@ -54,64 +54,61 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io"
     ),
     "balancer": "errors config common record ports telemetry",
-    "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.control "
-        "worker.transaction worker.common worker.handler worker.failures"
+    "worker.failures": ("errors common record failures handler messages ports telemetry worker.handler worker.common"),
+    "worker.participants": (
+        "errors config.sections failures handler messages ports snapshot.format worker.failures "
+        "worker.handler worker.common worker.transaction worker.sinks"
     ),
-    "worker.control": (
-        "errors messages ports snapshot.format worker.sinks worker.transaction worker.common "
-        "worker.handler worker.failures"
-    ),
-    "worker.fulls": (
-        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
-        "snapshot snapshot.restore worker.transaction worker.common"
-    ),
-    "worker.effects": "errors config.sections config record handler snapshot.format worker.common",
-    "worker.transaction": (
-        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.sinks worker.control worker.fulls worker.effects worker.common "
-        "worker.handler worker.failures"
+    "worker.handler": (
+        "errors config common serde output record sink handler messages tables table reference "
+        "snapshot.format snapshot worker.participants worker.common"
     ),
     "worker.recovery": (
-        "errors record messages failures ports snapshot.format snapshot snapshot.restore "
-        "worker.transaction worker.followers worker.common worker.handler worker.failures"
+        "errors record failures messages ports snapshot.format snapshot snapshot.restore "
+        "worker.participants worker.handler worker.followers worker.common"
     ),
     "worker": (
-        "errors record table messages ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.effects worker.transaction worker.recovery worker.common worker.handler"
+        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
+        "worker.participants worker.handler worker.recovery worker.followers worker.common "
+        "worker.transaction"
     ),
     "worker.followers": (
-        "errors record reference ports telemetry snapshot.format snapshot snapshot.restore worker worker.common"
+        "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker worker.common"
     ),
     "worker.common": (
         "errors config common output record sink handler ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore worker.effects worker.followers"
+        "snapshot.store snapshot.restore worker.participants worker.followers worker.transaction"
     ),
-    "worker.handler": (
-        "errors config common serde output record sink table messages tables handler reference snapshot "
-        "worker.effects worker.common worker.failures"
+    "worker.fulls": (
+        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
+        "snapshot snapshot.restore worker.common worker.transaction"
     ),
-    "worker.failures": (
-        "errors common output record table messages handler failures ports telemetry snapshot.format "
-        "worker.common worker.handler"
+    "worker.transaction": (
+        "errors config.sections common output record sink messages table ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.failures worker.participants worker.handler worker.common "
+        "worker.fulls worker.sinks"
+    ),
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.failures "
+        "worker.participants worker.handler worker.common worker.transaction"
     ),
     "runtime": (
-        "errors config common sink handler failures reference ports telemetry health kafka.admin "
+        "errors config common sink failures handler reference ports telemetry health kafka.admin "
         "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
-        "worker.sinks worker worker.followers worker.common worker.handler"
+        "worker.handler worker worker.followers worker.common worker.sinks"
     ),
     "service": (
-        "errors config common table handler failures reference ports telemetry kafka.common kafka.admin "
+        "errors config common failures handler table reference ports telemetry kafka.common kafka.admin "
         "kafka.clients snapshot admin balancer runtime"
     ),
-    "__init__": "errors common serde output record sink table tables handler reference service",
-    "snapshot.inspect": ("errors serde record table messages tables ports snapshot.format snapshot snapshot.restore"),
+    "__init__": "errors common serde output record sink handler tables table reference service",
+    "snapshot.inspect": ("errors serde record messages tables table ports snapshot.format snapshot snapshot.restore"),
     "snapshot.spark.export": (
-        "errors config common serde table tables handler ports snapshot.format snapshot snapshot.restore "
+        "errors config common serde handler tables table ports snapshot.format snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common record table messages tables handler failures ports telemetry kafka.admin "
+        "errors config common record failures handler messages tables table ports telemetry kafka.admin "
         "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io admin worker.handler snapshot.spark.export"
     ),
@@ -121,25 +118,25 @@ ALLOWED: dict[str, str] = {
         "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
-        "errors config common table messages handler reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.recovery worker.common worker.handler "
-        "worker.failures snapshot.inspect admin.state"
+        "errors config common handler messages table reference ports kafka.admin snapshot.format "
+        "kafka.clients kafka.tools snapshot admin worker.failures worker.participants worker.handler "
+        "worker.recovery worker.common snapshot.inspect admin.state"
     ),
     "dev": "errors config kafka.common",
     "kafka": "",
     "kafka.survey": "errors config kafka.common kafka.admin",
     "ops": "telemetry",
-    "ops.http": "errors config.sections common table kafka.admin snapshot.format worker service __init__",
+    "ops.http": ("errors config.sections common table kafka.admin snapshot.format worker.followers service __init__"),
     "ops.remote": "errors config kafka.survey",
     "ops.process": "errors config telemetry service __init__ ops.http ops.remote",
     "ops.reports": (
-        "errors config.common config.librdkafka config common output record sink table messages handler "
-        "failures reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store "
-        "kafka.tools snapshot snapshot.restore admin worker.sinks worker.handler worker.failures service "
-        "snapshot.inspect dev kafka.survey ops.remote"
+        "errors config.common config.librdkafka config common output record sink failures handler "
+        "messages table reference ports telemetry kafka.admin snapshot.format kafka.clients "
+        "snapshot.store kafka.tools snapshot snapshot.restore admin worker.failures worker.participants "
+        "worker.handler worker.sinks service snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.cli.common": (
-        "errors config.common config common sink handler failures service snapshot.inspect ops.process ops.reports"
+        "errors config.common config common sink failures handler service snapshot.inspect ops.process ops.reports"
     ),
     "ops.doctor": (
         "errors config.common config common sink handler telemetry kafka.admin snapshot.format "
@@ -148,7 +145,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.generate": "errors common serde handler reference service",
     "ops.cli.inspect": (
-        "errors config.common config common serde record messages handler ports kafka.admin "
+        "errors config.common config common serde record handler messages ports kafka.admin "
         "kafka.clients admin service __init__ snapshot.inspect kafka.survey ops.remote ops.process "
         "ops.reports ops.cli.common ops.doctor ops.generate"
     ),
@@ -157,7 +154,7 @@ ALLOWED: dict[str, str] = {
         "ops.cli.common ops.doctor ops.generate"
     ),
     "ops.cli.state": (
-        "errors config common table messages handler snapshot.format snapshot snapshot.restore "
+        "errors config common handler messages table snapshot.format snapshot snapshot.restore "
         "snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state admin.backup "
         "admin.repair dev ops.process ops.reports ops.cli.common ops.cli.service"
     ),
@@ -170,10 +167,9 @@ ALLOWED: dict[str, str] = {
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
-        "errors config.sections config common serde output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.restore balancer worker.sinks worker.effects "
-        "worker.transaction worker.recovery worker worker.followers worker.common worker.handler "
-        "worker.failures runtime"
+        "errors config.sections config common serde output record sink handler messages reference ports "
+        "telemetry snapshot.format snapshot.restore balancer worker.failures worker.participants "
+        "worker.handler worker.recovery worker worker.followers worker.common worker.sinks runtime"
     ),
 }
 #: cycles between modules, and why each is there
@@ -203,12 +199,11 @@ FOLDER_CYCLES: dict[frozenset[str], str] = {
         {
             "worker",
             "worker.common",
-            "worker.control",
-            "worker.effects",
             "worker.failures",
             "worker.followers",
             "worker.fulls",
             "worker.handler",
+            "worker.participants",
             "worker.recovery",
             "worker.sinks",
             "worker.transaction",
@@ -239,7 +234,7 @@ OTHER_SIZES: dict[str, str] = {
     "ops": "1 files",
     "ops/doctor": "14 files",
     "src/statehold/dev": "15 files",
-    "worker/effects": "2 files",
+    "worker/failures": "2 files",
 }
 #: class names that two modules have, and why
 TWICE: dict[str, str] = {

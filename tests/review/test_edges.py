@@ -15,7 +15,7 @@ from statehold.handler import EffectKey
 from statehold.snapshot.format.records import Effect
 from statehold.testing import Driver
 from statehold.worker.common.context import Report
-from statehold.worker.effects.runner import EffectRunner, Surroundings
+from statehold.worker.participants.effect_runner import EffectRunner, Surroundings
 from statehold.worker.partition import PartitionWorker
 
 tries: list[EffectKey] = []

@@ -18,7 +18,7 @@ from statehold.errors import ProducerFenced
 from statehold.failures import dead_letter
 from statehold.testing import Driver
 from statehold.worker.common.context import Report
-from statehold.worker.effects.runner import EffectRunner
+from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.partition import PartitionWorker
 
 

@@ -10,7 +10,7 @@ from statehold import Handler
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.handler import EffectKey
 from statehold.snapshot.format.records import Effect
-from statehold.worker.effects.runner import EffectRunner, Surroundings, note, weight
+from statehold.worker.participants.effect_runner import EffectRunner, Surroundings, note, weight
 
 
 class Recorder(Handler[int]):

@@ -34,8 +34,8 @@ from statehold.telemetry.registry import PartitionMetrics
 from statehold.worker.common.activity import Handling
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import NoTracing, Tracing
-from statehold.worker.effects.runner import EffectRunner, Effects, Surroundings
 from statehold.worker.followers.reference import NoReferences, Referring
+from statehold.worker.participants.effect_runner import EffectRunner, Effects, Surroundings
 
 #: what runs the effects of a handler
 EffectsOf = Callable[[Handler[Any], Surroundings], Effects]

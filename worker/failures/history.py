@@ -13,7 +13,7 @@ from statehold.messages.dead_letter import FAILED_AGAIN, Failure, Letter, Trace,
 from statehold.messages.retry_record import Retried
 from statehold.ports import Reader
 from statehold.record import Message
-from statehold.worker.failures.dead_letters import Verdict
+from statehold.worker.handler.dead_letters import Verdict
 from statehold.worker.handler.engine import Engine
 
 #: topic and offset

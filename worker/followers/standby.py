@@ -26,8 +26,8 @@ from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import Meters
 from statehold.worker.common.memory_guard import Memory, Room
+from statehold.worker.followers.queries import Committed
 from statehold.worker.followers.reader_lease import OwnReader
-from statehold.worker.queries import Committed
 
 #: seconds between two looks at the ends of the logs: what a takeover has to read at least, and the age of an answer
 _ROUND: Final = 0.2

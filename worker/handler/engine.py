@@ -25,8 +25,8 @@ from statehold.table import Table
 from statehold.tables.system import by_default_name
 from statehold.worker.common.activity import Handling
 from statehold.worker.common.tracing import Tracing
-from statehold.worker.effects.recorder import Noting
-from statehold.worker.failures.dead_letters import Letters, letters_of
+from statehold.worker.handler.dead_letters import Letters, letters_of
+from statehold.worker.handler.effect_recorder import Noting
 from statehold.worker.handler.event_time import moments
 from statehold.worker.handler.record_failure import Poisoned, poisoned, undecodable
 

@@ -21,13 +21,13 @@ from statehold.snapshot.state import State
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import gap
 from statehold.worker.common.memory_guard import Room
+from statehold.worker.common.reporting import tell_progress
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
-from statehold.worker.failures.retry_topics import tell_unread
 from statehold.worker.handler.engine import Engine
+from statehold.worker.participants.retry_topics import tell_unread
 from statehold.worker.recovery.generation_check import require_newest, require_one_lineage
 from statehold.worker.recovery.recheck import surely
-from statehold.worker.transaction.reporting import tell_progress
 
 T = TypeVar("T")
 

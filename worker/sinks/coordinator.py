@@ -30,8 +30,8 @@ from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.control.commands import Obeyed
 from statehold.worker.handler.engine import Engine
+from statehold.worker.participants.commands import Obeyed
 from statehold.worker.sinks.position import Disagreement, Note, ahead_of, encode
 
 _LONGEST_WAIT: Final = 5.0

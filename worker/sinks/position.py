@@ -9,8 +9,8 @@ import msgspec
 from statehold.common.names import Names
 from statehold.sink import Held
 from statehold.snapshot.format.records import Mark
-from statehold.worker.control.commands import Obeyed
-from statehold.worker.failures.dead_letters import Verdict
+from statehold.worker.handler.dead_letters import Verdict
+from statehold.worker.participants.commands import Obeyed
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):

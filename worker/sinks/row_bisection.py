@@ -13,7 +13,7 @@ from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.sink import BadRow
 from statehold.snapshot.format.records import Mark
 from statehold.worker.common.context import Tools
-from statehold.worker.failures.handling import Failing
+from statehold.worker.failures.decisions import Failing
 from statehold.worker.handler.record_failure import Poisoned
 from statehold.worker.sinks.coordinator import refused
 from statehold.worker.transaction.commit_contents import Flight

@@ -14,12 +14,12 @@ from statehold.snapshot.state import Frozen
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.control.commands import Controlled, Obeyed
-from statehold.worker.effects.recorder import effect_room
-from statehold.worker.effects.runner import Pending, Surroundings, weight
-from statehold.worker.failures.retry_topics import Retries
 from statehold.worker.fulls.scheduler import Fulls
+from statehold.worker.handler.effect_recorder import effect_room
 from statehold.worker.handler.engine import Engine
+from statehold.worker.participants.commands import Controlled, Obeyed
+from statehold.worker.participants.effect_runner import Pending, Surroundings, weight
+from statehold.worker.participants.retry_topics import Retries
 from statehold.worker.transaction.policy import SnapshotPolicy
 from statehold.worker.transaction.transaction import Closing
 

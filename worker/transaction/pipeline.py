@@ -28,19 +28,19 @@ from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped, fenced, refused
 from statehold.worker.common.ownership import await_newer_membership
+from statehold.worker.common.reporting import tell_committed
 from statehold.worker.common.signals import Signals
-from statehold.worker.control.commands import Obeyed
-from statehold.worker.control.side_inputs import Obeying
-from statehold.worker.failures.handling import Failing
+from statehold.worker.failures.decisions import Failing
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.participants.commands import Obeyed
+from statehold.worker.participants.side_inputs import Obeying
 from statehold.worker.sinks.coordinator import sinking_of
 from statehold.worker.sinks.row_bisection import Suspects
 from statehold.worker.transaction.commit_contents import Flight, Riders
 from statehold.worker.transaction.output_buffer import Outgoing
 from statehold.worker.transaction.policy import CommitPolicy
 from statehold.worker.transaction.record_buffer import Work, offset
-from statehold.worker.transaction.reporting import tell_committed
 from statehold.worker.transaction.transaction import Committer
 
 #: aborts in a row, without a commit between, after which the partition fails

@@ -8,9 +8,9 @@ from statehold.common.names import Names
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.end_offsets import Ends
 from statehold.kafka.admin.group_members import Members
+from statehold.worker.followers.queries import Committed
 from statehold.worker.followers.standby import Standbys
 from statehold.worker.partition import PartitionWorker
-from statehold.worker.queries import Committed
 
 
 class Overview:

@@ -16,9 +16,9 @@ from statehold.snapshot.format.records import Mark
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import StableMemoryReader
 from statehold.testing.replay import Seen
-from statehold.worker.failures.dead_letters import Verdict
 from statehold.worker.failures.history import At, Late, Tried
 from statehold.worker.followers.reference import history
+from statehold.worker.handler.dead_letters import Verdict
 from statehold.worker.handler.engine import Engine
 
 

@@ -15,11 +15,11 @@ from statehold.snapshot.format import digest
 from statehold.testing.database import Tables, apply
 from statehold.testing.log import MemoryLog, MemoryMessage
 from statehold.testing.stepped import EffectCall
-from statehold.worker.failures.dead_letters import Verdict
 from statehold.worker.failures.history import At, Late
-from statehold.worker.failures.retry_topics import handle
+from statehold.worker.handler.dead_letters import Verdict
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.participants.retry_topics import handle
 
 #: value, key, headers, partition
 _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]

@@ -13,13 +13,13 @@ from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.ownership import Ownership
+from statehold.worker.common.reporting import tell_failed
 from statehold.worker.common.signals import Signals
-from statehold.worker.effects import runner
 from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import Live
+from statehold.worker.participants import effect_runner as runner
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.recovery.recovery import Opening
-from statehold.worker.transaction.reporting import tell_failed
 
 
 class EventLog:

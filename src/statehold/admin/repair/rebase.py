@@ -34,8 +34,8 @@ from statehold.snapshot.state import State
 from statehold.table import Changes
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.history import Late, Tried, recall
-from statehold.worker.failures.retry_topics import handle
 from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.participants.retry_topics import handle
 from statehold.worker.recovery.replay_batch import commit, handle_again
 
 Records = Literal["replay", "again"]

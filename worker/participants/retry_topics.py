@@ -15,7 +15,7 @@ from statehold.messages.retry_record import Retried
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format.records import Mark
 from statehold.worker.common.context import Tools
-from statehold.worker.failures.handling import Failing
+from statehold.worker.failures.decisions import Failing
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
 

@@ -8,10 +8,10 @@ from statehold.errors import MessageRefused
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import refused
-from statehold.worker.control.commands import Obeyed
-from statehold.worker.failures.handling import Failing
+from statehold.worker.failures.decisions import Failing
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.participants.commands import Obeyed
 from statehold.worker.sinks.position import Note
 from statehold.worker.transaction.commit_contents import Riders
 from statehold.worker.transaction.output_buffer import Outgoing

@@ -17,7 +17,7 @@ from statehold.messages.retry_record import Retried
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.failures.dead_letters import Verdict
+from statehold.worker.handler.dead_letters import Verdict
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
 

@@ -17,10 +17,10 @@ from statehold.ports import Asked
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import Mark
 from statehold.worker.common.context import Tools
-from statehold.worker.control.idle_clock import Ticking
-from statehold.worker.failures.handling import Failing
+from statehold.worker.failures.decisions import Failing
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.participants.idle_clock import Ticking
 
 #: users' commands in one transaction: each may take as long as a record does
 _MOST: Final = 100

@@ -13,7 +13,7 @@ from statehold.handler import Handler
 from statehold.record import Numbering
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.activity import Handling
-from statehold.worker.effects.runner import note, weight
+from statehold.worker.participants.effect_runner import note, weight
 
 
 class Noting:

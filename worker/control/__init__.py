@@ -1,1 +1,0 @@
-"""Commands of the control topic and the clock of an idle partition."""

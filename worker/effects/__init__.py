@@ -1,1 +1,0 @@
-"""Side effects: record them in the transaction, run them after its commit."""

@@ -1,0 +1,1 @@
+"""The features that take part in a transaction, one file each."""
