@@ -24,18 +24,18 @@ ALLOWED: dict[str, str] = {
     "output": "errors serde",
     "record": "",
     "sink": "errors",
-    "failures": "errors common handler table",
-    "handler": "errors common serde output record sink failures tables table",
-    "messages": "errors output record failures handler table",
-    "tables": "errors serde record handler messages table",
     "table": "errors serde tables",
+    "messages": "errors output record table handler failures",
+    "tables": "errors serde record table messages handler",
+    "handler": "errors common serde output record sink table tables failures",
+    "failures": "errors common table handler",
     "reference": "errors common serde",
     "ports": "output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
     "kafka.common": "errors config common telemetry",
     "kafka.admin": "errors config common ports telemetry health kafka.common",
-    "snapshot.format": "errors common messages table",
+    "snapshot.format": "errors common table messages",
     "kafka.clients": (
         "errors config.common config common output ports telemetry health kafka.common kafka.admin snapshot.format"
     ),
@@ -44,7 +44,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": (
         "errors config common record ports telemetry kafka.common kafka.admin kafka.clients snapshot.store"
     ),
-    "snapshot": "errors serde tables table ports snapshot.format snapshot.store",
+    "snapshot": "errors serde table tables ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common record messages ports snapshot.format snapshot",
     "snapshot.spark.fold": "errors table ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.io": ("errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold"),
@@ -54,61 +54,61 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io"
     ),
     "balancer": "errors config common record ports telemetry",
-    "worker.failures": ("errors common record failures handler messages ports telemetry worker.handler worker.common"),
-    "worker.participants": (
-        "errors config.sections failures handler messages ports snapshot.format worker.failures "
-        "worker.handler worker.common worker.transaction worker.sinks"
-    ),
-    "worker.handler": (
-        "errors config common serde output record sink handler messages tables table reference "
-        "snapshot.format snapshot worker.participants worker.common"
-    ),
     "worker.recovery": (
-        "errors record failures messages ports snapshot.format snapshot snapshot.restore "
-        "worker.participants worker.handler worker.followers worker.common"
+        "errors record messages failures ports snapshot.format snapshot snapshot.restore "
+        "worker.followers worker.common worker.participants worker.handler"
+    ),
+    "worker.fulls": (
+        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
+        "snapshot snapshot.restore worker.transaction worker.common"
+    ),
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.transaction "
+        "worker.common worker.participants worker.handler worker.failures"
+    ),
+    "worker.transaction": (
+        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.fulls worker.sinks worker.common worker.participants "
+        "worker.handler worker.failures"
     ),
     "worker": (
         "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.participants worker.handler worker.recovery worker.followers worker.common "
-        "worker.transaction"
+        "worker.recovery worker.transaction worker.followers worker.common worker.participants "
+        "worker.handler"
     ),
     "worker.followers": (
         "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker worker.common"
     ),
     "worker.common": (
         "errors config common output record sink handler ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore worker.participants worker.followers worker.transaction"
+        "snapshot.store snapshot.restore worker.transaction worker.followers worker.participants"
     ),
-    "worker.fulls": (
-        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
-        "snapshot snapshot.restore worker.common worker.transaction"
+    "worker.participants": (
+        "errors config.sections messages handler failures ports snapshot.format worker.sinks "
+        "worker.transaction worker.common worker.handler worker.failures"
     ),
-    "worker.transaction": (
-        "errors config.sections common output record sink messages table ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.failures worker.participants worker.handler worker.common "
-        "worker.fulls worker.sinks"
+    "worker.handler": (
+        "errors config common serde output record sink table messages tables handler reference "
+        "snapshot.format snapshot worker.common worker.participants"
     ),
-    "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.failures "
-        "worker.participants worker.handler worker.common worker.transaction"
-    ),
+    "worker.failures": ("errors common record messages handler failures ports telemetry worker.common worker.handler"),
     "runtime": (
-        "errors config common sink failures handler reference ports telemetry health kafka.admin "
+        "errors config common sink handler failures reference ports telemetry health kafka.admin "
         "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
-        "worker.handler worker worker.followers worker.common worker.sinks"
+        "worker.sinks worker worker.followers worker.common worker.handler"
     ),
     "service": (
-        "errors config common failures handler table reference ports telemetry kafka.common kafka.admin "
+        "errors config common table handler failures reference ports telemetry kafka.common kafka.admin "
         "kafka.clients snapshot admin balancer runtime"
     ),
-    "__init__": "errors common serde output record sink handler tables table reference service",
-    "snapshot.inspect": ("errors serde record messages tables table ports snapshot.format snapshot snapshot.restore"),
+    "__init__": "errors common serde output record sink table tables handler reference service",
+    "snapshot.inspect": ("errors serde record table messages tables ports snapshot.format snapshot snapshot.restore"),
     "snapshot.spark.export": (
-        "errors config common serde handler tables table ports snapshot.format snapshot snapshot.restore "
+        "errors config common serde table tables handler ports snapshot.format snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common record failures handler messages tables table ports telemetry kafka.admin "
+        "errors config common record table messages tables handler failures ports telemetry kafka.admin "
         "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore "
         "snapshot.spark.fold snapshot.spark.io admin worker.handler snapshot.spark.export"
     ),
@@ -118,9 +118,9 @@ ALLOWED: dict[str, str] = {
         "kafka.tools snapshot snapshot.restore admin snapshot.inspect admin.state snapshot.backup"
     ),
     "admin.repair": (
-        "errors config common handler messages table reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.failures worker.participants worker.handler "
-        "worker.recovery worker.common snapshot.inspect admin.state"
+        "errors config common table messages handler reference ports kafka.admin snapshot.format "
+        "kafka.clients kafka.tools snapshot admin worker.recovery worker.common worker.participants "
+        "worker.handler worker.failures snapshot.inspect admin.state"
     ),
     "dev": "errors config kafka.common",
     "kafka": "",
@@ -130,13 +130,13 @@ ALLOWED: dict[str, str] = {
     "ops.remote": "errors config kafka.survey",
     "ops.process": "errors config telemetry service __init__ ops.http ops.remote",
     "ops.reports": (
-        "errors config.common config.librdkafka config common output record sink failures handler "
-        "messages table reference ports telemetry kafka.admin snapshot.format kafka.clients "
-        "snapshot.store kafka.tools snapshot snapshot.restore admin worker.failures worker.participants "
-        "worker.handler worker.sinks service snapshot.inspect dev kafka.survey ops.remote"
+        "errors config.common config.librdkafka config common output record sink table messages handler "
+        "failures reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store "
+        "kafka.tools snapshot snapshot.restore admin worker.sinks worker.participants worker.handler "
+        "worker.failures service snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.cli.common": (
-        "errors config.common config common sink failures handler service snapshot.inspect ops.process ops.reports"
+        "errors config.common config common sink handler failures service snapshot.inspect ops.process ops.reports"
     ),
     "ops.doctor": (
         "errors config.common config common sink handler telemetry kafka.admin snapshot.format "
@@ -145,7 +145,7 @@ ALLOWED: dict[str, str] = {
     ),
     "ops.generate": "errors common serde handler reference service",
     "ops.cli.inspect": (
-        "errors config.common config common serde record handler messages ports kafka.admin "
+        "errors config.common config common serde record messages handler ports kafka.admin "
         "kafka.clients admin service __init__ snapshot.inspect kafka.survey ops.remote ops.process "
         "ops.reports ops.cli.common ops.doctor ops.generate"
     ),
@@ -154,7 +154,7 @@ ALLOWED: dict[str, str] = {
         "ops.cli.common ops.doctor ops.generate"
     ),
     "ops.cli.state": (
-        "errors config common handler messages table snapshot.format snapshot snapshot.restore "
+        "errors config common table messages handler snapshot.format snapshot snapshot.restore "
         "snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state admin.backup "
         "admin.repair dev ops.process ops.reports ops.cli.common ops.cli.service"
     ),
@@ -167,9 +167,9 @@ ALLOWED: dict[str, str] = {
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
-        "errors config.sections config common serde output record sink handler messages reference ports "
-        "telemetry snapshot.format snapshot.restore balancer worker.failures worker.participants "
-        "worker.handler worker.recovery worker worker.followers worker.common worker.sinks runtime"
+        "errors config.sections config common serde output record sink messages handler reference ports "
+        "telemetry snapshot.format snapshot.restore balancer worker.recovery worker.sinks worker "
+        "worker.followers worker.common worker.participants worker.handler worker.failures runtime"
     ),
 }
 #: cycles between modules, and why each is there
