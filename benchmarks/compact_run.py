@@ -22,6 +22,7 @@ from statehold.kafka.clients.reader import KafkaReader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
+from statehold.tables.binding import bind
 
 
 def main() -> None:
@@ -72,7 +73,7 @@ def _fold(settings: Settings, names: Names, _job: dict[str, Any]) -> dict[str, A
 def _new_state() -> State:
     table: Table[str, Stored] = Table(key=str, value=Stored)
     table.__set_name__(object, "stored")
-    return State([table.bind()])
+    return State([bind(table)])
 
 
 def _compact(settings: Settings, names: Names, job: dict[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from statehold import serde
+from statehold.common import versioned_values
 from statehold.errors import UsageError
 from statehold.snapshot.state import State
 from statehold.table import Changes, Table
-from statehold.tables import versioned_values
 
 #: (key, old value) -> new value, or None to delete the key
 Edit = Callable[[Any, Any], Any]

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
-from statehold.handler import declared, sinks_of
+from statehold.declared.attributes import declared, sinks_of
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine, refuse, tell
 from statehold.service import Service

@@ -8,7 +8,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
-from statehold.handler import declared, input_type
+from statehold.declared.attributes import declared
+from statehold.declared.serdes import input_type
 from statehold.reference import references
 from statehold.serde import OfTopic, Serde
 from statehold.service import Service

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from statehold.declared.attributes import declared
+from statehold.declared.policies import failure_topics
 from statehold.errors import RetentionGap, UsageError
-from statehold.failures import letter_topics
-from statehold.handler import declared
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ops.reports.replay_diff import Comparison, Replayed, Wrote
 from statehold.ops.reports.topic_access import Looking, point_of
@@ -74,7 +74,7 @@ class _Replay:
             )
         tables, outputs = declared(kind)
         self.typed = Typed(tables)
-        self.topics = view.facts_of([output.topic for output in outputs.values()] + letter_topics(kind, place.names))
+        self.topics = view.facts_of([output.topic for output in outputs.values()] + failure_topics(kind, place.names))
         self.positions = old.positions
         self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
         self.told = Replayed(place.partition, old.position, new.position)

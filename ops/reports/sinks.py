@@ -10,8 +10,8 @@ import msgspec
 from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.declared.attributes import sinks_of
 from statehold.errors import NoMark, SinkRefused, SinkUnreachable, StartError, UsageError
-from statehold.handler import sinks_of
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
 from statehold.service import Service

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from statehold import serde
+from statehold.common import versioned_values
 from statehold.table import Table
-from statehold.tables import versioned_values
 
 
 class Typed:

@@ -11,17 +11,13 @@ The most specific class counts. What no class matches is parked: the partition s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
+from statehold.errors import UsageError
 
 if TYPE_CHECKING:
     import tenacity.wait
-
-    from statehold.common.names import Names
-    from statehold.handler import Handler
 
 End = Literal["park", "stop", "dead_letter"]
 #: more delays than anybody needs: each is a topic
@@ -110,69 +106,3 @@ def park() -> Policy:
 def stop() -> Policy:
     """The whole service stops, with the record's error."""
     return Policy(end="stop")
-
-
-def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
-    """What the handler class declares for this error: for the most specific class of the exception that was raised."""
-    found, cause = _declared(kind), raised(error)
-    classes = list(type(cause).__mro__)
-    if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
-        # Its decoder's own error, then; but Exception is said of everything.
-        own = [cls for cls in type(cause.__cause__).__mro__ if not issubclass(Exception, cls)]
-        classes[1:1] = [cls for cls in own if cls not in classes]
-    return next((found[cls] for cls in classes if cls in found), None)
-
-
-def raised(error: BaseException) -> BaseException:
-    """What a policy goes by: the handler's own exception."""
-    return error.__cause__ if isinstance(error, HandlerFailed) and error.__cause__ is not None else error
-
-
-def policies(kind: type[Handler[Any]]) -> list[Policy]:
-    """Every policy that a handler class declares.
-
-    :raises UsageError: it tries later although it has tables or timers and does not say that any order will do.
-    """
-    from statehold.handler import Handler
-    from statehold.table import Table
-
-    found = list(_declared(kind).values())
-    timers = ["on_timer"] if kind.on_timer is not Handler.on_timer else []
-    tables = timers + [name for cls in kind.__mro__ for name, value in vars(cls).items() if isinstance(value, Table)]
-    if tables and any(policy.delays and not policy.any_order for policy in found):
-        raise UsageError(
-            f"{kind.__name__} keeps state ({', '.join(tables)}), and retry_later handles a record after later ones, "
-            f"of its key, too: use retry(...) or dead_letter(), or say retry_later(..., any_order=True)"
-        )
-    return found
-
-
-def delays(kind: type[Handler[Any]]) -> list[float]:
-    """The delays that take a retry topic each, shortest first."""
-    return sorted({delay for policy in policies(kind) for delay in policy.delays})
-
-
-def sends_letters(kind: type[Handler[Any]]) -> bool:
-    """Whether records of this handler may become dead letters, or be tried later."""
-    return any(policy.end == "dead_letter" or policy.delays for policy in policies(kind))
-
-
-def letter_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
-    """The topics that its policies need beside its outputs; raises as `policies`."""
-    if not sends_letters(kind):
-        return []
-    return [names.dead, *retry_topics(kind, names)]
-
-
-def retry_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
-    """Those of the delays, shortest first; raises as `policies`."""
-    return [names.retry(delay) for delay in delays(kind)] if kind.on_failure else []
-
-
-def _declared(kind: type[Handler[Any]]) -> Mapping[type[BaseException], Policy]:
-    found: Mapping[type[BaseException], Policy] = kind.on_failure
-    for cls, policy in found.items():
-        given: tuple[object, object] = cls, policy
-        if not (isinstance(given[0], type) and issubclass(cls, Exception) and isinstance(given[1], Policy)):
-            raise UsageError(f"{kind.__name__}.on_failure: {cls!r}: {policy!r} is no exception class with a policy")
-    return found

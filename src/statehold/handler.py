@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, TypeVar
 
-from statehold import serde
-from statehold.common.declarations import declarations
 from statehold.errors import UsageError
-from statehold.output import Output
+from statehold.failures import Policy
 from statehold.record import Record
-from statehold.sink import Sink
-from statehold.table import Table
-from statehold.tables.system import internal
 from statehold.tables.timers import Timer, Timers
-
-if TYPE_CHECKING:
-    from statehold.failures import Policy
 
 V = TypeVar("V")
 
@@ -95,47 +87,6 @@ class Handler(Generic[V]):
         if self._timers is None:
             raise UsageError(f"{type(self).__name__} has no on_timer, or no partition: nothing can be scheduled")
         return self._timers
-
-
-def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
-    """The tables and outputs that a handler class declares, by attribute name, base classes first.
-
-    Behind its own tables come those that statehold needs for it (`statehold.tables.system`).
-    """
-    tables = declarations(kind, Table)
-    return tables | internal(kind, tables), declarations(kind, Output)
-
-
-def sinks_of(kind: type[Handler[Any]]) -> dict[str, Sink[Any]]:
-    """The sinks that a handler class declares, by attribute name, base classes first."""
-    return declarations(kind, Sink)
-
-
-def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
-    """The version that a handler class declares of each table."""
-    return {name: table.version for name, table in declared(kind)[0].items()}
-
-
-def check_schemas(kind: type[Handler[Any]], input: str) -> None:
-    """Let the serdes that know their topic look at it (`statehold.schema`); raises what they raise: StartError."""
-    given = serde.for_messages(input_type(kind), input)
-    if isinstance(given, serde.OfTopic):
-        given.check_input()
-    for output in declared(kind)[1].values():
-        sends = serde.for_messages(output.value_type, output.topic)
-        if isinstance(sends, serde.OfTopic):
-            sends.check_output()
-
-
-def input_type(kind: type[Handler[Any]]) -> Any:
-    """The type argument of `Handler[...]`, or bytes where none is given."""
-    for cls in kind.__mro__:
-        for base in getattr(cls, "__orig_bases__", ()):
-            origin = get_origin(base)
-            if isinstance(origin, type) and issubclass(origin, Handler):
-                argument = get_args(base)[0]
-                return bytes if isinstance(argument, TypeVar) else argument
-    return bytes
 
 
 def overrides(handler: Handler[Any], method: str) -> bool:

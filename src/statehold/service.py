@@ -19,9 +19,11 @@ from statehold.common.access_rights import service as rights_of_service
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
+from statehold.declared.attributes import declared
+from statehold.declared.policies import failure_topics
+from statehold.declared.serdes import check_schemas
 from statehold.errors import Misconfigured, UsageError, of_thread
-from statehold.failures import letter_topics
-from statehold.handler import Handler, check_schemas, declared
+from statehold.handler import Handler
 from statehold.kafka.admin.acl_check import require_rights
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
@@ -275,7 +277,7 @@ class Service:
 
     def _outputs(self) -> list[str]:
         outputs = [output.topic for output in declared(self.handler_class)[1].values()]
-        return outputs + letter_topics(self.handler_class, self.names)
+        return outputs + failure_topics(self.handler_class, self.names)
 
     def _new_log(self) -> Log:
         return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)

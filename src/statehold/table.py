@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar, overload
 import msgspec
 
 from statehold import serde
+from statehold.common import versioned_values
 from statehold.errors import UsageError
-from statehold.tables import versioned_values
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -87,21 +87,17 @@ class Table(Generic[K, V]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def bind(self, *, traced: bool = False) -> Table[K, V]:
-        """A new, empty table of this declaration, for one partition; `traced` catches values changed in place."""
-        kind: Any = Table
-        if self.sorted:
-            from statehold.tables.sorted import SortedTable
+    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[K, V]:
+        """Return a new, empty table of this declaration for one partition, with the behaviour of these kinds.
 
-            kind = SortedTable
-        if self.ttl:
-            from statehold.tables.ttl import ExpiringTable
+        `statehold.tables.binding.bind` chooses the kinds.
+        """
+        table = self._copy(kinds)
+        table.name, table._cache = self.name, {}
+        return table
 
-            kind = type(f"Expiring{kind.__name__}", (ExpiringTable, kind), {})
-        if traced:
-            from statehold.tables.traced import TracedTable
-
-            kind = type(f"Traced{kind.__name__}", (TracedTable, kind), {})
+    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> Table[K, V]:
+        kind: Any = type("BoundTable", kinds, {}) if kinds else Table
         table: Table[K, V] = kind(
             key=self.key_type,
             value=self.value_type,
@@ -110,7 +106,6 @@ class Table(Generic[K, V]):
             upcasters=self._upcasters,
             ttl=self.ttl / 1000,
         )
-        table.name, table._cache = self.name, {}
         return table
 
     # Reading

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.driver.apps import Interval
 
 from statehold import Dedupe, Handler, Output, Record, Table
+from statehold.declared.attributes import declared
+from statehold.declared.system_tables import system_tables
 from statehold.errors import UsageError
-from statehold.handler import declared
-from statehold.tables.system import CLOCK, EXPIRY, internal
+from statehold.tables.system import CLOCK, EXPIRY
 from statehold.tables.ttl import SWEEP
 from statehold.testing import Driver
 
@@ -152,7 +153,7 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
 
 def test_reserved_names_and_batches_are_refused() -> None:
     with pytest.raises(UsageError, match="are statehold's own"):
-        internal(Few, {"statehold.mine": Table(key=str, value=int)})
+        system_tables(Few, {"statehold.mine": Table(key=str, value=int)})
 
     class Batched(Few):
         def on_batch(self, records: Sequence[Record[int]]) -> None: ...

@@ -13,6 +13,7 @@ from statehold.snapshot.format.records import Chunk, FullRef, Manifest
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
+from statehold.tables.binding import bind
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink, MemoryReader
 from statehold.worker.fulls.compaction_watch import Notice
@@ -47,7 +48,7 @@ def compacting(driver: Driver, maker: str = "compaction") -> tuple[FullWriter, i
     """The same, with nothing written yet."""
     place = driver._place(0)
     reader = MemoryReader(driver.broker, lambda: False)
-    found = restore(reader, place, lambda: State([Accounts.balances.bind()]), lambda *_: None, count().__next__)
+    found = restore(reader, place, lambda: State([bind(Accounts.balances)]), lambda *_: None, count().__next__)
     begin = reader.bounds(driver.names.changelog, 0)[0]
     return FullWriter(place, found.state, found.mark, begin, -1, Sink(driver, maker), 400), found.mark.n
 

@@ -16,9 +16,9 @@ from examples.sinks.app import Payments
 from tests.sinks.stage import ROOT, Stage
 
 from statehold.config.load import load
+from statehold.declared.attributes import sinks_of
 from statehold.dev import Cluster
 from statehold.dev.postgres import Postgres
-from statehold.handler import sinks_of
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.examine import examine
 from statehold.ops.doctor.report import Finding

@@ -25,7 +25,7 @@ from tests.system.stage import Stage
 from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import Topics
-from statehold.failures import letter_topics
+from statehold.declared.policies import failure_topics
 from statehold.messages.dead_letter import DISCARD, REPLAY, Letter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -132,7 +132,7 @@ class Books:
 
 
 def set_up(stage: Stage, kind: type[Handler[Any]]) -> None:
-    topics = Topics(stage.settings(), stage.names, [stage.output, *letter_topics(kind, stage.names)])
+    topics = Topics(stage.settings(), stage.names, [stage.output, *failure_topics(kind, stage.names)])
     findings = topics.create("beginning", partitions=stage.partitions)
     assert all(finding.good for finding in findings), findings
 

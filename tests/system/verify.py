@@ -35,6 +35,7 @@ from statehold.snapshot.format.digest import show
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.state import State
+from statehold.tables.binding import bind
 
 #: a frozen broker must not stop the test's own clients for a minute; no rebootstrap: librdkafka issue 5511
 PATIENT: dict[str, Any] = {"socket.timeout.ms": 6000, "metadata.recovery.strategy": "none"}
@@ -227,7 +228,7 @@ class Snapshots:
 
 
 def _new_state() -> State:
-    return State([Tally.totals.bind()])
+    return State([bind(Tally.totals)])
 
 
 class Group:

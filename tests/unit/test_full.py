@@ -15,13 +15,14 @@ from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Mani
 from statehold.snapshot.full import FullUnusable, FullWriter, load, split
 from statehold.snapshot.state import State
 from statehold.table import Changes, Table
+from statehold.tables.binding import bind
 from statehold.testing.log import MemoryLog
 
 
 def new_state() -> State:
     table = Table(key=int, value=bytes)
     table.name = "t"
-    return State([table.bind()])
+    return State([bind(table)])
 
 
 class Owner:

@@ -14,6 +14,7 @@ from statehold.errors import UsageError
 from statehold.snapshot.format.digest import MODULUS, table_digest
 from statehold.snapshot.state import Frozen, State
 from statehold.table import Changes, Table
+from statehold.tables.binding import bind
 
 KEYS = st.sampled_from("abcde")
 
@@ -22,7 +23,7 @@ def new_state(*, track_delta: bool) -> State:
     tables = [Table(key=str, value=int), Table(key=str, value=int, sorted=True)]
     for table, name in zip(tables, ("plain", "ordered"), strict=True):
         table.name = name
-    return State([table.bind() for table in tables], track_delta=track_delta)
+    return State([bind(table) for table in tables], track_delta=track_delta)
 
 
 def encoded(model: dict[str, dict[str, int]]) -> dict[str, dict[str, bytes]]:

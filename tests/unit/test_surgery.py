@@ -20,6 +20,7 @@ from statehold.errors import ToolRefused, UsageError
 from statehold.snapshot.state import State
 from statehold.snapshot.state_edits import Counts, Edits, Patch, read_patches
 from statehold.table import Changes
+from statehold.tables.binding import bind
 
 
 class Balance(msgspec.Struct):
@@ -44,7 +45,7 @@ TABLES = {name: table for name, table in vars(Tables).items() if isinstance(tabl
 
 
 def state(**tables: dict[Any, Any]) -> State:
-    made = State([table.bind() for table in TABLES.values()])
+    made = State([bind(table) for table in TABLES.values()])
     for name, values in tables.items():
         encode = made.tables[name]._serde.encode
         made.load(Changes(name, list(values), [v if isinstance(v, bytes) else encode(v) for v in values.values()]))

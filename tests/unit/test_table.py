@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from statehold import Table
 from statehold.errors import MutatedInPlace, UsageError
+from statehold.tables.binding import bind
 
 KEYS = st.integers(0, 9)
 
@@ -20,7 +21,7 @@ KEYS = st.integers(0, 9)
 def bound(*, traced: bool = False, **arguments: Any) -> Any:
     table: Table[Any, Any] = Table(**{"key": int, "value": int, **arguments})
     table.name = "table"
-    return table.bind(traced=traced)
+    return bind(table, traced=traced)
 
 
 class TableMachine(RuleBasedStateMachine):

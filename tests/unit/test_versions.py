@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold import Table, serde
+from statehold.common.versioned_values import MARKER, Versioned, version_of, versioned
 from statehold.errors import UnknownSchema, UsageError
-from statehold.tables.versioned_values import MARKER, Versioned, version_of, versioned
+from statehold.tables.binding import bind
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
@@ -46,7 +47,7 @@ def table(value: Any, version: int, **upcasters: Any) -> Table[int, Any]:
     steps = {int(name[1:]): given for name, given in upcasters.items()}
     declared: Table[int, Any] = Table(key=int, value=value, version=version, upcasters=steps)
     declared.name = "table"
-    return declared.bind()
+    return bind(declared)
 
 
 @given(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statehold import Table
 from statehold.ops.http.key_lookup import _stored
 from statehold.ops.http.state import _matching, _several
+from statehold.tables.binding import bind
 
 
 def seen(table: Table[str, int], key: str) -> tuple[list[str], list[int | None]]:
@@ -15,7 +16,7 @@ def seen(table: Table[str, int], key: str) -> tuple[list[str], list[int | None]]
 
 
 def test_only_what_has_committed_is_seen() -> None:
-    table = Table(key=str, value=int).bind()
+    table = bind(Table(key=str, value=int))
     table.name = "totals"
     table["ann"] = 1
     assert seen(table, "ann") == ([], [None, None])

@@ -9,8 +9,9 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from statehold.declared.policies import policy_of, raised
 from statehold.errors import RecordError, StateholdError, TooManyFailures
-from statehold.failures import Policy, policy_of, raised
+from statehold.failures import Policy
 from statehold.handler import Handler
 from statehold.messages.dead_letter import Failure, failure_of
 from statehold.messages.retry_record import Retried

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from statehold.common.names import Names
-from statehold.failures import delays
+from statehold.declared.policies import delays
 from statehold.handler import Handler
 from statehold.messages.dead_letter import FAILED_AGAIN, Failure, Letter, Trace, read
 from statehold.messages.retry_record import Retried

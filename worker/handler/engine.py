@@ -12,8 +12,10 @@ from typing import Any, Literal
 from statehold import serde
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.declared.attributes import declared, sinks_of
+from statehold.declared.serdes import input_type
 from statehold.errors import UsageError
-from statehold.handler import Handler, declared, input_type, overrides, sinks_of
+from statehold.handler import Handler, overrides
 from statehold.messages.command import COMMAND_HEADER, OWN, TICK, BadCommand, Command, command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.output import Sent
@@ -22,6 +24,7 @@ from statehold.reference import SharedRows, Version, references
 from statehold.sink import Sinks
 from statehold.snapshot.state import Frozen, State
 from statehold.table import Table
+from statehold.tables.binding import bind
 from statehold.tables.system import by_default_name
 from statehold.worker.common.activity import Handling
 from statehold.worker.common.tracing import Tracing
@@ -319,4 +322,4 @@ class Engine:
 
 def bound_state(tables: dict[str, Table[Any, Any]], *, traced: bool, track_delta: bool) -> State:
     """An empty state of these declarations, for one partition."""
-    return State([table.bind(traced=traced) for table in tables.values()], track_delta=track_delta)
+    return State([bind(table, traced=traced) for table in tables.values()], track_delta=track_delta)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from statehold.declared.policies import retry_topics
 from statehold.errors import StateholdError
-from statehold.failures import retry_topics
 from statehold.messages.retry_record import Retried
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format.records import Mark

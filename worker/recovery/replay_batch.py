@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statehold.failures import policy_of
+from statehold.declared.policies import policy_of
 from statehold.ports import Cancelled
 from statehold.record import Message
 from statehold.worker.common.signals import Signals

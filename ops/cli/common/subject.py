@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple, cast
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.declared.attributes import declared, sinks_of
 from statehold.errors import UsageError
-from statehold.handler import Handler, declared, sinks_of
+from statehold.handler import Handler
 from statehold.ops.cli.common.target import (
     Config,
     InputName,

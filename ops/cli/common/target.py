@@ -15,9 +15,9 @@ import typer
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
+from statehold.declared.attributes import declared
+from statehold.declared.policies import failure_topics
 from statehold.errors import StartError, StateholdError, UsageError
-from statehold.failures import letter_topics
-from statehold.handler import declared
 from statehold.ops.process.logs import configure_quietly
 from statehold.ops.reports.acl_hint import remember
 from statehold.service import Service
@@ -147,7 +147,7 @@ def partitions_of(text: str | None) -> list[int]:
 def outputs_of(service: Service) -> list[str]:
     """The output topics that its handler declares."""
     kind = service.handler if isinstance(service.handler, type) else type(service.handler())
-    return [output.topic for output in declared(kind)[1].values()] + letter_topics(kind, service.names)
+    return [output.topic for output in declared(kind)[1].values()] + failure_topics(kind, service.names)
 
 
 def _imported(name: str) -> ModuleType:

@@ -13,8 +13,9 @@ import typer
 from statehold import serde
 from statehold.admin.topics import reaching
 from statehold.config.settings import Settings
+from statehold.declared.attributes import declared
+from statehold.declared.serdes import input_type
 from statehold.errors import StartError, TopicMissing, UsageError
-from statehold.handler import declared, input_type
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
 from statehold.ops.cli.common import output as show

@@ -15,8 +15,8 @@ from rich.table import Column
 from rich.table import Table as Grid
 
 from statehold.admin.state.position_args import positions_of
+from statehold.declared.attributes import declared
 from statehold.errors import StartError, UsageError
-from statehold.handler import declared
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, handler_of, with_subject

@@ -29,11 +29,11 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from statehold import serde
+from statehold.common.versioned_values import Upcaster
 from statehold.errors import UsageError
 from statehold.serde import Serde
 from statehold.snapshot.inspect import typed
 from statehold.table import Table
-from statehold.tables.versioned_values import Upcaster
 
 Convert = Callable[[Any], Any]
 

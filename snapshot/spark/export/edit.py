@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from statehold.handler import Handler, declared
+from statehold.declared.attributes import declared
+from statehold.handler import Handler
 from statehold.snapshot.spark.fold.fold import BUCKETS
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch

@@ -8,7 +8,7 @@ it in on_command and never in on_record.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,10 +17,6 @@ from statehold.messages.command import Command, command_of
 from statehold.messages.command import header as command_header
 from statehold.output import Sent
 from statehold.record import Message
-from statehold.table import Table
-
-if TYPE_CHECKING:
-    from statehold.handler import Handler
 
 #: begins every header that a letter has beside those of the record
 PREFIX: Final = "statehold-dead-"
@@ -151,17 +147,6 @@ class LetterMessage:
 
     def headers(self) -> list[tuple[str, bytes | None]]:
         return list(self._request.headers)
-
-
-def letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:
-    """The tables that a handler class needs for its letters; none where there can be none."""
-    if not kind.on_failure:
-        return {}
-    from statehold.failures import sends_letters
-
-    if not sends_letters(kind):
-        return {}
-    return {PARKED: Table(key=bytes, value=Parked), SETTLED: Table(key=int, value=int)}
 
 
 def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:

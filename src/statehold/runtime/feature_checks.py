@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from statehold.declared.attributes import sinks_of
+from statehold.declared.policies import delays, sends_dead_letters
 from statehold.errors import UsageError
-from statehold.failures import delays, sends_letters
-from statehold.handler import Handler, sinks_of
+from statehold.handler import Handler
 from statehold.reference import references
 
 
@@ -15,7 +16,7 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) ->
 
     :raises UsageError: two of them contradict one another. Raises as `policies` and `references` do.
     """
-    letters, versions = sends_letters(kind), references(kind)
+    letters, versions = sends_dead_letters(kind), references(kind)
     if delta_interval == "off":
         _check_without_deltas(kind, letters=letters, versions=bool(versions))
     if not sinks_of(kind):

@@ -18,9 +18,10 @@ from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
+from statehold.declared.attributes import declared, schemas, sinks_of
+from statehold.declared.policies import retry_topics
 from statehold.errors import KafkaTrouble, StartError
-from statehold.failures import retry_topics
-from statehold.handler import Handler, declared, schemas, sinks_of
+from statehold.handler import Handler
 from statehold.health.connectivity import Contact
 from statehold.kafka.admin.acl_check import RoleAccess
 from statehold.kafka.admin.admin import Admin, TopicFacts

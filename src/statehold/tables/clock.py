@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from statehold.table import Changes, Table
 
@@ -18,10 +18,8 @@ class ClockTable(Table[str, int]):
     def __init__(self) -> None:
         super().__init__(key=str, value=int)
 
-    def bind(self, *, traced: bool = False) -> ClockTable:
-        clock = ClockTable()
-        clock.name, clock._cache = self.name, {}
-        return clock
+    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> ClockTable:
+        return ClockTable()
 
     def freeze(self) -> Changes:
         if self.now != self.get(_NOW, 0):

@@ -36,13 +36,8 @@ class DueTable(Table[K, V]):
         when: int = value  # type: ignore[assignment]
         return when
 
-    def bind(self, *, traced: bool = False) -> DueTable[K, V]:
-        """Values are immutable: nothing is to be traced."""
-        table = self._copy()
-        table.name, table._cache = self.name, {}
-        return table
-
-    def _copy(self) -> DueTable[K, V]:
+    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> DueTable[K, V]:
+        """Ignore the kinds: the values are immutable, so there is nothing to trace."""
         return DueTable(key=self.key_type, value=self.value_type)
 
     @property

@@ -10,6 +10,7 @@ import msgspec
 
 from statehold.errors import UsageError
 from statehold.record import Numbering, Record
+from statehold.table import Table
 from statehold.tables.due_index import DueTable
 
 
@@ -36,7 +37,7 @@ class TimerTable(DueTable[str, Timer]):
     def __init__(self) -> None:
         super().__init__(key=str, value=Timer)
 
-    def _copy(self) -> TimerTable:
+    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> TimerTable:
         return TimerTable()
 
     def due(self, value: Timer) -> int:

@@ -101,7 +101,7 @@ class Dedupe(DueTable[K, int]):
         if not self._for or most < 0:
             raise UsageError("Dedupe: ttl must be a time above 0, most a number of keys")
 
-    def _copy(self) -> DueTable[K, int]:
+    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> DueTable[K, int]:
         return Dedupe(key=self.key_type, ttl=self._for / 1000, most=self._most)
 
     def follow(self, clock: ClockTable) -> None:

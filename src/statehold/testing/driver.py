@@ -10,8 +10,10 @@ from statehold import serde
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
 from statehold.config.settings import ServiceSettings, Settings
+from statehold.declared.attributes import declared, sinks_of
+from statehold.declared.serdes import input_type
 from statehold.errors import RecordError, UsageError
-from statehold.handler import Handler, declared, input_type, sinks_of
+from statehold.handler import Handler
 from statehold.messages import command
 from statehold.messages.dead_letter import DISCARD, REPLAY, Letter, waiting
 from statehold.output import ORIGIN_HEADER, Headers

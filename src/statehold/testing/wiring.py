@@ -8,7 +8,8 @@ from typing import Any
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.handler import Handler, declared, schemas, sinks_of
+from statehold.declared.attributes import declared, schemas, sinks_of
+from statehold.handler import Handler
 from statehold.ports import Membership
 from statehold.reference import references
 from statehold.sink import Held

@@ -13,8 +13,8 @@ from statehold.admin.state.redistribute import Dealing, Repartitioned, Share, Wa
 from statehold.admin.state.stopped_service import Bench, HandlerOf
 from statehold.common.names import Names
 from statehold.config.settings import Settings
+from statehold.declared.policies import failure_topics
 from statehold.errors import StartError, ToolRefused
-from statehold.failures import letter_topics
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.tools.group_lock import GroupHold
@@ -157,7 +157,7 @@ class _Repartition:
 
     def _grow_beside(self) -> None:
         """The control topic, dead letters and retry topics, where they are."""
-        wanted = [self.names.control, *letter_topics(self.bench.kind, self.names)]
+        wanted = [self.names.control, *failure_topics(self.bench.kind, self.names)]
         for topic, there in self.bench.admin.describe(wanted).items():
             if there is not None and there.partitions < self.to:
                 TopicAdmin(self.bench.admin).grow(topic, self.to)

@@ -11,8 +11,9 @@ import msgspec
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
+from statehold.declared.attributes import schemas
 from statehold.errors import KafkaTrouble, ToolRefused, TopicMissing, TransactionAborted
-from statehold.handler import Handler, schemas
+from statehold.handler import Handler
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader

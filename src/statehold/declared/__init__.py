@@ -1,0 +1,1 @@
+"""Reads what a handler class declares: tables, outputs, sinks, types of messages and failure policies."""

@@ -1,0 +1,31 @@
+"""The tables, outputs and sinks that a handler class declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statehold.common.declarations import declarations
+from statehold.declared.system_tables import system_tables
+from statehold.handler import Handler
+from statehold.output import Output
+from statehold.sink import Sink
+from statehold.table import Table
+
+
+def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
+    """Return the tables and outputs that a handler class declares, by attribute name, base classes first.
+
+    The system tables that statehold needs for it follow its own (`statehold.declared.system_tables`).
+    """
+    tables = declarations(kind, Table)
+    return tables | system_tables(kind, tables), declarations(kind, Output)
+
+
+def sinks_of(kind: type[Handler[Any]]) -> dict[str, Sink[Any]]:
+    """Return the sinks that a handler class declares, by attribute name, base classes first."""
+    return declarations(kind, Sink)
+
+
+def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
+    """Return the version of each table."""
+    return {name: table.version for name, table in declared(kind)[0].items()}

@@ -1,0 +1,35 @@
+"""The types of a handler's messages, and the check of their serdes."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, get_args, get_origin
+
+from statehold import serde
+from statehold.common.declarations import declarations
+from statehold.handler import Handler
+from statehold.output import Output
+
+
+def check_schemas(kind: type[Handler[Any]], input: str) -> None:
+    """Check each serde that knows its topic (`statehold.schema`).
+
+    :raises StartError: a serde does not fit the schema of its topic.
+    """
+    given = serde.for_messages(input_type(kind), input)
+    if isinstance(given, serde.OfTopic):
+        given.check_input()
+    for output in declarations(kind, Output).values():
+        sends = serde.for_messages(output.value_type, output.topic)
+        if isinstance(sends, serde.OfTopic):
+            sends.check_output()
+
+
+def input_type(kind: type[Handler[Any]]) -> Any:
+    """Return the type argument of `Handler[...]`, or bytes if there is none."""
+    for cls in kind.__mro__:
+        for base in getattr(cls, "__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Handler):
+                argument = get_args(base)[0]
+                return bytes if isinstance(argument, TypeVar) else argument
+    return bytes

@@ -1,0 +1,53 @@
+"""The tables that statehold declares for a handler class: each only where the handler uses its feature.
+
+What a feature has to remember (timers, expiry times, blocked keys) is an ordinary table of the partition. So
+snapshots, the digest, compaction, restore, replay and rollback hold for it as for any other table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from statehold.declared.policies import sends_dead_letters
+from statehold.errors import UsageError
+from statehold.handler import Handler
+from statehold.messages.dead_letter import PARKED, SETTLED, Parked
+from statehold.table import Table
+from statehold.tables.clock import ClockTable
+from statehold.tables.due_index import DueTable
+from statehold.tables.system import CLOCK, EXPIRY, TIMERS, local_name
+from statehold.tables.timers import TimerTable
+
+
+def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) -> dict[str, Table[Any, Any]]:
+    """Return the system tables that a handler class with these tables needs, by reserved name.
+
+    :raises UsageError: a table has a reserved name, or a handler with on_batch uses the partition's time.
+    """
+    reserved = [name for name in tables if "." in name]
+    if reserved:
+        raise UsageError(f"table {reserved[0]!r}: names with a dot are statehold's own")
+    found: dict[str, Table[Any, Any]] = {
+        f"{EXPIRY}{name}": DueTable(key=table.key_type, value=int) for name, table in tables.items() if table.ttl
+    }
+    if kind.on_timer is not Handler.on_timer:
+        found[TIMERS] = TimerTable()
+    timed = bool(found) or any(isinstance(table, DueTable) for table in tables.values())
+    if timed and kind.on_batch is not Handler.on_batch:
+        raise UsageError(
+            f"{kind.__name__} has on_batch, and timers, a Dedupe or a table with a ttl: time passes from record to "
+            f"record, so these need on_record"
+        )
+    if timed:
+        found[CLOCK] = ClockTable()
+    found |= _dead_letter_tables(kind)
+    found = {f"{kind.system_prefix}{local_name(name)}": table for name, table in found.items()}
+    for name, table in found.items():
+        table.name = name
+    return found
+
+
+def _dead_letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:
+    if not kind.on_failure or not sends_dead_letters(kind):
+        return {}
+    return {PARKED: Table(key=bytes, value=Parked), SETTLED: Table(key=int, value=int)}
