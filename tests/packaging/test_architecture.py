@@ -19,17 +19,17 @@ ALLOWED: dict[str, str] = {
     "config.librdkafka": "config.common",
     "config.sections": "config.common config.librdkafka",
     "config": "config.common config.librdkafka config.sections",
-    "common": "errors config.common config",
     "serde": "",
+    "common": "errors config.common config serde",
     "output": "errors serde",
     "record": "",
     "sink": "errors",
-    "table": "errors serde tables",
-    "messages": "errors output record table handler failures",
-    "tables": "errors serde record table messages handler",
-    "handler": "errors common serde output record sink table tables failures",
-    "failures": "errors common table handler",
-    "reference": "errors common serde",
+    "table": "errors serde common",
+    "messages": "errors output record",
+    "tables": "errors record table",
+    "failures": "errors",
+    "handler": "errors record tables failures",
+    "reference": "errors serde common",
     "ports": "output record messages",
     "telemetry": "common",
     "health": "errors ports telemetry",
@@ -44,7 +44,7 @@ ALLOWED: dict[str, str] = {
     "kafka.tools": (
         "errors config common record ports telemetry kafka.common kafka.admin kafka.clients snapshot.store"
     ),
-    "snapshot": "errors serde table tables ports snapshot.format snapshot.store",
+    "snapshot": "errors serde common table ports snapshot.format snapshot.store",
     "snapshot.restore": "errors common record messages ports snapshot.format snapshot",
     "snapshot.spark.fold": "errors table ports snapshot.format snapshot snapshot.restore",
     "snapshot.spark.io": ("errors config ports snapshot.format snapshot.store snapshot.restore snapshot.spark.fold"),
@@ -54,63 +54,65 @@ ALLOWED: dict[str, str] = {
         "snapshot.spark.fold snapshot.spark.io"
     ),
     "balancer": "errors config common record ports telemetry",
-    "worker.recovery": (
-        "errors record messages failures ports snapshot.format snapshot snapshot.restore "
-        "worker.followers worker.common worker.participants worker.handler"
+    "declared": "errors serde common output sink table messages tables failures handler",
+    "worker.handler": (
+        "errors config serde common output record sink table messages tables handler reference "
+        "snapshot.format snapshot declared worker.participants worker.common"
     ),
-    "worker.fulls": (
-        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
-        "snapshot snapshot.restore worker.transaction worker.common"
+    "worker.failures": (
+        "errors common record messages failures handler ports telemetry declared worker.handler worker.common"
     ),
     "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.transaction "
-        "worker.common worker.participants worker.handler worker.failures"
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.handler "
+        "worker.failures worker.participants worker.common worker.transaction"
     ),
-    "worker.transaction": (
-        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.fulls worker.sinks worker.common worker.participants "
-        "worker.handler worker.failures"
-    ),
-    "worker": (
-        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.recovery worker.transaction worker.followers worker.common worker.participants "
-        "worker.handler"
-    ),
-    "worker.followers": (
-        "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker worker.common"
+    "worker.participants": (
+        "errors config.sections messages handler ports snapshot.format declared worker.handler "
+        "worker.failures worker.sinks worker.common worker.transaction"
     ),
     "worker.common": (
         "errors config common output record sink handler ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore worker.transaction worker.followers worker.participants"
+        "snapshot.store snapshot.restore worker.participants worker.transaction worker.followers"
     ),
-    "worker.participants": (
-        "errors config.sections messages handler failures ports snapshot.format worker.sinks "
-        "worker.transaction worker.common worker.handler worker.failures"
+    "worker.fulls": (
+        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
+        "snapshot snapshot.restore worker.common worker.transaction"
     ),
-    "worker.handler": (
-        "errors config common serde output record sink table messages tables handler reference "
-        "snapshot.format snapshot worker.common worker.participants"
+    "worker.transaction": (
+        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.handler worker.failures worker.sinks worker.participants "
+        "worker.common worker.fulls"
     ),
-    "worker.failures": ("errors common record messages handler failures ports telemetry worker.common worker.handler"),
+    "worker": (
+        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore worker.handler "
+        "worker.participants worker.common worker.transaction worker.followers worker.recovery"
+    ),
+    "worker.followers": (
+        "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common worker"
+    ),
+    "worker.recovery": (
+        "errors record messages ports snapshot.format snapshot snapshot.restore declared worker.handler "
+        "worker.participants worker.common worker.followers"
+    ),
     "runtime": (
-        "errors config common sink handler failures reference ports telemetry health kafka.admin "
-        "snapshot.format kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer "
-        "worker.sinks worker worker.followers worker.common worker.handler"
+        "errors config common sink handler reference ports telemetry health kafka.admin snapshot.format "
+        "kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer declared "
+        "worker.handler worker.sinks worker.common worker worker.followers"
     ),
     "service": (
-        "errors config common table handler failures reference ports telemetry kafka.common kafka.admin "
-        "kafka.clients snapshot admin balancer runtime"
+        "errors config common table handler reference ports telemetry kafka.common kafka.admin "
+        "kafka.clients snapshot admin balancer declared runtime"
     ),
-    "__init__": "errors common serde output record sink table tables handler reference service",
-    "snapshot.inspect": ("errors serde record table messages tables ports snapshot.format snapshot snapshot.restore"),
+    "__init__": "errors serde common output record sink table tables handler reference service",
+    "snapshot.inspect": ("errors serde common record table messages ports snapshot.format snapshot snapshot.restore"),
     "snapshot.spark.export": (
-        "errors config common serde table tables handler ports snapshot.format snapshot snapshot.restore "
-        "snapshot.spark.fold snapshot.spark.io snapshot.inspect"
+        "errors config serde common table handler ports snapshot.format snapshot snapshot.restore "
+        "snapshot.spark.fold snapshot.spark.io declared snapshot.inspect"
     ),
     "admin.state": (
-        "errors config common record table messages tables handler failures ports telemetry kafka.admin "
+        "errors config common record table messages tables handler ports telemetry kafka.admin "
         "snapshot.format kafka.clients snapshot.store kafka.tools snapshot snapshot.restore "
-        "snapshot.spark.fold snapshot.spark.io admin worker.handler snapshot.spark.export"
+        "snapshot.spark.fold snapshot.spark.io admin declared worker.handler snapshot.spark.export"
     ),
     "snapshot.backup": "errors common record ports snapshot.format snapshot.store",
     "admin.backup": (
@@ -119,8 +121,8 @@ ALLOWED: dict[str, str] = {
     ),
     "admin.repair": (
         "errors config common table messages handler reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.recovery worker.common worker.participants "
-        "worker.handler worker.failures snapshot.inspect admin.state"
+        "kafka.clients kafka.tools snapshot admin worker.handler worker.failures worker.participants "
+        "worker.common worker.recovery snapshot.inspect admin.state"
     ),
     "dev": "errors config kafka.common",
     "kafka": "",
@@ -130,33 +132,32 @@ ALLOWED: dict[str, str] = {
     "ops.remote": "errors config kafka.survey",
     "ops.process": "errors config telemetry service __init__ ops.http ops.remote",
     "ops.reports": (
-        "errors config.common config.librdkafka config common output record sink table messages handler "
-        "failures reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store "
-        "kafka.tools snapshot snapshot.restore admin worker.sinks worker.participants worker.handler "
-        "worker.failures service snapshot.inspect dev kafka.survey ops.remote"
+        "errors config.common config.librdkafka config common output record sink table messages "
+        "reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
+        "snapshot snapshot.restore admin declared worker.handler worker.failures worker.sinks "
+        "worker.participants service snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.cli.common": (
-        "errors config.common config common sink handler failures service snapshot.inspect ops.process ops.reports"
+        "errors config.common config common sink handler declared service snapshot.inspect ops.process ops.reports"
     ),
     "ops.doctor": (
-        "errors config.common config common sink handler telemetry kafka.admin snapshot.format "
-        "kafka.clients snapshot.restore admin worker.sinks service snapshot.inspect kafka.survey "
-        "ops.reports"
+        "errors config.common config common sink telemetry kafka.admin snapshot.format kafka.clients "
+        "snapshot.restore admin declared worker.sinks service snapshot.inspect kafka.survey ops.reports"
     ),
-    "ops.generate": "errors common serde handler reference service",
+    "ops.generate": "errors serde common reference declared service",
     "ops.cli.inspect": (
-        "errors config.common config common serde record messages handler ports kafka.admin "
-        "kafka.clients admin service __init__ snapshot.inspect kafka.survey ops.remote ops.process "
-        "ops.reports ops.cli.common ops.doctor ops.generate"
+        "errors config.common config serde common record messages ports kafka.admin kafka.clients admin "
+        "declared service __init__ snapshot.inspect kafka.survey ops.remote ops.process ops.reports "
+        "ops.cli.common ops.doctor ops.generate"
     ),
     "ops.cli.service": (
         "errors config common messages telemetry admin service dev ops.http ops.remote ops.process "
         "ops.cli.common ops.doctor ops.generate"
     ),
     "ops.cli.state": (
-        "errors config common table messages handler snapshot.format snapshot snapshot.restore "
-        "snapshot.spark.io admin snapshot.inspect snapshot.spark.export admin.state admin.backup "
-        "admin.repair dev ops.process ops.reports ops.cli.common ops.cli.service"
+        "errors config common table messages snapshot.format snapshot snapshot.restore snapshot.spark.io "
+        "admin declared snapshot.inspect snapshot.spark.export admin.state admin.backup admin.repair dev "
+        "ops.process ops.reports ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common messages reference admin ops.reports ops.cli.common",
     "ops.cli": (
@@ -167,34 +168,20 @@ ALLOWED: dict[str, str] = {
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
-        "errors config.sections config common serde output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.restore balancer worker.recovery worker.sinks worker "
-        "worker.followers worker.common worker.participants worker.handler worker.failures runtime"
+        "errors config.sections config serde common output record sink messages handler reference ports "
+        "telemetry snapshot.format snapshot.restore balancer declared worker.handler worker.failures "
+        "worker.sinks worker.participants worker.common worker worker.followers worker.recovery runtime"
     ),
 }
 #: cycles between modules, and why each is there
 CYCLES: dict[frozenset[str], str] = {
     frozenset({"statehold.config.cross_checks", "statehold.config.settings"}): "to be broken",
     frozenset(
-        {"statehold.failures", "statehold.handler", "statehold.messages.dead_letter", "statehold.tables.system"}
-    ): "to be broken",
-    frozenset(
         {"statehold.snapshot.store.base", "statehold.snapshot.store.files", "statehold.snapshot.store.s3"}
-    ): "to be broken",
-    frozenset(
-        {
-            "statehold.table",
-            "statehold.tables.clock",
-            "statehold.tables.due_index",
-            "statehold.tables.sorted",
-            "statehold.tables.traced",
-            "statehold.tables.ttl",
-        }
     ): "to be broken",
 }
 #: cycles between folders, and why each is there
 FOLDER_CYCLES: dict[frozenset[str], str] = {
-    frozenset({"failures", "handler", "messages", "table", "tables"}): "to be broken",
     frozenset(
         {
             "worker",
