@@ -127,7 +127,7 @@ class Edits:
             return data
         try:
             result = function(key, self._decoders[name](data))
-            return None if result is None else self._tables[name]._serde.encode(result)
+            return None if result is None else self._tables[name].encode(result)
         except Exception as error:  # the user's function may raise anything
             raise UsageError(
                 f"table {name!r}, key {key!r}: {function.__name__} raised {type(error).__name__}: {error}. Nothing was "
@@ -157,8 +157,8 @@ class Edits:
         table = self._tables[patch.table]
         kind = table.value_type
         value = _converted(patch.value, kind, patch) if not isinstance(kind, serde.Serde) else patch.value
-        data = table._serde.encode(value)
-        table._serde.decode(data)
+        data = table.encode(value)
+        table.decode(data)
         return data
 
 
@@ -169,7 +169,7 @@ def _decoder(function: Edit, table: Table[Any, Any]) -> Callable[[bytes], Any]:
         raise UsageError(f"{function.__name__} takes (key, old): the key, and the value that is stored now")
     kind = typing.get_type_hints(function).get(parameters[1])
     if kind in (None, Any, table.value_type):
-        return table._serde.decode
+        return table.decode
     decode = serde.for_state(kind).decode
     return lambda data: decode(data[2:] if data[:1] == versioned_values.MARKER else data)
 

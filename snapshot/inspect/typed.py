@@ -27,7 +27,7 @@ class Typed:
         if known is None:
             return _untyped(stored)
         try:
-            return builtins(known._serde.decode(stored))
+            return builtins(known.decode(stored))
         except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
             return {"undecodable": f"{type(error).__name__}: {error}", "stored": _untyped(stored)}
 

@@ -74,10 +74,10 @@ class Table(Generic[K, V]):
         #: every stored key in order of birth, and keys of it that are deleted now: a full freezes its keys in O(1)
         self.order: list[K] = []
         self._tombed: set[K] = set()
-        self.version, self._upcasters = version, dict(upcasters or {})
+        self.version, self.upcasters = version, dict(upcasters or {})
         #: milliseconds after which a key that was not put again is gone; 0: never
         self.ttl = round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
-        self._serde = versioned_values.versioned(serde.for_state(value), version, self._upcasters)
+        self._serde = versioned_values.versioned(serde.for_state(value), version, self.upcasters)
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
         self._dirty: dict[K, Any] = {}
         self._frozen: dict[K, bytes | None] = {}
@@ -103,7 +103,7 @@ class Table(Generic[K, V]):
             value=self.value_type,
             sorted=self.sorted,
             version=self.version,
-            upcasters=self._upcasters,
+            upcasters=self.upcasters,
             ttl=self.ttl / 1000,
         )
         return table
@@ -283,6 +283,10 @@ class Table(Generic[K, V]):
         """A stored value, as the handler sees it; raises what its serde raises. Any thread, if the serde allows it."""
         value: V = self._serde.decode(data)
         return value
+
+    def encode(self, value: V) -> bytes:
+        """A value as it is stored; raises what its serde raises."""
+        return self._serde.encode(value)
 
     def unreadable(self) -> set[int]:
         """Versions of stored values that this code has no way to read."""

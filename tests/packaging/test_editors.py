@@ -58,7 +58,7 @@ def test_jedi_goes_to_the_tracked_file_and_finds_every_use(root: Path, clone: Pa
 
     script = jedi.Script(path=clone / HOME / "partition.py", project=project)
     (home,) = script.goto(*place(clone / "worker/partition.py", "Mailbox("), follow_imports=True)
-    script = jedi.Script(path=clone / HOME / "mailbox.py", project=project)
+    script = jedi.Script(path=clone / HOME / "common/mailbox.py", project=project)
     used = script.get_references(*place(clone / "worker/common/mailbox.py", "Mailbox:"))
 
     here = {clone / path.relative_to(root) for path in tracked(root)}

@@ -196,7 +196,7 @@ def test_each_type_has_its_column() -> None:
         *((4, "four"), None, "text", 2, Tree("a", [Tree("b")])),
     )
     columns = Columns(table)
-    stored = [[3], [msgspec.msgpack.encode(("x", 9))], [table._serde.encode(value)]]
+    stored = [[3], [msgspec.msgpack.encode(("x", 9))], [table.encode(value)]]
     batch = pa.record_batch([pa.array(stored[0], pa.int32()), *map(pa.array, stored[1:])], names=["p", "k", "v"])
     (row,) = [row for made in columns(iter([batch])) for row in made.to_pylist()]
     assert row == {

@@ -47,7 +47,7 @@ TABLES = {name: table for name, table in vars(Tables).items() if isinstance(tabl
 def state(**tables: dict[Any, Any]) -> State:
     made = State([bind(table) for table in TABLES.values()])
     for name, values in tables.items():
-        encode = made.tables[name]._serde.encode
+        encode = made.tables[name].encode
         made.load(Changes(name, list(values), [v if isinstance(v, bytes) else encode(v) for v in values.values()]))
     made.loaded()
     return made

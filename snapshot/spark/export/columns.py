@@ -165,7 +165,7 @@ class Columns:
         self._format: Callable[[Any], Serde[Any]] | None = None
         if isinstance(self._value, serde.Json | serde.MsgPack):  # a decoder does not travel, its type does
             self._format, self._value = type(self._value), self._value.decode.__self__.type  # type: ignore[attr-defined]
-        self._version, self._upcasters = table.version, dict[int, Upcaster](table._upcasters)
+        self._version, self._upcasters = table.version, dict[int, Upcaster](table.upcasters)
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {name: self.__dict__[name] for name in ("name", "_key", "_value", "_format", "_version", "_upcasters")}
@@ -202,7 +202,7 @@ class Columns:
         for batch in batches:
             try:
                 partitions, stored_keys, stored = (batch.column(i).to_pylist() for i in range(3))
-                found = [table._serde.decode(value) for value in stored]
+                found = [table.decode(value) for value in stored]
                 columns = [partitions, [key_kind.convert(keys(key)) for key in stored_keys]]
                 columns += [self._column(found, kind, field) for _, kind, field in self._parts]
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
