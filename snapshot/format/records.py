@@ -278,6 +278,14 @@ def foreign_writer(data: bytes | None) -> str:
     return f"statehold {writer.version} ({writer.instance} on {writer.host})"
 
 
+def number_of(data: bytes) -> int:
+    """Return the transaction number of a changelog record; -1 if it has none or statehold did not write it."""
+    try:
+        return int(getattr(unpack(data), "n", -1))
+    except (frame.BadFrame, ValueError):
+        return -1
+
+
 def entry(changes: Changes) -> msgspec.Raw:
     """The msgpack of [table, keys, values]."""
     return msgspec.Raw(_encode((changes.table, changes.keys, changes.values)))

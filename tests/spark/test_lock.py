@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import os, sys
 from statehold.config.load import load
-from statehold.kafka.admin import Admin
-from statehold.kafka.compacting import RunLock
-from statehold.names import Names
+from statehold.common.names import Names
+from statehold.kafka.admin.admin import Admin
+from statehold.kafka.tools.compaction_lock import RunLock
 settings, names = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": sys.argv[1]}), Names(sys.argv[2], sys.argv[3], "")
 with RunLock(settings, names, Admin(settings, names.group)):
     print("held", flush=True)

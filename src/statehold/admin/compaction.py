@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from statehold.admin.compaction_publish import Kept, Outcome, publish
+from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -19,7 +20,7 @@ from statehold.config.settings import Settings
 from statehold.errors import PartitionError, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
-from statehold.kafka.tools.compaction_lock import RunLock, SinkOf
+from statehold.kafka.tools.compaction_lock import RunLock
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
 from statehold.snapshot.restore.discovery import COMPACTION, Found
@@ -164,7 +165,7 @@ class Compaction:
             plan.partition: Target(max((full.offset for full in plan.fulls), default=-1), plan.goal.mark.format)
             for plan in plans
         }
-        sink_of = None if self._dry_run else SinkOf(self._settings, self._names)
+        sink_of = None if self._dry_run else SnapshotSinkFactory(self._settings, self._names)
         frame = writing.write(state_at(spark, self._settings, plans).chunks, targets, sink_of)
         written: dict[int, Written] = {}
         told: list[Report] = []

@@ -9,11 +9,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
-from statehold.kafka.tools.compaction_lock import SinkOf, delete_before
+from statehold.kafka.tools.compaction_lock import delete_before
 from statehold.snapshot import store_orphans
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
@@ -61,7 +62,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Written, Report]]) -> list[Found]:
     """Send the manifests; returns when all are acknowledged. :raises KafkaTrouble: one was not."""
-    sink_of = SinkOf(settings, names)
+    sink_of = SnapshotSinkFactory(settings, names)
 
     def send(each: tuple[Plan, Written, Report]) -> Found:
         plan, found, report = each

@@ -41,7 +41,7 @@ from statehold.runtime.introspection import Overview
 from statehold.sink import Connect
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Writer
+from statehold.snapshot.format.records import Writer, number_of
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import elsewhere_of
 from statehold.telemetry.log_events import Log
@@ -236,7 +236,7 @@ class Wiring:
         settings, log = service.settings, self._log.bind(partition=partition)
         ours = (names.input, names.changelog, names.snapshot)
         outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
-        remains = Remains(settings, admin, names, partition, outputs, log)
+        remains = Remains(settings, admin, names, partition, outputs, number_of, log)
         return Tools(
             place=self._place(partition, self._facts),
             locate=lambda: self._place(partition, require(admin, names, ())),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.admin.state.migrate import TOOL, Migrated, Migration
 from statehold.admin.state.stopped_service import Bench, HandlerOf
 from statehold.common.names import Names
@@ -18,7 +19,6 @@ from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.clients.committed_reader import StableReader
-from statehold.kafka.tools.compaction_lock import SinkOf
 from statehold.kafka.tools.group_lock import GroupHold
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, frame, records
@@ -130,7 +130,7 @@ class _Work:
     ) -> tuple[dict[int, Written], dict[int, Counts]]:
         newest = {p: max((full.offset for full in plan.fulls), default=-1) for p, plan in plans.items()}
         targets = {p: Target(offset, frame.NEWEST) for p, offset in newest.items()}
-        sink_of = SinkOf(self._settings, self._names) if publish else None
+        sink_of = SnapshotSinkFactory(self._settings, self._names) if publish else None
         written = {partition: writing.empty(partition) for partition in plans}
         tallies: dict[int, Counts] = {}
         for row in collect(writing.write(fold.edited(self._editor, self._born), targets, sink_of)):
@@ -164,7 +164,7 @@ class _Work:
         bases: dict[int, Found] = {}
         for partition, plan in plans.items():
             manifest = self._manifest(plan, written[partition], lineage)
-            sink = SinkOf(self._settings, self._names).manifests(partition)
+            sink = SnapshotSinkFactory(self._settings, self._names).manifests(partition)
             sink.send(records.pack(manifest))
             bases[partition] = Found(writing.acknowledged(sink, 1)[0], manifest)
         back = read_back(self._spark, self._settings, [(plans[p].place, found) for p, found in bases.items()])

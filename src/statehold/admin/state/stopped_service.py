@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
@@ -17,7 +18,6 @@ from statehold.handler import Handler
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
-from statehold.kafka.tools.compaction_lock import SinkOf
 from statehold.ports import OutOfRange
 from statehold.record import Message
 from statehold.snapshot import state_replacement
@@ -163,7 +163,7 @@ class Bench:
         if state.keys == 0:
             return None
         shown = state_replacement.boundary(place, lineage, n, position, state, like)
-        sink = SinkOf(self.settings, self.names).whole(place.partition)
+        sink = SnapshotSinkFactory(self.settings, self.names).whole(place.partition)
         reader = self.reader()
         try:
             end = reader.bounds(self.names.changelog, place.partition)[1]

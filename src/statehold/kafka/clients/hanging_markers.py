@@ -25,8 +25,6 @@ from statehold.kafka.common.error_actions import describe
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.ports import Cancelled
-from statehold.snapshot.format import records
-from statehold.snapshot.format.frame import BadFrame
 from statehold.telemetry.log_events import Log
 
 #: open transactions of other owners mostly end within so many seconds; what is open still is looked into
@@ -40,9 +38,17 @@ class Remains:
     """Of one input partition's transactional id. Used by one thread; everything blocks."""
 
     def __init__(
-        self, settings: Settings, admin: Admin, names: Names, partition: int, outputs: Mapping[str, int], log: Log
+        self,
+        settings: Settings,
+        admin: Admin,
+        names: Names,
+        partition: int,
+        outputs: Mapping[str, int],
+        number_of: Callable[[bytes], int],
+        log: Log,
     ) -> None:
-        """`outputs`: topic -> its partitions."""
+        """`outputs`: topic -> its partitions. `number_of`: a changelog record's transaction number, or -1."""
+        self._number_of = number_of
         self._settings, self._admin, self._names, self._partition, self._log = settings, admin, names, partition, log
         own: Place = (names.changelog, partition)
         self._places = [own, *((topic, p) for topic, count in outputs.items() for p in range(count))]
@@ -107,10 +113,7 @@ class Remains:
             origins = [value for name, value in headers or () if name == ORIGIN_HEADER and isinstance(value, bytes)]
             partition, n, _ = ORIGIN.unpack(origins[0]) if origins else (-1, -1, -1)
             return int(n) if partition == self._partition else -1
-        try:
-            return int(getattr(records.unpack(message.value()), "n", -1))
-        except (BadFrame, ValueError):
-            return -1
+        return self._number_of(message.value() or b"")
 
     def _ends(
         self, places: Sequence[Place], isolation: IsolationLevel, cancelled: Callable[[], bool]

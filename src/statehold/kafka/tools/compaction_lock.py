@@ -15,11 +15,7 @@ from statehold.config.settings import Settings
 from statehold.errors import CompactionBusy, KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import NO_TIMEOUT, result
-from statehold.kafka.clients.full_producer import KafkaFullSink
 from statehold.kafka.common.transaction_taint import quiet_logger
-from statehold.ports import FullSink
-from statehold.snapshot.store.base import elsewhere_of, folder, open_store
-from statehold.snapshot.store.sink import StoreSink
 
 #: seconds after which a run that was killed has lost the lock
 SESSION: Final = 10.0
@@ -101,49 +97,3 @@ def delete_before(admin: Admin, topic: str, topic_id: str, partition: int, befor
         raise KafkaTrouble(f"{topic} was deleted or created again meanwhile: nothing is deleted from it")
     place = TopicPartition(topic, partition, before)
     result(admin.client.delete_records([place], request_timeout=30.0)[place])
-
-
-class SinkOf:
-    """Makes what takes the chunks of one partition, wherever it is called: it is pickled for the executors.
-
-    That is the full topic, or the store of `snapshot.full_store`, to which the executors must have access.
-    """
-
-    def __init__(self, settings: Settings, names: Names) -> None:
-        self._settings, self._names = settings, names
-
-    def __call__(self, partition: int) -> FullSink:
-        root = elsewhere_of(self._settings)
-        if not root:
-            return self.manifests(partition)
-        return StoreSink(open_store(root), root, folder(self._names, partition), _NoManifests())
-
-    def whole(self, partition: int) -> FullSink:
-        """What takes chunks and manifest, each where it belongs."""
-        root, topic = elsewhere_of(self._settings), self.manifests(partition)
-        return StoreSink(open_store(root), root, folder(self._names, partition), topic) if root else topic
-
-    def manifests(self, partition: int) -> KafkaFullSink:
-        """What takes the manifest: always the topic."""
-        return KafkaFullSink(self._settings, self._names.snapshot, partition)
-
-
-class _NoManifests:
-    """`FullSink` behind a store's on an executor: the manifest is the driver's."""
-
-    crowded = False
-
-    def open(self, full: str) -> str:
-        return ""
-
-    def seal(self) -> int:
-        return 0
-
-    def send(self, payload: bytes) -> None:
-        raise AssertionError("a manifest is sent by the driver")
-
-    def acknowledged(self, wait: float = 0.0) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -1,0 +1,56 @@
+"""The sinks that compaction and state maintenance write full snapshots to."""
+
+from __future__ import annotations
+
+from statehold.common.names import Names
+from statehold.config.settings import Settings
+from statehold.kafka.clients.full_producer import KafkaFullSink
+from statehold.ports import FullSink
+from statehold.snapshot.store.base import elsewhere_of, folder, open_store
+from statehold.snapshot.store.sink import StoreSink
+
+
+class SnapshotSinkFactory:
+    """Makes the sink for the chunks of one partition's full snapshot; Spark executors get it pickled.
+
+    The sink writes to the snapshot topic, or to the store of `snapshot.full_store`, which the executors must reach.
+    """
+
+    def __init__(self, settings: Settings, names: Names) -> None:
+        self._settings, self._names = settings, names
+
+    def __call__(self, partition: int) -> FullSink:
+        root = elsewhere_of(self._settings)
+        if not root:
+            return self.manifests(partition)
+        return StoreSink(open_store(root), root, folder(self._names, partition), _NoManifests())
+
+    def whole(self, partition: int) -> FullSink:
+        """Return a sink for chunks and manifest, each where it belongs."""
+        root, topic = elsewhere_of(self._settings), self.manifests(partition)
+        return StoreSink(open_store(root), root, folder(self._names, partition), topic) if root else topic
+
+    def manifests(self, partition: int) -> KafkaFullSink:
+        """Return the sink of the manifest, which is always the topic."""
+        return KafkaFullSink(self._settings, self._names.snapshot, partition)
+
+
+class _NoManifests:
+    """`FullSink` behind a store's on an executor, because the driver writes the manifest."""
+
+    crowded = False
+
+    def open(self, full: str) -> str:
+        return ""
+
+    def seal(self) -> int:
+        return 0
+
+    def send(self, payload: bytes) -> None:
+        raise AssertionError("a manifest is sent by the driver")
+
+    def acknowledged(self, wait: float = 0.0) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
