@@ -1,1 +1,1 @@
-"""The manager thread: owns the consumer, hands records over. Nothing here knows the worker package."""
+"""The manager thread: owns the consumer and hands records to the workers. Never imports the worker package."""

@@ -1,4 +1,4 @@
-"""What the manager knows of each assigned partition. Manager thread only."""
+"""The manager's state of each assigned partition. Manager thread only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statehold.record import Message
 
 
 class Worker(Protocol):
-    """One partition's thread, as the manager sees it. No method blocks."""
+    """The manager's interface to one partition's thread. No method blocks."""
 
     closed: threading.Event
 
@@ -38,8 +38,8 @@ class Worker(Protocol):
     def status(self) -> dict[str, Any]: ...
 
 
-class Report(Protocol):
-    """What a worker says; see `statehold.worker.common.context.Report`."""
+class WorkerReport(Protocol):
+    """A worker's message to the manager; see `statehold.worker.common.context.Report`."""
 
     @property
     def partition(self) -> int: ...
@@ -59,14 +59,14 @@ class Report(Protocol):
 
 @dataclass(slots=True)
 class Track:
-    """One assignment of one partition. It delivers records only after `go_live`."""
+    """One assignment of one partition. The manager hands records over only after `go_live`."""
 
     worker: Worker
     live: bool = False
-    #: paused by flow control
+    #: True while flow control has paused the partition.
     paused: bool = False
     stream: int = -1
-    #: next offset that this stream has not handed over
+    #: Offset of the next record to hand over.
     next: int = -1
 
     def go_live(self, position: int, stream: int) -> None:
@@ -79,7 +79,7 @@ class Track:
 
 @dataclass(slots=True)
 class Assignment:
-    """The partitions of this member, and the set of paused ones (invariant 6)."""
+    """The partitions assigned to this member, and the paused ones among them (invariant 6)."""
 
     tracks: dict[int, Track] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Assignment:
         return track
 
     def remove(self, partitions: Sequence[int]) -> list[Worker]:
-        """The workers of those partitions that were here."""
+        """Remove `partitions` and return their workers; skip those not assigned here."""
         return [self.tracks.pop(partition).worker for partition in partitions if partition in self.tracks]
 
     def live(self, partition: int) -> Track | None:
@@ -101,12 +101,12 @@ class Assignment:
     def paused(self) -> set[int]:
         return {partition for partition, track in self.tracks.items() if track.live and track.paused}
 
-    def flowing(self) -> dict[int, int]:
-        """The next offset of each partition that should deliver now."""
+    def delivering(self) -> dict[int, int]:
+        """Return the next offset of each live partition that is not paused."""
         return {partition: track.next for partition, track in self.tracks.items() if track.live and not track.paused}
 
-    def silent(self) -> list[int]:
-        """Every partition that must not deliver now: not live yet, failed, or paused."""
+    def not_delivering(self) -> list[int]:
+        """Return every partition that must not deliver now: not live yet, failed, or paused."""
         return [partition for partition, track in self.tracks.items() if not track.live or track.paused]
 
     def workers(self) -> Iterator[Worker]:

@@ -1,4 +1,4 @@
-"""Which partitions to pause and to resume, and whether to poll at all: pure, the time is an argument."""
+"""Decides which partitions to pause and resume, and whether to poll. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Decision(NamedTuple):
+class FlowDecision(NamedTuple):
+    """Partitions to pause, partitions to resume, and whether to poll in this turn."""
+
     pause: frozenset[int]
     resume: frozenset[int]
     poll: bool
 
 
 @dataclass(slots=True)
-class Flow:
-    """High and low water in records.
+class FlowControl:
+    """High and low watermark of each partition's queue, in records.
 
-    Pausing throws the client's read-ahead away, so while everything that could deliver is full the manager rather does
-    not poll, for `patience` seconds at most: rebalances are only heard of while polling.
+    A pause discards the records that the client has prefetched. While every running queue is full, the manager
+    therefore skips polls instead. It skips for at most `patience` seconds, because only a poll reports rebalances.
     """
 
     high: int
@@ -27,17 +29,17 @@ class Flow:
     patience: float = 0.5
     _full_since: float | None = None
 
-    def decide(self, depths: Mapping[int, int], paused: AbstractSet[int], now: float) -> Decision:
-        """`depths` of the live partitions; `paused` those of them that this flow has paused."""
+    def decide(self, depths: Mapping[int, int], paused: AbstractSet[int], now: float) -> FlowDecision:
+        """Decide from the queue lengths of the live partitions and the set that flow control has paused."""
         resume = frozenset(p for p in paused if depths.get(p, 0) <= self.low and p in depths)
         running = depths.keys() - paused
         full = frozenset(p for p in running if depths[p] >= self.high)
         if not full or full != running or resume:
             self._full_since = None
-            return Decision(full, resume, True)
+            return FlowDecision(full, resume, True)
         if self._full_since is None:
             self._full_since = now
         if now - self._full_since < self.patience:
-            return Decision(frozenset(), frozenset(), False)
+            return FlowDecision(frozenset(), frozenset(), False)
         self._full_since = None
-        return Decision(full, frozenset(), True)
+        return FlowDecision(full, frozenset(), True)

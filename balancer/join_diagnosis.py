@@ -1,4 +1,4 @@
-"""Says why this member has no partition: it must wait for somebody, or it is a standby."""
+"""Explains why this member has no partition: the group waits for other members, or this member is idle."""
 
 from __future__ import annotations
 
@@ -10,96 +10,108 @@ from statehold.errors import KafkaTrouble
 from statehold.ports import Clock, GroupView, MemberView
 from statehold.telemetry.log_events import Log
 
-#: a group that is at peace hands out partitions sooner than this
-_QUIET: Final = 3.0
-_LOOK_EVERY: Final = 5.0
+#: Grace period in seconds, because a stable group assigns sooner.
+_GRACE: Final = 3.0
+_READ_EVERY: Final = 5.0
 _NAMED: Final = 5
 
 
-class Reason(NamedTuple):
+class NoPartition(NamedTuple):
+    """Why this member has no partition. An idle member logs at level info, a waiting one at level warning."""
+
     kind: Literal["waiting", "standby"]
     text: str
 
 
-class Joining:
-    """Belongs to the manager's thread, but for `text`; the group is asked beside it, so that nothing waits."""
+class JoinDiagnosis:
+    """Runs on the manager thread. Any thread may read `text` and `standby`.
+
+    A background thread reads the group, because the manager thread must not block.
+    """
 
     def __init__(
         self,
-        look: Callable[[], GroupView],
+        read_group: Callable[[], GroupView],
         partitions: int,
         session: float | None,
         log: Log,
         clock: Clock,
         beside: BesideOf = Background,
     ) -> None:
-        self._look, self._partitions, self._session = look, partitions, session
+        self._read_group, self._partitions, self._session = read_group, partitions, session
         self._log, self._clock, self._beside = log, clock, beside
-        self._since = self._looked = clock()
-        self._asking: Beside | None = None
+        self._empty_since = self._read_at = clock()
+        self._reading: Beside | None = None
         self._view: GroupView | None = None
-        self._told: Reason | None = None
+        self._logged: NoPartition | None = None
 
     @property
     def text(self) -> str | None:
-        """Why there is no partition here; None where there is one, or nothing is known yet."""
-        return self._told.text if self._told is not None else None
+        """The reason; None if this member has a partition or the reason is not known yet."""
+        return self._logged.text if self._logged is not None else None
 
     @property
     def standby(self) -> bool:
-        return self._told is not None and self._told.kind == "standby"
+        """True if this member is idle: the other members own every partition."""
+        return self._logged is not None and self._logged.kind == "standby"
 
     def turn(self, *, empty: bool, member: Callable[[], str]) -> None:
-        """Many times a second; `empty` while no partition is assigned here."""
+        """Read the group and log the reason. The manager calls this on every turn; `empty`: no partition assigned."""
         now = self._clock()
         if not empty:
-            self._since, self._told, self._view = now, None, None
+            self._empty_since, self._logged, self._view = now, None, None
             return
-        if self._asking is not None:
-            if self._asking.ended():
-                self._asking = None
-                self._tell(member())
-        elif now - self._since >= _QUIET and now - self._looked >= _LOOK_EVERY:
-            self._looked = now
-            self._asking = self._beside(self._ask, "joining")
+        if self._reading is not None:
+            if self._reading.ended():
+                self._reading = None
+                self._log_reason(member())
+        elif now - self._empty_since >= _GRACE and now - self._read_at >= _READ_EVERY:
+            self._read_at = now
+            self._reading = self._beside(self._read, "joining")
 
-    def _ask(self) -> None:
+    def _read(self) -> None:
         try:
-            self._view = self._look()
+            self._view = self._read_group()
         except KafkaTrouble as error:
             self._view = None
-            self._log.debug("kafka_retry", doing="look at the group", cause=str(error))
+            self._log.debug("kafka_retry", doing="describe the group", cause=str(error))
 
-    def _tell(self, member: str) -> None:
+    def _log_reason(self, member: str) -> None:
         view, self._view = self._view, None
         if view is None:
             return
-        reason = why(view, member, self._partitions, self._session)
-        if reason is not None and reason != self._told:
+        reason = explain(view, member, self._partitions, self._session)
+        if reason is not None and reason != self._logged:
             (self._log.info if reason.kind == "standby" else self._log.warning)(reason.kind, cause=reason.text)
-        self._told = reason
+        self._logged = reason
 
 
-def why(view: GroupView, member: str, partitions: int, session: float | None) -> Reason | None:
-    """None: there is nothing to say. `session` is None where the broker alone knows it."""
+def explain(view: GroupView, member: str, partitions: int, session: float | None) -> NoPartition | None:
+    """Return why `member` has no partition; None if the group has no other member.
+
+    `session` is the session timeout in seconds; None where only the broker knows it.
+    """
     own = next((each for each in view.members if each.id == member), None)
     others = [each for each in view.members if each is not own]
-    ends = "its session ends" if session is None else f"its session ends, {session:g} s after it was heard last"
+    ends = "its session ends" if session is None else f"its session ends, {session:g} s after its last heartbeat"
     if not others:
         return None
     holding = [each for each in others if each.partitions]
     if view.state == "stable" and sum(len(each.partitions) for each in holding) >= partitions:
         if own is not None and len(holding) >= partitions:
-            return Reason(
-                "standby", f"all {partitions} partitions have an owner: {_named(holding)}; this one takes over"
+            return NoPartition(
+                "standby",
+                f"this member is idle: the {partitions} partitions are assigned to {_named(holding)}. "
+                f"If one of them leaves, this member takes over",
             )
-        return Reason(
+        return NoPartition(
             "waiting",
-            f"every partition is still held by {_named(holding)}; a process that was killed keeps them until {ends}",
+            f"every partition is still assigned to {_named(holding)}. A killed process keeps its partitions until "
+            f"{ends}",
         )
-    return Reason(
+    return NoPartition(
         "waiting",
-        f"the group is {view.state}: it waits for {_named(others)} to join anew; for one that was killed until {ends}",
+        f"the group is {view.state}: it waits for {_named(others)} to rejoin, for a killed process until {ends}",
     )
 
 

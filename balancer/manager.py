@@ -1,4 +1,7 @@
-"""The manager thread: poll, dispatch, collect reports, apply flow. It alone touches the consumer (invariants 4-7)."""
+"""The manager thread: polls, hands records over, collects reports, applies flow control.
+
+No other thread uses the consumer (invariants 4-7).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
-from statehold.balancer.assignment import Assignment, Report, Track, Worker
-from statehold.balancer.flow_control import Flow
-from statehold.balancer.join_diagnosis import Joining
+from statehold.balancer.assignment import Assignment, Track, Worker, WorkerReport
+from statehold.balancer.flow_control import FlowControl
+from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError
 from statehold.ports import Clock, GroupConsumer, Membership, Trouble
@@ -20,91 +23,97 @@ from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 
-_HELD = 0.005
-_COMPLAIN_EVERY = 60.0
-#: how often the threads of the partitions are looked after
+#: Wait in seconds of a turn without a poll.
+_NO_POLL = 0.005
+#: A repeated client error is logged once in this many seconds.
+_SAME_ERROR_EVERY = 60.0
+#: Seconds between two checks of the partitions' handlers.
 _ATTEND = 0.05
 
 
 class Manager:
-    """`run` is the thread's body; the other public methods may be called by any thread."""
+    """`run` is the thread's body. Any thread may call the other public methods."""
 
     def __init__(
         self,
         consumer: GroupConsumer,
-        workers: Callable[[int, Callable[[Report], None]], Worker],
+        workers: Callable[[int, Callable[[WorkerReport], None]], Worker],
         settings: Settings,
         meters: ServiceMetrics,
         log: Log,
         clock: Clock,
-        joining: Joining | None = None,
+        joining: JoinDiagnosis | None = None,
     ) -> None:
         self._consumer, self._workers, self._settings = consumer, workers, settings
         self._meters, self._log, self._clock = meters, log, clock
         self._assignment = Assignment()
-        #: of partitions that went away while their threads were busy
+        #: Workers of revoked partitions whose threads were still busy.
         self._leaving: list[Worker] = []
         self._attend_at = 0.0
-        self._flow = Flow(settings.flow.high, settings.flow.low)
-        self._reports: queue.SimpleQueue[tuple[Track, Report]] = queue.SimpleQueue()
+        self._flow = FlowControl(settings.flow.high, settings.flow.low)
+        self._reports: queue.SimpleQueue[tuple[Track, WorkerReport]] = queue.SimpleQueue()
         self._retries: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._failures: queue.SimpleQueue[Callable[[int, int], BaseException]] = queue.SimpleQueue()
-        self._complaints: dict[str, float] = {}
+        self._logged_errors: dict[str, float] = {}
         self._stopping = threading.Event()
         self._stop_within = settings.group.drain_seconds
         self._leave = settings.group.leave_on_stop
         self._joining = joining
-        #: monotonic time at which a stop must be over
+        #: Monotonic time by which a stop must have finished.
         self._stop_by = math.inf
+        #: True if the group metadata must be fetched again.
         self._stale = False
-        #: a callback has run: the client has stopped fetching meanwhile, for every partition
-        self._disturbed = False
+        #: True after a rebalance callback, because the client has stopped fetching for every partition.
+        self._rebalanced = False
         self._exits_on_failure = settings.failure.on_partition_failure == "exit"
-        #: monotonic time of the loop's last turn
+        #: Monotonic time of the loop's last turn.
         self.turned: float | None = None
-        #: the newest word on the group; workers read it
+        #: The newest group metadata; workers read it.
         self.membership = Membership(0, None, "")
-        #: the first failure that ends the service, with failure.on_partition_failure = "exit"
+        #: The failure that ended the service, with failure.on_partition_failure = "exit".
         self.failure: BaseException | None = None
 
     # Any thread
 
     def stop(self, within: float, *, leave: bool = False) -> None:
-        """Drain every partition, leave the group, end the thread; a static member stays in it but with `leave`."""
+        """Drain every partition within `within` seconds, leave the group and end the thread.
+
+        A static member leaves the group only with `leave`.
+        """
         self._leave = self._leave or leave
         self._stop_within = within
         self._stopping.set()
 
     def retry(self, partition: int | None = None) -> None:
-        """Try a failed partition again, or all of them."""
+        """Restart one failed partition, or all of them."""
         self._retries.put(partition)
 
     def fail(self, cause: Callable[[int, int], BaseException]) -> None:
-        """Fail every live partition; `cause` is asked with its number and its next offset."""
+        """Fail every live partition with the error that `cause(partition, next_offset)` returns."""
         self._failures.put(cause)
 
-    def look_again(self) -> None:
-        """Fetch the group metadata anew, with the next turn."""
+    def request_membership_refresh(self) -> None:
+        """Fetch the group metadata again on the next turn."""
         self._stale = True
 
     @property
     def assigned(self) -> frozenset[int]:
-        """The partitions that the group has given to this process."""
+        """The partitions that the group has assigned to this process."""
         return frozenset(self._assignment.tracks.copy())
 
     @property
     def waiting(self) -> str | None:
-        """Why there is no partition here, as far as the group has told."""
+        """Why this process has no partition; None if it has one or the reason is unknown."""
         return self._joining.text if self._joining is not None else None
 
     @property
     def standby(self) -> bool:
-        """Whether every partition has a living owner elsewhere."""
+        """True if this member is idle: other members own every partition."""
         return self._joining is not None and self._joining.standby
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """True after `stop`, or after a failure that ends the service."""
         return self._stopping.is_set()
 
     def status(self) -> list[dict[str, Any]]:
@@ -113,9 +122,9 @@ class Manager:
     # The manager thread
 
     def run(self) -> None:
-        """Until `stop`; leaves the group in any case.
+        """Run until `stop`. Leaves the group in every case.
 
-        :raises KafkaTrouble: the consumer cannot go on.
+        :raises KafkaTrouble: the consumer cannot continue.
         """
         try:
             self._consumer.subscribe(self)
@@ -128,21 +137,23 @@ class Manager:
                 worker.lose()
             within = max(1.0, min(self._stop_within, self._stop_by - self._clock()))
             if not self._consumer.close(within, leave=self._leave):
-                self._log.warning("stopped", cause="the group coordinator did not answer; it will notice by itself")
+                self._log.warning(
+                    "stopped",
+                    cause="the group coordinator did not answer: it removes this member when the session ends",
+                )
 
     def _turn(self) -> None:
-        """Poll, dispatch, collect, apply flow."""
         decision = self._flow.decide(self._assignment.depths(), self._assignment.paused(), self._clock())
         self._apply(decision.pause, decision.resume)
         if decision.poll:
             messages, troubles = self._consumer.consume(self._settings.flow.batch, self._settings.flow.poll_timeout)
             self._dispatch(messages)
             self._note_troubles(troubles)
-            if self._disturbed:
-                self._disturbed = False
-                self._consumer.wake(self._assignment.flowing())
+            if self._rebalanced:
+                self._rebalanced = False
+                self._consumer.wake(self._assignment.delivering())
         else:
-            self._stopping.wait(_HELD)
+            self._stopping.wait(_NO_POLL)
         self._attend()
         self._collect()
         if self._stale:
@@ -152,7 +163,7 @@ class Manager:
         self.turned = self._clock()
 
     def _attend(self) -> None:
-        """What the partitions' threads cannot see of themselves: slow and stuck handlers."""
+        """Watch for slow and stuck handlers, because a worker thread cannot watch its own call."""
         now = self._clock()
         if now < self._attend_at:
             return
@@ -162,7 +173,7 @@ class Manager:
             worker.attend(now)
 
     def _await_closed(self, worker: Worker, deadline: float) -> bool:
-        """False: it is not closed by the deadline, or its handler is stuck."""
+        """Return False if the worker has not closed by the deadline, or if its handler is stuck."""
         while not worker.closed.wait(max(0.0, min(_ATTEND, deadline - self._clock()))):
             if worker.stuck or self._clock() >= deadline:
                 self._leaving.append(worker)
@@ -171,7 +182,7 @@ class Manager:
         return True
 
     def _dispatch(self, messages: Sequence[Message]) -> None:
-        """What belongs to no live stream is dropped: it comes again after the seek (invariant 7)."""
+        """Hand records to live partitions. The others are dropped, and read again after the seek (invariant 7)."""
         if not messages:
             return
         partition_of = type(messages[0]).partition
@@ -191,26 +202,26 @@ class Manager:
         self._consumer.pause(sorted(pause))
         self._consumer.resume(sorted(resume))
 
-    def _complain(self, cause: str) -> None:
-        """A complaint that the client repeats every second or two is told of once a minute."""
+    def _log_error(self, cause: str) -> None:
+        """Log a client error once a minute, because the client repeats it every second or two."""
         now = self._clock()
-        self._complaints = {told: at for told, at in self._complaints.items() if now - at < _COMPLAIN_EVERY}
-        if cause not in self._complaints:
-            self._complaints[cause] = now
+        self._logged_errors = {text: at for text, at in self._logged_errors.items() if now - at < _SAME_ERROR_EVERY}
+        if cause not in self._logged_errors:
+            self._logged_errors[cause] = now
             self._log.warning("kafka_retry", doing="consume", cause=cause)
 
     def _note_troubles(self, troubles: Sequence[Trouble]) -> None:
         for partition, error, out_of_range, topic in troubles:
             track = self._assignment.tracks.get(partition)
-            # What is not live will seek before it reads: where the consumer stands now is not its position.
+            # A partition that is not live seeks before it reads, so the consumer's current offset does not matter.
             if not out_of_range or track is None or not track.live:
-                self._complain(str(error))
+                self._log_error(str(error))
                 continue
             track.worker.fail(
                 RetentionGap(
-                    f"the position that comes next is not in the topic any more ({error}). Nothing was skipped. "
-                    f"Bring the records back, or stop the service: `statehold repair accept-gap MODULE:SERVICE --why "
-                    f"... --dry-run` shows where it can go on",
+                    f"read the next record: retention has deleted its offset ({error}). No record was skipped. Next: "
+                    f"restore the records; or stop the service and run `statehold repair accept-gap MODULE:SERVICE "
+                    f"--why TEXT --dry-run`, which shows the offset it would continue from",
                     topic=topic,
                     partition=partition,
                     position=track.next,
@@ -231,7 +242,7 @@ class Manager:
         while not self._reports.empty():
             self._note(*self._reports.get())
 
-    def _note(self, track: Track, report: Report) -> None:
+    def _note(self, track: Track, report: WorkerReport) -> None:
         if report.kind == "stale":
             self._stale = True
             return
@@ -242,8 +253,8 @@ class Manager:
             return
         if report.kind == "live":
             track.go_live(report.position, report.stream)
-            # In this order: after a seek while paused nothing would come for a second (measured: 1.00 s, against 3 ms).
-            # What is fetched in between is handed over too, and dropped by position.
+            # Resume before seek: after a seek while paused the client delivers nothing for 1.00 s, against 3 ms.
+            # The worker drops the records fetched between the two calls, by their offsets.
             self._consumer.resume([report.partition])
             self._consumer.seek(report.partition, report.position)
         elif track.live:
@@ -258,7 +269,7 @@ class Manager:
         self._stale = False
 
     def _drain_all(self) -> None:
-        """Polls on while the partitions drain, so that the group stays what it is until they have committed."""
+        """Poll while the partitions drain, so that the group stays stable until they have committed."""
         self._log.info("stopping", within=self._stop_within)
         deadline = self._stop_by = self._clock() + self._stop_within
         self._consumer.pause(list(self._assignment.tracks))
@@ -274,30 +285,30 @@ class Manager:
             if self._stale:
                 self._refresh_membership()
 
-    # Rebalance callbacks: on the manager thread, inside consume; they must not raise
+    # Rebalance callbacks run on the manager thread, inside `consume`. They must not raise.
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         self._meters.service.inc(metrics.REBALANCES, 1, "assigned")
         self._log.info("assigned", partitions=sorted(partitions), had=sorted(self._assignment.tracks))
         self._stale = True
-        self._disturbed = True
+        self._rebalanced = True
         self._consumer.assign(partitions)
-        # An assignment resets what was paused before it (pitfall P18, invariant 6).
-        self._consumer.pause(self._assignment.silent())
+        # Pause again, because `assign` resumes every partition (pitfall P18, invariant 6).
+        self._consumer.pause(self._assignment.not_delivering())
         if self._stopping.is_set():
             return
-        # What brings us here may have waited for this thread: it is as old as the turn before, at most (rule T8).
+        # The assignment may have waited for this thread since the previous turn, so that turn's time counts (rule T8).
         since = self.turned if self.turned is not None else self._clock()
         for partition in partitions:
             self._assignment.add(partition, self._new_track(partition)).worker.start(since)
 
     def _new_track(self, partition: int) -> Track:
-        """A worker's reports carry its track: those of an earlier assignment are told apart."""
+        """Create a worker whose reports carry its track, so that reports of an earlier assignment are ignored."""
         track: Track = Track(self._workers(partition, lambda report: self._reports.put((track, report))))
         return track
 
     def on_revoke(self, partitions: Sequence[int]) -> None:
-        """Waits for the drains, within their budget, and for nothing else (rule T9)."""
+        """Wait for the drains within `group.drain_seconds`, and for nothing else (rule T9)."""
         self._meters.service.inc(metrics.REBALANCES, 1, "revoked")
         deadline = min(self._clock() + self._settings.group.drain_seconds, self._stop_by)
         self._log.info("revoked", partitions=sorted(partitions))
@@ -312,7 +323,7 @@ class Manager:
             if not self._await_closed(worker, deadline):
                 worker.lose()
         self._consumer.unassign(partitions)
-        self._stale = self._disturbed = True
+        self._stale = self._rebalanced = True
 
     def on_lost(self, partitions: Sequence[int]) -> None:
         self._meters.service.inc(metrics.REBALANCES, 1, "lost")

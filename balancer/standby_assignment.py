@@ -1,4 +1,4 @@
-"""Which member of the group stands by for which partitions: each works it out alone, and all come to the same. Pure."""
+"""Assigns standby replicas to members: deterministic, so every member computes the same result. Pure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from collections.abc import Mapping, Sequence
 from statehold.ports import GroupView
 
 
-def chosen(view: GroupView, member: str, partitions: int, copies: int) -> frozenset[int] | None:
-    """The partitions whose copies `member` keeps; None while the group is moving, or does not know this member.
+def standby_partitions(view: GroupView, member: str, partitions: int, copies: int) -> frozenset[int] | None:
+    """Return the partitions whose standby replicas `member` keeps.
 
-    A partition that nobody owns is dealt out like any other, so that its copy outlives its owner.
+    None while the group rebalances, or if it does not contain `member`. A partition without an owner gets replicas
+    too, so that its state outlives its owner.
     """
     if view.state != "stable" or all(each.id != member for each in view.members):
         return None
     owners = {partition: each.id for each in view.members for partition in each.partitions}
     names = {each.id: each.instance or each.id for each in view.members}
-    dealt = deal({p: names.get(owners.get(p, ""), "") for p in range(partitions)}, sorted(set(names.values())), copies)
-    return frozenset(partition for partition, keepers in dealt.items() if names[member] in keepers)
+    replicas = assign_replicas(
+        {p: names.get(owners.get(p, ""), "") for p in range(partitions)}, sorted(set(names.values())), copies
+    )
+    return frozenset(partition for partition, keepers in replicas.items() if names[member] in keepers)
 
 
-def deal(owners: Mapping[int, str], members: Sequence[str], copies: int) -> dict[int, list[str]]:
-    """Up to `copies` members for each partition, never its owner; each member about as often as the others.
+def assign_replicas(owners: Mapping[int, str], members: Sequence[str], copies: int) -> dict[int, list[str]]:
+    """Return up to `copies` members for each partition, never its owner, balanced over the members.
 
-    By weights that depend on partition and member alone, so that one member more or less moves few copies.
+    The weights depend on partition and member alone. One member more or less therefore moves few replicas.
     """
     fair = -(-len(owners) * copies // max(1, len(members)))
     load: Counter[str] = Counter()
-    dealt: dict[int, list[str]] = {}
+    replicas: dict[int, list[str]] = {}
     for partition, owner in sorted(owners.items()):
         others = [member for member in members if member != owner]
         others.sort(
             key=lambda member: (max(load[member] - fair, -1), zlib.crc32(f"{partition} {member}".encode()), member)
         )
-        dealt[partition] = others[:copies]
-        load.update(dealt[partition])
-    return dealt
+        replicas[partition] = others[:copies]
+        load.update(replicas[partition])
+    return replicas

@@ -1,4 +1,4 @@
-"""A drain commits nothing for a lost partition, and its last full names an increment before its own mark."""
+"""Drain: no commit for a lost partition; the last full snapshot refers to a delta before its own commit record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
 
 def header_offset(driver: Driver, n: int) -> int:
-    """Where the committed header of transaction n lies."""
+    """Return the offset of the committed header of transaction `n`."""
     for message in driver.broker.log(driver.names.changelog, 0).committed():
         record = records.unpack(message.value())
         if isinstance(record, Header) and record.n == n:
@@ -23,7 +23,7 @@ def header_offset(driver: Driver, n: int) -> int:
     raise AssertionError(f"no header {n}")
 
 
-def test_a_partition_that_is_lost_in_the_middle_of_its_drain_commits_nothing() -> None:
+def test_a_partition_lost_during_its_drain_commits_nothing() -> None:
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
     driver.commit()
@@ -46,8 +46,8 @@ def test_a_partition_that_is_lost_in_the_middle_of_its_drain_commits_nothing() -
     assert agrees(driver, [FIRST, SECOND])
 
 
-def test_the_last_full_is_not_taken_where_its_mark_was_undone() -> None:
-    """Rule S5: the manifest's increment offset lies before its first transaction; C3 truncates by it."""
+def test_no_last_full_snapshot_if_its_commit_was_rolled_back() -> None:
+    """Rule S5: the manifest's changelog offset precedes its first transaction, because C3 truncates by it."""
     driver = Driver(Accounts)
     driver.feed(FIRST)
     driver.commit()
@@ -61,7 +61,7 @@ def test_the_last_full_is_not_taken_where_its_mark_was_undone() -> None:
     assert agrees(driver, [FIRST, SECOND])
 
 
-def test_a_last_full_ends_with_the_stop_whatever_the_broker_takes() -> None:
+def test_a_last_full_snapshot_ends_by_the_stop_deadline_on_a_slow_broker() -> None:
     driver = Driver(Accounts)
     snapshot(driver, chunk_bytes=4096)
     ops = many(100)

@@ -1,4 +1,4 @@
-"""A stop ends in its time, and what the consumer says of a partition that is not live fails nothing."""
+"""Manager: stop deadlines, rebalance callbacks, client errors of live and other partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from statehold.balancer.assignment import Report
+from statehold.balancer.assignment import WorkerReport
 from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
 from statehold.ports import Listener, Trouble
@@ -15,11 +15,11 @@ from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.clock import ManualClock
 from statehold.testing.stepped import EventLog
-from statehold.worker.common.context import Report as Said
+from statehold.worker.common.context import Report
 
 
 class Group:
-    """A consumer that has its partitions at once; each `consume` takes the time it may."""
+    """A consumer that gets its partitions on `subscribe`; each `consume` lasts its full timeout."""
 
     def __init__(self, clock: ManualClock, partitions: Sequence[int]) -> None:
         self._clock, self._partitions = clock, partitions
@@ -55,7 +55,7 @@ class Group:
 
 
 class Partition:
-    """A worker that does not end its first drain."""
+    """A worker whose first drain never ends."""
 
     depth = 0
     stuck = False
@@ -109,12 +109,12 @@ def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:
 
 
 def live(managed: Manager, reports: list[Any]) -> None:
-    report: Report = Said(0, "live", 7, 1)
+    report: WorkerReport = Report(0, "live", 7, 1)
     reports[0](report)
     managed._turn()
 
 
-def test_leaving_the_group_has_what_the_drains_left_of_a_stop() -> None:
+def test_leaving_the_group_gets_the_time_that_the_drains_left() -> None:
     managed, group, _, clock, _ = manager()
     group.on_consume = lambda: managed.stop(10.0)
     before = clock()
@@ -134,7 +134,7 @@ def test_a_revocation_during_a_stop_does_not_prolong_it() -> None:
     assert max(partition.deadlines) <= began + 2.0
 
 
-def test_an_offset_out_of_range_is_the_failure_of_a_live_partition_only() -> None:
+def test_an_offset_out_of_range_fails_a_live_partition_only() -> None:
     managed, group, partition, _, reports = manager()
     group.subscribe(managed)
     group.troubles = [Trouble(0, ValueError("out of range"), out_of_range=True)]
@@ -146,8 +146,8 @@ def test_an_offset_out_of_range_is_the_failure_of_a_live_partition_only() -> Non
     assert len(partition.failures) == 1
 
 
-def test_what_stays_here_goes_on_at_once_after_each_rebalance() -> None:
-    """The client pauses everything around a callback, and would sleep for up to a second behind it."""
+def test_retained_partitions_continue_at_once_after_each_rebalance() -> None:
+    """The client pauses every partition around a callback, and may then sleep for up to a second."""
     managed, group, _, _, reports = manager()
     group.subscribe(managed)
     managed._turn()
@@ -165,10 +165,10 @@ def test_what_stays_here_goes_on_at_once_after_each_rebalance() -> None:
 
 
 def test_an_assignment_is_as_old_as_the_poll_that_brought_it() -> None:
-    """Where the manager's thread stood still meanwhile, the partition's thread is to ask before it fences (rule T8)."""
+    """If the manager thread was blocked meanwhile, the worker asks for ownership before it fences (rule T8)."""
     managed, group, partition, clock, _ = manager()
     managed._turn()
-    told = clock()
+    polled_at = clock()
 
     def late() -> None:
         clock.advance(20)
@@ -176,26 +176,26 @@ def test_an_assignment_is_as_old_as_the_poll_that_brought_it() -> None:
 
     group.on_consume = late
     managed._turn()
-    assert partition.since == told
+    assert partition.since == polled_at
 
 
-def test_a_complaint_is_told_once_a_minute_and_forgotten_then() -> None:
+def test_a_repeated_client_error_is_logged_once_a_minute() -> None:
     managed, group, _, clock, _ = manager()
     managed._consumer.subscribe(managed)
-    told = []
+    logged = []
     for cause in ("offset 1", "offset 1", "offset 2", "", "offset 1"):
         if not cause:
             clock.advance(61.0)
             continue
         group.troubles = [Trouble(-1, RuntimeError(cause))]
         managed._turn()
-        told.append(sorted(managed._complaints))
+        logged.append(sorted(managed._logged_errors))
     one, both = ["offset 1"], ["offset 1", "offset 2"]
-    assert told == [one, one, both, one]
+    assert logged == [one, one, both, one]
 
 
-def test_a_revocation_asks_for_the_group_metadata_before_the_drain_that_needs_it() -> None:
-    """Rule T9: under cooperative rebalancing the generation has moved by then."""
+def test_a_revocation_fetches_the_group_metadata_before_the_drain() -> None:
+    """Rule T9: under cooperative rebalancing the group's generation has changed by then, and the drain needs it."""
     managed, _, partition, _, _ = manager()
     managed._consumer.subscribe(managed)
     before, seen = managed.membership.version, list[int]()

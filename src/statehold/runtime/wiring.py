@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from statehold.admin.topics import require
-from statehold.balancer.join_diagnosis import Joining
+from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.balancer.manager import Manager
-from statehold.balancer.standby_assignment import chosen
+from statehold.balancer.standby_assignment import standby_partitions
 from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
@@ -159,12 +159,12 @@ class Wiring:
         for feed in self._delayed.values():
             feed.close()
 
-    def joining(self) -> Joining:
-        """Says why this process has no partition."""
+    def joining(self) -> JoinDiagnosis:
+        """Says explain this process has no partition."""
         names, group = self._service.names, self._service.settings.group
         look = partial(group_view, self._admin, names.group, names.input)
         session = group.session_seconds if group.protocol == "classic" else None
-        return Joining(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
+        return JoinDiagnosis(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
 
     def _references(self) -> References | None:
         service, settings = self._service, self._service.settings
@@ -210,16 +210,18 @@ class Wiring:
         )
 
     def _chosen(self) -> frozenset[int] | None:
-        """The partitions to keep copies of; None while nobody can tell."""
+        """Return the partitions whose standby replicas this process keeps; None while the group is unknown."""
         names, member = self._service.names, self.manager.membership.member_id
         try:
             view = group_view(self._admin, names.group, names.input)
         except KafkaTrouble as error:
-            self._log.debug("kafka_retry", doing="look at the group", cause=str(error))
+            self._log.debug("kafka_retry", doing="describe the group", cause=str(error))
             return None
-        found = chosen(view, member, self._facts[names.input].partitions, self._service.settings.group.standbys)
+        found = standby_partitions(
+            view, member, self._facts[names.input].partitions, self._service.settings.group.standbys
+        )
         if found is None:
-            self.manager.look_again()  # a member without partitions hears nothing of its name
+            self.manager.request_membership_refresh()  # a member without partitions gets no callback for its new name
         return found
 
     def worker(self, partition: int, report: Callable[[Report], None]) -> PartitionWorker:

@@ -1,10 +1,10 @@
-"""Why a member has no partition: in words that name who is waited for."""
+"""Diagnosis of a member without partitions: its text names the members that the group waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from statehold.balancer.join_diagnosis import Joining, why
+from statehold.balancer.join_diagnosis import JoinDiagnosis, explain
 from statehold.common.background_call import Beside
 from statehold.ports import GroupView, MemberView
 from statehold.telemetry.log_events import Log
@@ -16,44 +16,44 @@ def member(name: str, *partitions: int) -> MemberView:
     return MemberView(f"{name}-id", name, "10.0.0.1", "", partitions)
 
 
-def test_a_dead_member_holds_the_group_until_its_session_ends() -> None:
-    reason = why(GroupView("preparing rebalancing", (member("old"), member("new"))), "new-id", 2, 10.0)
+def test_the_group_waits_for_a_dead_member_until_its_session_ends() -> None:
+    reason = explain(GroupView("preparing rebalancing", (member("old"), member("new"))), "new-id", 2, 10.0)
     assert reason is not None
     assert reason.kind == "waiting"
     assert "old on 10.0.0.1" in reason.text
     assert "10 s" in reason.text
 
 
-def test_a_dead_member_that_still_holds_everything_is_no_reason_to_be_called_a_standby() -> None:
-    reason = why(GroupView("stable", (member("old", 0, 1), member("new"))), "new-id", 2, None)
+def test_a_member_is_not_idle_while_a_dead_member_still_owns_every_partition() -> None:
+    reason = explain(GroupView("stable", (member("old", 0, 1), member("new"))), "new-id", 2, None)
     assert reason is not None
     assert reason.kind == "waiting"
-    assert "still held by old" in reason.text
+    assert "still assigned to old" in reason.text
 
 
-def test_more_members_than_partitions_makes_a_standby() -> None:
+def test_a_member_beyond_the_number_of_partitions_is_idle() -> None:
     view = GroupView("stable", (member("a", 0), member("b", 1), member("c")))
-    reason = why(view, "c-id", 2, 10.0)
+    reason = explain(view, "c-id", 2, 10.0)
     assert reason is not None
     assert reason.kind == "standby"
 
 
-def test_nothing_is_said_of_a_group_of_one() -> None:
-    assert why(GroupView("stable", (member("new"),)), "new-id", 2, 10.0) is None
+def test_a_group_of_one_gives_no_reason() -> None:
+    assert explain(GroupView("stable", (member("new"),)), "new-id", 2, 10.0) is None
 
 
-def test_it_is_told_once_and_forgotten_with_the_first_partition() -> None:
+def test_the_reason_is_logged_once_and_cleared_by_the_first_partition() -> None:
     clock, log = ManualClock(), EventLog()
     view = GroupView("stable", (member("a", 0), member("b", 1), member("c")))
 
     def beside(call: Callable[[], None], name: str) -> Beside:
         return Later(call, name)
 
-    joining = Joining(lambda: view, 2, 10.0, Log(log), clock, beside)
+    joining = JoinDiagnosis(lambda: view, 2, 10.0, Log(log), clock, beside)
     for _ in range(100):
         joining.turn(empty=True, member=lambda: "c-id")
         clock.advance(1.0)
     assert [event for event, _ in log.events] == ["standby"]
-    assert "all 2 partitions" in str(joining.text)
+    assert "the 2 partitions are assigned to a on" in str(joining.text)
     joining.turn(empty=False, member=lambda: "c-id")
     assert joining.text is None

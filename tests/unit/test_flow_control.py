@@ -1,0 +1,68 @@
+"""Flow control: pause at the high watermark, resume at the low one, skip polls to keep prefetched records."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from statehold.balancer.flow_control import FlowControl, FlowDecision
+
+NONE = frozenset[int]()
+
+
+def test_one_full_queue_among_others_is_paused_at_once() -> None:
+    assert FlowControl(10, 5).decide({0: 10, 1: 9}, set(), 0.0) == FlowDecision(frozenset({0}), NONE, True)
+
+
+def test_nothing_changes_between_the_watermarks() -> None:
+    assert FlowControl(10, 5).decide({0: 7, 1: 7}, {1}, 0.0) == FlowDecision(NONE, NONE, True)
+
+
+def test_a_partition_resumes_at_the_low_watermark() -> None:
+    assert FlowControl(10, 5).decide({0: 1, 1: 5}, {1}, 0.0) == FlowDecision(NONE, frozenset({1}), True)
+
+
+def test_polls_are_skipped_before_all_full_partitions_are_paused() -> None:
+    flow = FlowControl(10, 5, patience=0.5)
+    assert flow.decide({0: 10, 1: 30}, set(), 1.0) == FlowDecision(NONE, NONE, False)
+    assert flow.decide({0: 10, 1: 30}, set(), 1.4) == FlowDecision(NONE, NONE, False)
+    assert flow.decide({0: 10, 1: 30}, set(), 1.5) == FlowDecision(frozenset({0, 1}), NONE, True)
+
+
+def test_the_patience_restarts_when_a_queue_has_room() -> None:
+    flow = FlowControl(10, 5, patience=0.5)
+    flow.decide({0: 10}, set(), 1.0)
+    assert flow.decide({0: 9}, set(), 1.4).poll
+    assert not flow.decide({0: 10}, set(), 1.6).poll
+
+
+def test_without_partitions_it_polls() -> None:
+    assert FlowControl(10, 5).decide({}, set(), 0.0) == FlowDecision(NONE, NONE, True)
+
+
+def test_a_paused_partition_that_was_revoked_is_not_resumed() -> None:
+    assert FlowControl(10, 5).decide({}, {3}, 0.0).resume == NONE
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-12, 12), st.floats(0.01, 0.4)), max_size=60),
+    st.integers(2, 12),
+)
+def test_random_depths_never_pause_twice_never_starve_and_always_poll_in_time(
+    moves: list[tuple[int, int, float]], high: int
+) -> None:
+    low = high // 2
+    flow, now, polled = FlowControl(high, low, patience=0.5), 0.0, 0.0
+    depths, paused = dict.fromkeys(range(4), 0), set[int]()
+    for partition, change, seconds in moves:
+        now += seconds
+        depths[partition] = max(0, depths[partition] + change)
+        decision = flow.decide(depths, paused, now)
+        assert not decision.pause & paused
+        assert decision.resume <= paused
+        assert all(depths[p] >= high for p in decision.pause)
+        assert all(depths[p] <= low for p in decision.resume)
+        paused = (paused | decision.pause) - decision.resume
+        assert not any(depths[p] <= low for p in paused)
+        polled = now if decision.poll else polled
+        assert now - polled < 0.5 + 0.4
