@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from statehold.common.background_call import Background, Beside, BesideOf
 from statehold.errors import KafkaTrouble
-from statehold.ports import Clock, GroupView, MemberView
+from statehold.ports import Clock, ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 
 #: Grace period in seconds, because a stable group assigns sooner.
@@ -31,7 +31,7 @@ class JoinDiagnosis:
 
     def __init__(
         self,
-        read_group: Callable[[], GroupView],
+        read_group: Callable[[], ConsumerGroup],
         partitions: int,
         session: float | None,
         log: Log,
@@ -42,7 +42,7 @@ class JoinDiagnosis:
         self._log, self._clock, self._beside = log, clock, beside
         self._empty_since = self._read_at = clock()
         self._reading: Beside | None = None
-        self._view: GroupView | None = None
+        self._view: ConsumerGroup | None = None
         self._logged: NoPartition | None = None
 
     @property
@@ -86,7 +86,7 @@ class JoinDiagnosis:
         self._logged = reason
 
 
-def explain(view: GroupView, member: str, partitions: int, session: float | None) -> NoPartition | None:
+def explain(view: ConsumerGroup, member: str, partitions: int, session: float | None) -> NoPartition | None:
     """Return why `member` has no partition; None if the group has no other member.
 
     `session` is the session timeout in seconds; None where only the broker knows it.
@@ -115,6 +115,6 @@ def explain(view: GroupView, member: str, partitions: int, session: float | None
     )
 
 
-def _named(members: list[MemberView]) -> str:
-    shown = ", ".join(f"{each.client} on {each.host}" for each in members[:_NAMED])
+def _named(members: list[GroupMember]) -> str:
+    shown = ", ".join(f"{each.client_id} on {each.host}" for each in members[:_NAMED])
     return shown if len(members) <= _NAMED else f"{shown} and {len(members) - _NAMED} more"

@@ -6,10 +6,10 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from statehold.ports import GroupView
+from statehold.ports import ConsumerGroup
 
 
-def standby_partitions(view: GroupView, member: str, partitions: int, copies: int) -> frozenset[int] | None:
+def standby_partitions(view: ConsumerGroup, member: str, partitions: int, copies: int) -> frozenset[int] | None:
     """Return the partitions whose standby replicas `member` keeps.
 
     None while the group rebalances, or if it does not contain `member`. A partition without an owner gets replicas
@@ -18,7 +18,7 @@ def standby_partitions(view: GroupView, member: str, partitions: int, copies: in
     if view.state != "stable" or all(each.id != member for each in view.members):
         return None
     owners = {partition: each.id for each in view.members for partition in each.partitions}
-    names = {each.id: each.instance or each.id for each in view.members}
+    names = {each.id: each.static_id or each.id for each in view.members}
     replicas = assign_replicas(
         {p: names.get(owners.get(p, ""), "") for p in range(partitions)}, sorted(set(names.values())), copies
     )

@@ -11,8 +11,11 @@ from statehold.kafka.survey.api_versions import Spoken
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, Seen
 
-#: the first release whose transactions carry group metadata and whose brokers check partitions of transactions
-OLDEST: Final = (3, 6)
+#: the first release whose transactions carry group metadata and whose brokers check partitions of transactions, and
+#: the level of `metadata.version` that its brokers support at least
+OLDEST: Final = "3.6"
+_OLDEST_LEVEL: Final = 12
+_METADATA: Final = "metadata.version"
 _SOON_DAYS: Final = 30
 #: what each broker has of its own, or what only tells where it runs
 _OWN: Final = (
@@ -80,8 +83,8 @@ class Certificates:
 
 class Versions:
     name: ClassVar = "broker-versions"
-    looks_at: ClassVar = "the release of each broker, and whether the cluster's own upgrade was finished"
-    fails: ClassVar = f"a broker is older than {OLDEST[0]}.{OLDEST[1]}"
+    looks_at: ClassVar = "metadata.version of each broker, and whether the cluster's own upgrade was finished"
+    fails: ClassVar = f"a broker is older than {OLDEST}"
     warns: ClassVar = "brokers of several releases; a finalized metadata version below what all of them support"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -90,24 +93,29 @@ class Versions:
         if not answers:
             raise NotAsked("no broker answers")
         for broker, answer in answers.items():
-            if not answer.release:
-                yield seen.unknown(broker, "tells no metadata version: older than 3.3, or not Apache Kafka")
-            elif not answer.release.startswith("newer") and _number(answer.release) < OLDEST:
-                wanted = ".".join(map(str, OLDEST))
+            level = answer.supported.get(_METADATA)
+            if level is None:
+                yield seen.unknown(broker, "reports no metadata.version: older than 3.3, or not Apache Kafka")
+            elif level < _OLDEST_LEVEL:
                 yield seen.failed(
-                    broker, f"release {answer.release}, needed {wanted}", f"upgrade it to {wanted} or later"
+                    broker,
+                    f"supports metadata.version up to {level}, needed {_OLDEST_LEVEL} (Kafka {OLDEST})",
+                    f"upgrade it to {OLDEST} or later",
                 )
-        releases = sorted({each.release for each in answers.values() if each.release})
-        if len(releases) > 1:
-            yield seen.warned("cluster", f"brokers of releases {', '.join(releases)}", "finish the rolling upgrade")
-            return
-        levels = {each.finalized.get("metadata.version", 0) for each in answers.values()}
-        lowest = min(each.supported.get("metadata.version", 0) for each in answers.values())
-        if levels and 0 < min(levels) < lowest:
+        levels = sorted({each.supported[_METADATA] for each in answers.values() if _METADATA in each.supported})
+        if len(levels) > 1:
             yield seen.warned(
                 "cluster",
-                f"metadata.version is {min(levels)}, all brokers support {lowest}: an upgrade was not finished",
-                case.kafka("kafka-features", f"upgrade --release-version {releases[0]}"),
+                f"brokers support metadata.version up to {', '.join(map(str, levels))}: they are of several releases",
+                "finish the rolling upgrade",
+            )
+            return
+        finalized = {each.finalized.get(_METADATA, 0) for each in answers.values()}
+        if levels and 0 < min(finalized) < levels[0]:
+            yield seen.warned(
+                "cluster",
+                f"metadata.version is {min(finalized)}, all brokers support {levels[0]}: an upgrade was not finished",
+                case.kafka("kafka-features", f"upgrade --feature {_METADATA}={levels[0]}"),
             )
 
 
@@ -218,10 +226,6 @@ def spoken(case: Case) -> dict[str, Spoken | str]:
                 kept[f"broker {each.id} at {each.host}:{each.port}"] = str(error) or type(error).__name__
         case.__dict__["_spoken"] = kept
     return kept
-
-
-def _number(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split("."))
 
 
 CHECKS = (Reachable, Certificates, Versions, SettingsDiffer, UncleanElection, Clocks, LogDirectory)

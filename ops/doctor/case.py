@@ -13,7 +13,8 @@ from statehold.errors import Misconfigured, StateholdError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
 from statehold.kafka.survey.cluster import ClusterSurvey
-from statehold.kafka.survey.facts import Broker, Group, Topic
+from statehold.kafka.survey.facts import Broker, Topic
+from statehold.ports import ConsumerGroup
 from statehold.sink import Sink
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect.survey import Survey, survey
@@ -130,7 +131,7 @@ class Case:
         return list(dict.fromkeys([*others, *self.ours]))
 
     @cached_property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         return self.cluster.group(self.names.group)
 
     @cached_property

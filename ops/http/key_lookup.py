@@ -96,7 +96,7 @@ class Finder:
         holder = self._whereabouts.holder(home)
         if holder is None:
             return NotLive(f"nobody holds partition {home} at the moment", home, "unassigned")
-        return Elsewhere(f"partition {home} is held by {holder.client}", home, self._whereabouts.shown(holder), [])
+        return Elsewhere(f"partition {home} is held by {holder.client_id}", home, self._whereabouts.shown(holder), [])
 
     def _home(self, key: Any) -> int | None:
         """Where records with this key go, if the table's keys are the records' keys."""

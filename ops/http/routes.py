@@ -113,7 +113,16 @@ class Routes:
                 "ready": health.ready(self._service.status()),
                 "events": self._service.events.after(number(request, "event")),
                 "history": history,
-                "members": [{**member._asdict(), "url": member.url} for member in members],
+                "members": [
+                    {
+                        "id": member.id,
+                        "client": member.client_id,
+                        "host": member.host,
+                        "partitions": member.partitions,
+                        "url": member.url,
+                    }
+                    for member in members
+                ],
                 "partitions": overview.partitions if overview is not None else 0,
                 "queries": self._service.settings.ops.state == "on",
             }

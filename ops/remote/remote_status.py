@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from statehold.config.settings import Settings
-from statehold.kafka.survey.facts import Member
+from statehold.ports import GroupMember
 
 _SECONDS: Final = 2.0
 _AT_ONCE: Final = 16
@@ -42,7 +42,7 @@ class Reached(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-def reach(settings: Settings, group: str, members: Sequence[Member]) -> list[Reached]:
+def reach(settings: Settings, group: str, members: Sequence[GroupMember]) -> list[Reached]:
     """Ask each of them beside the others; blocks for some two seconds at most."""
     if not members:
         return []
@@ -60,8 +60,8 @@ def _read(answer: HTTPResponse) -> bytes:
     return found
 
 
-def _ask(settings: Settings, group: str, member: Member) -> Reached:
-    url = member.client_id.partition("@")[2]
+def _ask(settings: Settings, group: str, member: GroupMember) -> Reached:
+    url = member.url
     if not url.startswith(("http://", "https://")):
         return Reached(member.client_id, member.host, trouble="it has no ops server (ops.listen, kafka.client_id)")
     request = urllib.request.Request(f"{url}/status")  # noqa: S310  its scheme was looked at

@@ -10,11 +10,11 @@ import msgspec
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import StateholdError
-from statehold.kafka.survey.facts import Group
 from statehold.ops.remote import local_services
 from statehold.ops.remote.remote_status import reach
 from statehold.ops.reports.acl_hint import explained
 from statehold.ops.reports.lag import Lag, Lags
+from statehold.ports import ConsumerGroup
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -70,21 +70,20 @@ class Watch:
         """Blocks for a few questions; trouble is told in the sample, for the next may go well."""
         names, now = self._names, time.time()
         try:
-            group = self._lags.cluster.group(names.group)
+            group = self._lags.cluster.group(names.group, names.input)
             lags = self._lags.now()
         except StateholdError as error:
             return Sample(names.group, names.input, now, trouble=f"{error}{explained(error)}")
         told = self._told(group)
         rows = tuple(self._row(each, group, told.get(each.partition)) for each in lags)
         members = tuple(f"{each.client_id} ({each.host})" for each in group.members)
-        return Sample(names.group, names.input, now, group.state.lower(), members, rows)
+        return Sample(names.group, names.input, now, group.state, members, rows)
 
     def close(self) -> None:
         self._lags.close()
 
-    def _row(self, lag: Lag, group: Group, local: dict[str, Any] | None) -> Row:
-        place = (self._names.input, lag.partition)
-        owner = next((each for each in group.members if place in each.partitions), None)
+    def _row(self, lag: Lag, group: ConsumerGroup, local: dict[str, Any] | None) -> Row:
+        owner = next((each for each in group.members if lag.partition in each.partitions), None)
         phase = str(local["phase"]) if local is not None else "assigned" if owner is not None else "nobody"
         return Row(
             lag.partition,
@@ -105,13 +104,13 @@ class Watch:
         self._before[lag.partition] = (now, position, speed)
         return round(speed, 1)
 
-    def _told(self, group: Group) -> dict[int, dict[str, Any]]:
+    def _told(self, group: ConsumerGroup) -> dict[int, dict[str, Any]]:
         """What the instances say of their partitions, those of this machine by their sockets, the others by their ops
         servers; a live one's word comes last, and counts.
         """
         local = [each.status for each in local_services.of_service(self._names.group) if each.status]
         here = {status.get("url") for status in local}
-        others = [each for each in group.members if each.client_id.partition("@")[2] not in here]
+        others = [each for each in group.members if each.url not in here]
         far = [each.status for each in reach(self._settings, self._names.group, others) if each.status]
         told = [{**row, "instance": each["instance"]} for each in (*far, *local) for row in each["partitions"]]
         told.sort(key=lambda row: row["phase"] == "live")

@@ -292,22 +292,36 @@ class Trouble(NamedTuple):
     topic: str = ""
 
 
-class MemberView(NamedTuple):
-    """One member of the group, as its coordinator tells."""
+class GroupMember(NamedTuple):
+    """One member of a consumer group, as the group's coordinator describes it."""
 
     id: str
-    client: str
+    #: `<service>@<advertised url>` for an instance with an ops server
+    client_id: str
+    #: as the broker sees it
     host: str
     #: its group.instance.id; "" for a dynamic member
-    instance: str
-    #: of the input
+    static_id: str
+    #: of the topic that was asked about, ascending
     partitions: tuple[int, ...]
 
+    @property
+    def url(self) -> str:
+        """URL of its ops server; '' if it has none."""
+        return self.client_id.partition("@")[2]
 
-class GroupView(NamedTuple):
-    #: in words, such as "stable" or "preparing rebalancing"
+
+class ConsumerGroup(NamedTuple):
+    """A consumer group now, as its coordinator describes it."""
+
+    #: in words, such as "stable" or "preparing rebalancing"; "dead" if the group does not exist
     state: str
-    members: tuple[MemberView, ...]
+    members: tuple[GroupMember, ...]
+    #: "CLASSIC", "CONSUMER", or "" if the broker does not report it
+    kind: str = ""
+    assignor: str = ""
+    #: operations that the asking principal may do on the group, in capitals; empty if it did not ask
+    allowed: frozenset[str] = frozenset()
 
 
 class Listener(Protocol):

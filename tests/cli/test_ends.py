@@ -17,7 +17,7 @@ BREAK = """
 import threading
 from pathlib import Path
 from statehold.balancer.manager import Manager
-from statehold.kafka.consumer import KafkaGroupConsumer
+from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.errors import KafkaTrouble
 
 def breaking(owner, name, error, always=False):

@@ -17,7 +17,7 @@ ENDS = """
 import ctypes, sys, threading
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from statehold.kafka.asking import AskingClient
+from statehold.kafka.admin.tracked_client import AskingClient
 
 client = {kind}({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
 threading.Thread(target=lambda held: threading.Event().wait(), args=(client,), daemon=True).start()

@@ -12,11 +12,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(300)]
 #: in a process of its own: librdkafka's assertion would end it (librdkafka issue 4605)
 ASKING = """
 import time
-from statehold.config.connection import KafkaSettings
+from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.errors import KafkaTrouble
-from statehold.kafka.admin import Admin
+from statehold.kafka.admin.admin import Admin
 
 with Cluster() as cluster:
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, socket_timeout=2.0))
@@ -45,7 +45,7 @@ print("survived")
 """
 #: another partition's thread would hold on to the client that was asked first
 HOLDING = """
-from statehold.kafka.admin import Admin as _Admin
+from statehold.kafka.admin.admin import Admin as _Admin
 made = _Admin.new_client
 def remember(self, name):
     global client

@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 #: everything that comes after this step does not happen
 JOB = """
 import os, signal, sys
-from statehold.compaction import Compaction
+from statehold.admin.compaction import Compaction
 from statehold.config.load import load
 from statehold.dev.jars import spark_connector
-from statehold.names import Names
-from statehold.snapshot.spark.session import SparkOptions, spark_session
+from statehold.common.names import Names
+from statehold.snapshot.spark.io.session import SparkOptions, spark_session
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

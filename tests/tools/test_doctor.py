@@ -163,9 +163,9 @@ def test_too_few_files(ledger: Ledger) -> None:
     ("levels", "level", "told"),
     [
         ((33, 33), "PASS", ""),
-        ((8, 8), "FAIL", "release 3.4, needed 3.6"),
+        ((8, 8), "FAIL", "supports metadata.version up to 8, needed 12 (Kafka 3.6)"),
         ((33, 25), "WARN", "metadata.version is 25, all brokers support 33"),
-        ((0, 0), "UNKNOWN", "tells no metadata version"),
+        ((0, 0), "UNKNOWN", "reports no metadata.version"),
     ],
 )
 def test_an_old_broker(ledger: Ledger, levels: tuple[int, int], level: str, told: str) -> None:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 from statehold.balancer.join_diagnosis import JoinDiagnosis, explain
 from statehold.common.background_call import Beside
-from statehold.ports import GroupView, MemberView
+from statehold.ports import ConsumerGroup, GroupMember
 from statehold.telemetry.log_events import Log
 from statehold.testing.clock import ManualClock
 from statehold.testing.stepped import EventLog, Later
 
 
-def member(name: str, *partitions: int) -> MemberView:
-    return MemberView(f"{name}-id", name, "10.0.0.1", "", partitions)
+def member(name: str, *partitions: int) -> GroupMember:
+    return GroupMember(f"{name}-id", name, "10.0.0.1", "", partitions)
 
 
 def test_the_group_waits_for_a_dead_member_until_its_session_ends() -> None:
-    reason = explain(GroupView("preparing rebalancing", (member("old"), member("new"))), "new-id", 2, 10.0)
+    reason = explain(ConsumerGroup("preparing rebalancing", (member("old"), member("new"))), "new-id", 2, 10.0)
     assert reason is not None
     assert reason.kind == "waiting"
     assert "old on 10.0.0.1" in reason.text
@@ -25,26 +25,26 @@ def test_the_group_waits_for_a_dead_member_until_its_session_ends() -> None:
 
 
 def test_a_member_is_not_idle_while_a_dead_member_still_owns_every_partition() -> None:
-    reason = explain(GroupView("stable", (member("old", 0, 1), member("new"))), "new-id", 2, None)
+    reason = explain(ConsumerGroup("stable", (member("old", 0, 1), member("new"))), "new-id", 2, None)
     assert reason is not None
     assert reason.kind == "waiting"
     assert "still assigned to old" in reason.text
 
 
 def test_a_member_beyond_the_number_of_partitions_is_idle() -> None:
-    view = GroupView("stable", (member("a", 0), member("b", 1), member("c")))
+    view = ConsumerGroup("stable", (member("a", 0), member("b", 1), member("c")))
     reason = explain(view, "c-id", 2, 10.0)
     assert reason is not None
     assert reason.kind == "standby"
 
 
 def test_a_group_of_one_gives_no_reason() -> None:
-    assert explain(GroupView("stable", (member("new"),)), "new-id", 2, 10.0) is None
+    assert explain(ConsumerGroup("stable", (member("new"),)), "new-id", 2, 10.0) is None
 
 
 def test_the_reason_is_logged_once_and_cleared_by_the_first_partition() -> None:
     clock, log = ManualClock(), EventLog()
-    view = GroupView("stable", (member("a", 0), member("b", 1), member("c")))
+    view = ConsumerGroup("stable", (member("a", 0), member("b", 1), member("c")))
 
     def beside(call: Callable[[], None], name: str) -> Beside:
         return Later(call, name)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.balancer.standby_assignment import assign_replicas, standby_partitions
-from statehold.ports import GroupView, MemberView
+from statehold.ports import ConsumerGroup, GroupMember
 
 MEMBERS = st.lists(st.text("abcdef", min_size=1, max_size=4), unique=True, min_size=1, max_size=6)
 
@@ -49,5 +49,5 @@ def test_one_member_less_moves_few_replicas() -> None:
     assert kept > 35
 
 
-def group(held: dict[str, tuple[int, ...]], state: str = "stable") -> GroupView:
-    return GroupView(state, tuple(MemberView(name, name, "host", "", parts) for name, parts in held.items()))
+def group(held: dict[str, tuple[int, ...]], state: str = "stable") -> ConsumerGroup:
+    return ConsumerGroup(state, tuple(GroupMember(name, name, "host", "", parts) for name, parts in held.items()))

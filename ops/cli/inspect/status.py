@@ -76,7 +76,7 @@ def status(
 def _everywhere(settings: Settings, names: Names) -> list[Found]:
     """:raises StartError: the brokers do not answer."""
     with reaching(settings):
-        members = ClusterSurvey(settings, Admin(settings, names.group)).group(names.group).members
+        members = ClusterSurvey(settings, Admin(settings, names.group)).group(names.group, names.input).members
     return [
         Found(Path(f"{each.client.partition('@')[0]} on {each.host}.member"), each.status, each.trouble)
         for each in reach(settings, names.group, members)

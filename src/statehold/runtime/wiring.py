@@ -25,7 +25,6 @@ from statehold.handler import Handler
 from statehold.health.connectivity import Contact
 from statehold.kafka.admin.acl_check import RoleAccess
 from statehold.kafka.admin.admin import Admin, TopicFacts
-from statehold.kafka.admin.group_view import group_view
 from statehold.kafka.clients.committed_reader import StableReader
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.kafka.clients.credential_rotation import Renewal
@@ -162,7 +161,7 @@ class Wiring:
     def joining(self) -> JoinDiagnosis:
         """Says explain this process has no partition."""
         names, group = self._service.names, self._service.settings.group
-        look = partial(group_view, self._admin, names.group, names.input)
+        look = partial(self._admin.describe_group, names.input)
         session = group.session_seconds if group.protocol == "classic" else None
         return JoinDiagnosis(look, self._facts[names.input].partitions, session, self._log, time.monotonic)
 
@@ -213,7 +212,7 @@ class Wiring:
         """Return the partitions whose standby replicas this process keeps; None while the group is unknown."""
         names, member = self._service.names, self.manager.membership.member_id
         try:
-            view = group_view(self._admin, names.group, names.input)
+            view = self._admin.describe_group(names.input)
         except KafkaTrouble as error:
             self._log.debug("kafka_retry", doing="describe the group", cause=str(error))
             return None

@@ -14,6 +14,7 @@ from statehold.config.settings import Settings
 from statehold.errors import AccessRefused, KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import NO_TIMEOUT, result
+from statehold.kafka.admin.groups import ask_groups, operations
 from statehold.kafka.common.error_actions import kafka_error
 from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Access
@@ -54,10 +55,7 @@ def allowed(
         )
         asked |= {(TOPIC, name): future for name, future in told.items()}
     if groups:
-        told = admin.client.describe_consumer_groups(
-            groups, include_authorized_operations=True, request_timeout=NO_TIMEOUT
-        )
-        asked |= {(GROUP, name): future for name, future in told.items()}
+        asked |= {(GROUP, name): future for name, future in ask_groups(admin.client, groups, rights=True).items()}
     until = time.monotonic() + _PATIENCE
     return {thing: _allowed(future, cancelled, until - time.monotonic()) for thing, future in asked.items()}
 
@@ -135,8 +133,7 @@ def _allowed(future: Future[Any], cancelled: Callable[[], bool], seconds: float)
     except KafkaTrouble as error:
         inner = kafka_error(error.__cause__) if error.__cause__ else None
         return frozenset() if inner is not None and inner.code() in _REFUSED else None
-    operations = found.authorized_operations
-    return frozenset(each.name for each in operations) if operations else UNTOLD
+    return operations(found.authorized_operations) or UNTOLD
 
 
 def lacks(right: Right, told: frozenset[str] | None) -> bool:

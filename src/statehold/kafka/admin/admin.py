@@ -24,6 +24,7 @@ from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
 from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
 from statehold.kafka.admin.group_offsets import PEEK, RENEW_EVERY, GroupOffsets
+from statehold.kafka.admin.groups import describe_group
 from statehold.kafka.admin.topic_absence import require_there, tells_of_absence
 from statehold.kafka.admin.tracked_client import AskingClient
 from statehold.kafka.common.call_timeout import STUCK_AFTER
@@ -31,7 +32,7 @@ from statehold.kafka.common.error_actions import about, kafka_error, translate
 from statehold.kafka.common.error_advice import login_refused
 from statehold.kafka.common.retry import OncePerMinute, patiently
 from statehold.kafka.common.transaction_taint import quiet_logger
-from statehold.ports import Bounds, Cancelled
+from statehold.ports import Bounds, Cancelled, ConsumerGroup
 from statehold.telemetry.log_events import Log
 
 #: a group is asked for so long; longer and longer while nobody answers, because a link may be slow
@@ -176,29 +177,29 @@ class Admin(GroupOffsets):
                 raise Misconfigured(f"{inner.str()}: see kafka.security and kafka.extra") from error
             raise translate(error) from error
 
+    def describe_group(self, topic: str) -> ConsumerGroup:
+        """Describe the group now; members list their partitions of `topic`. Blocks for seconds at most.
+
+        :raises KafkaTrouble: the coordinator does not answer.
+        """
+        return describe_group(self.client, self._group, topic, seconds=_GROUP_ATTEMPT)
+
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
         """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
-        waiting for that broker (librdkafka issue 5511). The wait is ours: a request for a coordinator that runs out
-        of time inside librdkafka may end the process (`NO_TIMEOUT`).
+        waiting for that broker (librdkafka issue 5511).
         """
         with self._making:
             asker = self._group_asker = self._group_asker or self.new_client("groups")
             waited = time.monotonic() - self._unanswered if self._unanswered is not None else 0.0
         try:
-            futures = asker.describe_consumer_groups([self._group], request_timeout=NO_TIMEOUT)
-            group = result(futures[self._group], seconds=min(max(_GROUP_ATTEMPT, waited), _GROUP_LONGEST))
+            group = describe_group(asker, self._group, topic, seconds=min(max(_GROUP_ATTEMPT, waited), _GROUP_LONGEST))
             self._unanswered = None
         except KafkaTrouble:
             with self._making:
                 self._unanswered = self._unanswered or time.monotonic()
                 self._group_asker = None if self._group_asker is asker else self._group_asker
             raise
-        return any(
-            (owned.topic, owned.partition) == (topic, partition)
-            for member in group.members
-            if member.member_id == member_id and member.assignment is not None
-            for owned in member.assignment.topic_partitions
-        )
+        return any(member.id == member_id and partition in member.partitions for member in group.members)
 
     def ask_bounds(self, increment: str, full: str, partition: int) -> Callable[[float], Bounds | None]:
         end = self._ask(increment, partition, LATEST)

@@ -15,6 +15,8 @@ from statehold.ports import Cancelled
 
 #: seconds that a single question may take
 ATTEMPT = 10.0
+#: seconds to wait for an answer: a single question and a margin, because the client bounds the question itself
+RESULT_WAIT = ATTEMPT + 5.0
 #: The wait for an answer is ours. A request that runs out of time inside librdkafka 2.16 while it waits for a broker
 #: can end the whole process: when the broker answers after all (issue 4605), or when there is no controller (an
 #: assertion in rd_kafka_enq_once_del_source_return). An hour is the longest that librdkafka allows.
@@ -33,7 +35,7 @@ def told(offset: int) -> int:
     return offset
 
 
-def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False, seconds: float = ATTEMPT + 5.0) -> Any:
+def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False, seconds: float = RESULT_WAIT) -> Any:
     """Wait in short steps, so that a stop ends it; the client's own request timeout bounds it, or `seconds`."""
     for _ in range(round(seconds / 0.1)):
         if cancelled():

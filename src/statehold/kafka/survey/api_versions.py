@@ -17,18 +17,12 @@ from statehold.config.settings import Settings
 _API_VERSIONS: Final = 18
 _VERSION: Final = 3
 _MOST_BYTES: Final = 1_000_000
-#: the newest level of `metadata.version` that a release supports (Kafka's MetadataVersion)
-_RELEASES: Final = {
-    7: "3.3", 8: "3.4", 11: "3.5", 14: "3.6", 19: "3.7", 20: "3.8", 21: "3.9",
-    25: "4.0", 27: "4.1", 29: "4.2", 30: "4.3", 33: "4.4",
-}  # fmt: skip
 
 
 class Spoken(NamedTuple):
     """What a broker said of itself; levels of features by name."""
 
-    #: such as "4.1"; "newer than 4.4"; '' when it tells no metadata version (before 3.3, or not Apache's)
-    release: str
+    #: the highest level that the broker supports; a broker before 3.3, or not Apache's, has no `metadata.version`
     supported: dict[str, int]
     finalized: dict[str, int]
     #: how long the answer took, connecting included
@@ -76,17 +70,6 @@ def tls_of(settings: Settings) -> ssl.SSLContext | None:
             security.ssl_key_password.reveal() or None,
         )
     return context
-
-
-def release_of(supported: dict[str, int]) -> str:
-    """The release whose brokers support `metadata.version` up to this level."""
-    level = supported.get("metadata.version")
-    if level is None:
-        return ""
-    newest = max(_RELEASES)
-    if level > newest:
-        return f"newer than {_RELEASES[newest]}"
-    return next((name for least, name in _RELEASES.items() if level <= least), "")
 
 
 def _request() -> bytes:
@@ -157,7 +140,7 @@ def _spoken(body: _Fields, seconds: float) -> Spoken:
         finalized = {name: most for name, most, _ in _features(features.get(2))}
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ValueError("its answer cannot be read: no Kafka broker?") from error
-    return Spoken(release_of(supported), supported, finalized, seconds)
+    return Spoken(supported, finalized, seconds)
 
 
 def _features(fields: _Fields | None) -> Iterator[tuple[str, int, int]]:

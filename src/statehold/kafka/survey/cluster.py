@@ -35,10 +35,12 @@ from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.admin.groups import find_group, operations
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
 from statehold.kafka.common.retry import patiently
 from statehold.kafka.common.transaction_taint import quiet_logger
-from statehold.kafka.survey.facts import Acl, Broker, Clock, Group, Member, Replicas, Topic
+from statehold.kafka.survey.facts import Acl, Broker, Clock, Replicas, Topic
+from statehold.ports import ConsumerGroup
 
 _DEADLINE: Final = 10.0
 _PROBES: Final = 5
@@ -79,21 +81,9 @@ class ClusterSurvey:
         )
         return {name: self._topic(name, future) for name, future in asked.items()}
 
-    def group(self, name: str) -> Group:
-        until = time.monotonic() + _DEADLINE
-        while True:
-            asked = self._admin.client.describe_consumer_groups(
-                [name], include_authorized_operations=True, request_timeout=_DEADLINE
-            )
-            try:
-                return _group(result(asked[name]))
-            except KafkaTrouble as error:
-                code = code_of(error)
-                if code == KafkaError.GROUP_ID_NOT_FOUND:
-                    return Group("DEAD", "", "", (), frozenset())
-                if code not in COORDINATOR_MOVES or time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
+    def group(self, name: str, topic: str = "") -> ConsumerGroup:
+        """Describe a group with the rights on it; members list their partitions of `topic`."""
+        return find_group(self._admin.client, name, topic, patience=_DEADLINE, rights=True)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int, int]:
         """Log start, last stable offset, high watermark."""
@@ -121,7 +111,7 @@ class ClusterSurvey:
     def allowed(self) -> frozenset[str]:
         """What this principal may do to the cluster itself; all of it where nobody asks."""
         asked = self._admin.client.describe_cluster(include_authorized_operations=True, request_timeout=_DEADLINE)
-        return _names(result(asked).authorized_operations)
+        return operations(result(asked).authorized_operations)
 
     def acls(self) -> list[Acl]:
         """Those that are shown: none without an authorizer, and none without DESCRIBE on the cluster."""
@@ -190,7 +180,7 @@ class ClusterSurvey:
             )
             for each in found.partitions
         )
-        return Topic(name, str(found.topic_id), partitions, _names(found.authorized_operations))
+        return Topic(name, str(found.topic_id), partitions, operations(found.authorized_operations))
 
     def _offset(self, topic: str, partition: int, spec: Any, isolation: IsolationLevel) -> int:
         place = TopicPartition(topic, partition)
@@ -227,29 +217,3 @@ def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Ca
         seen.append((took, stamps[0] / 1000 + 0.0005 - (before + took / 2)))
     took, ahead = min(seen)
     return Clock(broker, ahead, took / 2 + 0.0005)
-
-
-def _group(found: Any) -> Group:
-    members = tuple(
-        Member(
-            each.client_id or "",
-            (each.host or "").lstrip("/"),
-            each.group_instance_id or "",
-            tuple((place.topic, place.partition) for place in each.assignment.topic_partitions)
-            if each.assignment is not None
-            else (),
-        )
-        for each in found.members
-    )
-    kind = getattr(found, "type", None)
-    return Group(
-        found.state.name,
-        kind.name if kind is not None else "",
-        found.partition_assignor or "",
-        members,
-        _names(found.authorized_operations),
-    )
-
-
-def _names(operations: Any) -> frozenset[str]:
-    return frozenset(operation.name for operation in operations or ())

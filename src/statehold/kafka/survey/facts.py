@@ -35,25 +35,6 @@ class Topic(NamedTuple):
         return min((len(each.replicas) for each in self.partitions), default=0)
 
 
-class Member(NamedTuple):
-    """One member of a group, and its partitions of the input."""
-
-    client_id: str
-    host: str
-    static_id: str
-    partitions: tuple[tuple[str, int], ...]
-
-
-class Group(NamedTuple):
-    """A group now; `state` is DEAD where it does not exist."""
-
-    state: str
-    kind: str
-    assignor: str
-    members: tuple[Member, ...]
-    allowed: frozenset[str]
-
-
 class Acl(NamedTuple):
     """One rule of an authorizer; words in capitals as Kafka names them."""
 

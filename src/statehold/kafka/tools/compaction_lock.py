@@ -14,7 +14,8 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import CompactionBusy, KafkaTrouble
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import NO_TIMEOUT, result
+from statehold.kafka.admin.futures import result
+from statehold.kafka.admin.groups import describe_group
 from statehold.kafka.common.transaction_taint import quiet_logger
 
 #: seconds after which a run that was killed has lost the lock
@@ -65,13 +66,11 @@ class RunLock:
 
     def check(self) -> None:
         """Asks the group's coordinator, now. :raises CompactionBusy: this run is not in the group, or not alone."""
-        found = result(
-            self._admin.client.describe_consumer_groups([self._group], request_timeout=NO_TIMEOUT)[self._group]
-        )
+        found = describe_group(self._admin.client, self._group)
         members = {member.client_id: member for member in found.members}
         if set(members) == {self._me}:
             return
-        others = ", ".join(f"{name} on {m.host.lstrip('/')}" for name, m in members.items() if name != self._me)
+        others = ", ".join(f"{name} on {m.host}" for name, m in members.items() if name != self._me)
         raise CompactionBusy(
             f"another compaction of this service is at work ({others or 'it has taken the lock over'}): wait for its "
             f"end, then run this again"

@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import KafkaError
-
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, StateholdError, ToolRefused
+from statehold.errors import StateholdError, ToolRefused
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import NO_TIMEOUT, result
+from statehold.kafka.admin.groups import find_group
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
-from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of
-from statehold.kafka.common.retry import patiently
 from statehold.telemetry.log_events import Log
 
 _POLL = 0.05
@@ -29,18 +25,8 @@ def members(admin: Admin, group: str) -> list[str]:
 
     :raises KafkaTrouble:
     """
-
-    def ask() -> Any:
-        # A question for a coordinator that runs out of time inside librdkafka may end the process: the wait is ours.
-        return result(admin.client.describe_consumer_groups([group], request_timeout=NO_TIMEOUT)[group])
-
-    try:
-        found = patiently(ask, _PATIENCE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=0.5)
-    except KafkaTrouble as error:
-        if code_of(error) == KafkaError.GROUP_ID_NOT_FOUND:
-            return []
-        raise
-    return [f"{member.client_id} ({member.host.lstrip('/')})" for member in found.members]
+    found = find_group(admin.client, group, patience=_PATIENCE)
+    return [f"{member.client_id} ({member.host})" for member in found.members]
 
 
 class GroupHold:
