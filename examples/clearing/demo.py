@@ -27,7 +27,8 @@ from examples.held import held_by
 from examples.running import ServiceProcess, statehold, wait_until
 from examples.topics import Progress
 from statehold.common.names import Names
-from statehold.dev import Cluster
+from statehold.dev import Cluster, JavaMissing
+from statehold.dev.java import find_spark_java
 
 TARGET = "examples.clearing.app:service"
 CONFIG = "examples/clearing/clearing.toml"
@@ -126,12 +127,17 @@ class Demo:
                 raise RuntimeError(f"partition {row.partition} was restored from {row.full}, not from the compaction's")
 
     def _compact(self) -> dict[int, int]:
-        """Spark folds fulls and increments into new fulls and proves them, beside the survivor; their offsets.
+        """Compact by Spark while the survivor runs; return the offset of each partition's new full snapshot.
 
-        None where Spark is not installed: a service does not need it.
+        Skipped where Spark or its Java is not installed: a service needs neither.
         """
         if importlib.util.find_spec("pyspark") is None:
             self.report.step("no compaction", "it needs an extra: pip install 'statehold[spark]'")
+            return {}
+        try:
+            find_spark_java()
+        except JavaMissing as error:
+            self.report.step("no compaction", str(error))
             return {}
         survivor, _ = self.workers
         self.report.step("compact", f"by Spark, while {NIGHT_PACE:,} trades a second come in")

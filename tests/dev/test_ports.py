@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from statehold.dev.errors import InUse
-from statehold.dev.holder import holder_of_file, require_unheld
-from statehold.dev.ports import HOST, free_ports, is_free, require_free
+from statehold.dev.ports import HOST, free_ports, holder_of_file, is_free, require_free, require_unheld
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from statehold.dev import Cluster
-from statehold.dev.jars import CONNECTOR_VERSION, shipped_sums
+from statehold.dev.jars import CONNECTOR, shipped_sums
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_the_connector_is_pinned_jar_by_jar() -> None:
-    assert len(shipped_sums(CONNECTOR_VERSION, "spark-kafka")) == 4
+    assert len(shipped_sums(CONNECTOR.name)) == 4
 
 
 def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,7 @@ from tests.system.verify import fold, read_all
 
 from statehold.admin.state.migrate import migrate
 from statehold.dev.jars import spark_connector
-from statehold.dev.java import find_java
+from statehold.dev.java import find_spark_java
 from statehold.dev.ports import free_ports
 from statehold.snapshot.state_replacement import Reason
 
@@ -38,7 +38,7 @@ def master(tmp_path: Path) -> Iterator[str]:
     port, *uis = free_ports(4)
     bare = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL", "PYSPARK"))}
     bare |= {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(tmp_path), "SPARK_DAEMON_MEMORY": "256m"}
-    bare["JAVA_HOME"] = str(Path(find_java()).resolve().parents[1])
+    bare["JAVA_HOME"] = str(Path(find_spark_java()).resolve().parents[1])
     url = f"spark://127.0.0.1:{port}"
     deploy = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
     commands = [

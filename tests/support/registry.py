@@ -19,8 +19,7 @@ import pytest
 from tests.system.processes import await_true
 
 from statehold.dev.errors import DevError, JarsUnavailable
-from statehold.dev.fetch import retrieve_archive
-from statehold.dev.jars import cache_root, one_at_a_time
+from statehold.dev.jars import cache_root, fetch_archive, one_at_a_time
 from statehold.dev.java import find_java
 from statehold.dev.ports import free_ports
 
@@ -100,15 +99,29 @@ def _home() -> Path:
     home = cache_root() / f"apicurio-{VERSION}"
     with one_at_a_time(cache_root()):
         if not home.is_dir():
-            work = Path(tempfile.mkdtemp(prefix=".apicurio-", dir=cache_root()))
-            try:
-                archive = retrieve_archive("io.apicurio", "apicurio-registry-app", VERSION, "all", work)
+            with tempfile.TemporaryDirectory(prefix=".apicurio-", dir=cache_root()) as work:
+                archive = fetch_archive(
+                    "io.apicurio", "apicurio-registry-app", VERSION, "all", Path(work) / "repository"
+                )
                 with archive.open("rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != SHA256:
                         raise JarsUnavailable("the schema registry's archive has another checksum than recorded")
-                with tarfile.open(archive) as tar:
-                    tar.extractall(work / "ready", filter="data")
-                (work / "ready").rename(home)
-            finally:
-                shutil.rmtree(work)
+                extract_files(archive, Path(work) / "ready")
+                (Path(work) / "ready").rename(home)
     return home
+
+
+def extract_files(archive: Path, target: Path) -> None:
+    """Extract the regular files of an archive; raise ValueError for a path outside `target`.
+
+    TarFile.extractall has no `filter` before Python 3.11.4, and Debian 12 has 3.11.2.
+    """
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            path = (target / member.name).resolve()
+            if not path.is_relative_to(target.resolve()):
+                raise ValueError(f"{archive.name} has a path outside its folder: {member.name}")
+            if (source := tar.extractfile(member)) is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    shutil.copyfileobj(source, file)

