@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.keys import Put, Seen
 from benchmarks.statehold_app import settings_of
 from statehold import Handler, Output, Record, Service, Table
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.ops.process.logs import configure_logging
 from statehold.telemetry.metrics import FULL_PAUSE_SECONDS
 
@@ -78,7 +78,7 @@ def main() -> None:
     )
     configure_logging(service.settings.log)
     if job.get("prepare", True):
-        Topics(service.settings, service.names, [job["output"]]).create("beginning")
+        ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
     service.run()
     if gaps is not None:
         Path(job["pauses"]).write_text(json.dumps({"gaps": gaps, "slices": slices(service)}))

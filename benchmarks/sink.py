@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 
 from benchmarks.report import Figures, console, show
 from benchmarks.sink_app import Booked, Payment, service
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.config.load import load
 from statehold.dev import Cluster
 from statehold.dev.postgres import Postgres
@@ -97,7 +97,7 @@ def _rows(payments: list[Payment]) -> list[Booked]:
 def _fill(servers: str, payments: list[Payment]) -> None:
     settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers})
     service.settings = settings
-    Topics(settings, service.names, []).create("beginning", partitions=1)
+    ServiceTopics(settings, service.names, []).create("beginning", partitions=1)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     for payment in payments:
         while True:
@@ -117,7 +117,7 @@ def _service(servers: str, url: str, number: int, rows: int) -> float:
         "STATEHOLD_SINK__URL": url,
     }
     service.settings = settings = load(env=environment)
-    Topics(settings, service.names, []).create("beginning", partitions=1)
+    ServiceTopics(settings, service.names, []).create("beginning", partitions=1)
     standings(service, settings, make=True)
     command = [str(Path(sys.executable).with_name("statehold")), "run", "benchmarks.sink_app:service"]
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks.load import Running, Trade
 from statehold import Handler, Output, Record, Service, Table
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.config import Settings
 
 
@@ -90,7 +90,7 @@ def main() -> None:
     handler = handler_of(job["output"], batch=job.get("batch", False))
     service = Service(job["group"], input=job["input"], handler=handler, settings=settings_of(job))
     if job.get("prepare", True):
-        Topics(service.settings, service.names, [job["output"]]).create("beginning")
+        ServiceTopics(service.settings, service.names, [job["output"]]).create("beginning")
     service.run()
 
 

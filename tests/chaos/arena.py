@@ -25,7 +25,7 @@ from tests.chaos.workers import Worker, pause
 from tests.chaos.workload import ACCOUNTS, Feeder, job_of
 from tests.support.proxy import Proxy
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.dev import BrokerFailed, Cluster, InUse
@@ -175,7 +175,7 @@ class Arena:
     def _create_topics(self) -> None:
         if self.shape.target == "statehold":
             settings = load(env={k: v for k, v in self._environment().items() if k.startswith("STATEHOLD_")})
-            self._create_ours(Topics(settings, self.names, [self.output, *self.letter_topics]))
+            self._create_ours(ServiceTopics(settings, self.names, [self.output, *self.letter_topics]))
             return
         new = [NewTopic(topic, self.shape.partitions) for topic in (self.names.input, self.output)]
         for future in self.admin.create_topics(new).values():
@@ -186,7 +186,7 @@ class Arena:
         """Dead letters, then the retry topics, shortest delay first; none where nothing fails."""
         return [self.names.dead, *map(self.names.retry, DELAYS)] if self.shape.failing else []
 
-    def _create_ours(self, topics: Topics) -> None:
+    def _create_ours(self, topics: ServiceTopics) -> None:
         """Brokers that have just started, on a busy machine, may not answer in time: what is missing is made anew."""
         deadline = self.history.now() + _TOPICS
         while True:

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from examples.around.taker import Taker
 from tests.ops.desk import await_true
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.service import Service
@@ -43,7 +43,7 @@ class Scene:
         self._more = more
         names = Names(service.name, service.input, self.environment["STATEHOLD_SERVICE__NAMESPACE"])
         self.names = names
-        findings = Topics(load(env=self.environment), names, list(outputs)).create("beginning", partitions=2)
+        findings = ServiceTopics(load(env=self.environment), names, list(outputs)).create("beginning", partitions=2)
         assert all(finding.good for finding in findings), findings
         self.processes: list[subprocess.Popen[bytes]] = []
 

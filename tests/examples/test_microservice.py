@@ -14,7 +14,7 @@ import pytest
 from examples.microservice.app import service as declared
 from tests.ops.desk import TOKEN, Reply, ask, await_true
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.config.load import load
@@ -73,7 +73,7 @@ def webs(kafka: Cluster, tmp_path: Path) -> Iterator[tuple[Web, Web]]:
         "STATEHOLD_SERVICE__NAMESPACE": namespace,
     }
     names = Names(declared.name, declared.input, namespace)
-    findings = Topics(load(env=environment), names, []).create("end", partitions=PARTITIONS)
+    findings = ServiceTopics(load(env=environment), names, []).create("end", partitions=PARTITIONS)
     assert all(finding.good for finding in findings), findings
     started = Web(kafka.bootstrap_servers, namespace, tmp_path), Web(kafka.bootstrap_servers, namespace, tmp_path)
     try:

@@ -24,7 +24,7 @@ from tests.support.prometheus import Prometheus, missing
 
 from statehold import Record, Service
 from statehold.admin.commands import Commander
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.config.sections.processing import FailureSettings, SnapshotSettings
 from statehold.dev import Cluster
 from statehold.dev.pytest_plugin import ClusterFactory
@@ -214,7 +214,7 @@ def test_a_stranger_and_retention(night: Night) -> None:
 
 def test_a_partition_that_was_told_to_stand_still(night: Night) -> None:
     service = a_desk(night.names)
-    Topics(service.settings, service.names, service._outputs()).create("beginning", partitions=2, control=True)
+    ServiceTopics(service.settings, service.names, service._outputs()).create("beginning", partitions=2, control=True)
     service = night.start()
     night.live("one")
     Commander(service.settings, service.names).send(PAUSE, [1], control=True)

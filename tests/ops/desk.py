@@ -15,7 +15,7 @@ import msgspec
 from confluent_kafka import Producer
 
 from statehold import Handler, Output, Record, Service, Table
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.config.common.secret import Secret
 from statehold.config.sections.connection import GroupSettings, KafkaSettings
 from statehold.config.sections.ops import OpsSettings
@@ -93,7 +93,9 @@ def with_token(**more: Any) -> dict[str, Any]:
 
 
 def create_topics(service: Service, partitions: int = 2) -> None:
-    findings = Topics(service.settings, service.names, service._outputs()).create("beginning", partitions=partitions)
+    findings = ServiceTopics(service.settings, service.names, service._outputs()).create(
+        "beginning", partitions=partitions
+    )
     assert all(finding.good for finding in findings), findings
 
 

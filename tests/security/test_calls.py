@@ -20,7 +20,7 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.access_rights import CLUSTER, IDS, Right, rights_of
 from statehold.config import client
 from statehold.config.load import load
@@ -53,7 +53,7 @@ def telling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 @pytest.fixture(scope="module")
 def stage(telling: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     made = Stage(telling.servers, tmp_path_factory.mktemp("calls"), 2).create_topics()
-    Topics(made.settings(), made.names, [made.output]).create("beginning", control=True)
+    ServiceTopics(made.settings(), made.names, [made.output]).create("beginning", control=True)
     for role in ("service", "reader", "commander", "producer", "operator", "compactor"):
         telling.scram(f"{made.names.service}-{role}")
         telling.grant(*(_rule(made, role, right) for right in _rights(made, role)))
@@ -209,7 +209,7 @@ def test_a_compactor_uses_each_of_its_rights_and_no_other(telling: Secured, stag
 
 @pytest.mark.long
 def test_an_operator_uses_each_of_its_rights_and_no_other(telling: Secured, stage: Stage, tmp_path: Path) -> None:
-    """Topics made, offsets set right, a backup brought back, the state dealt out to more partitions. Comes last."""
+    """Creates topics, adopts offsets, restores a backup and repartitions the state. Must be the last test."""
     names, why = stage.names, ["--why", "x"]
     anew(telling, stage)
     operate(telling, stage, ["topics", "create", SERVED, "--start-at", "beginning", "--control"])

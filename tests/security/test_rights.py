@@ -14,7 +14,7 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.access_rights import GROUP, IDS, ROLES, Right, rights_of
 from statehold.common.names import Names
 from statehold.config.load import load
@@ -54,7 +54,7 @@ def shapes(role: str) -> list[str]:
 def stage(guarded: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A service whose every role has its rights, each with a user of its own, and some fulls and marks."""
     made = Stage(guarded.servers, tmp_path_factory.mktemp("rights"), 2).create_topics()
-    Topics(made.settings(), made.names, [made.output]).create("beginning", control=True)
+    ServiceTopics(made.settings(), made.names, [made.output]).create("beginning", control=True)
     for role in ROLES:
         guarded.scram(user_of(made, role))
         guarded.grant(*(rule(made, role, right) for right in rights_of(role, made.names, [made.output])))

@@ -23,7 +23,7 @@ from psycopg import sql
 from tests.sinks.worker import Strict
 
 from statehold import Service
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.config.load import load
 from statehold.declared.policies import failure_topics
 from statehold.dev.postgres import Postgres
@@ -68,7 +68,9 @@ class Stage:
             self.run("ALTER TABLE bookings ADD CHECK (amount <> 13)")
         self.service = Service("balances", input=self.input, handler=handler, settings=settings)
         names = self.service.names
-        findings = Topics(settings, names, failure_topics(handler, names)).create("beginning", partitions=partitions)
+        findings = ServiceTopics(settings, names, failure_topics(handler, names)).create(
+            "beginning", partitions=partitions
+        )
         assert all(finding.good for finding in findings), findings
         assert all(each.made for each in standings(self.service, settings, make=True))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

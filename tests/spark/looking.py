@@ -13,7 +13,7 @@ from tests.system.stage import Stage
 from tests.system.verify import read_all
 
 from statehold.admin.compaction import Compaction
-from statehold.admin.compaction_publish import Outcome
+from statehold.admin.compaction_publish import CompactionResult
 from statehold.config.settings import Settings
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import frame, records
@@ -39,7 +39,9 @@ class Looking:
             self.stage.feed(count, keys=keys)
             self.stage.await_all()
 
-    def compact(self, kind: type[Compaction] = Compaction, partitions: Sequence[int] = (), **how: Any) -> list[Outcome]:
+    def compact(
+        self, kind: type[Compaction] = Compaction, partitions: Sequence[int] = (), **how: Any
+    ) -> list[CompactionResult]:
         assert self.spark is not None
         run = kind(self.settings(), self.stage.names, tell=print, **how)
         return run.run(self.spark, partitions)

@@ -16,7 +16,7 @@ from tests.system.apps.tally import tally
 from tests.system.processes import Process, await_true
 
 from statehold import Service
-from statehold.admin.topics import REQUIRED, Topics
+from statehold.admin.topics import REQUIRED, ServiceTopics
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
@@ -63,7 +63,7 @@ class Stage:
 
     def create_topics(self, start_at: str = "beginning", **settings: str) -> Stage:
         """What `statehold topics create` does, input and output included."""
-        topics = Topics(self.settings(**settings), self.names, [self.output])
+        topics = ServiceTopics(self.settings(**settings), self.names, [self.output])
         findings = topics.create(start_at, partitions=self.partitions)
         assert all(finding.good for finding in findings), findings
         return self

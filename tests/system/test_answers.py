@@ -15,7 +15,7 @@ from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import KIP848, Stage
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.dev import Cluster
 from statehold.errors import KafkaTrouble, Misconfigured, OutputRefused, StateholdError
 
@@ -117,7 +117,7 @@ def test_a_member_with_another_assignor(stage: Stage) -> None:
 def test_more_replicas_than_brokers(strict: Cluster, tmp_path: Path) -> None:
     stage = Stage(strict.bootstrap_servers, tmp_path, 2)
     with pytest.raises(KafkaTrouble, match=r"INVALID_REPLICATION_FACTOR.*--replication"):
-        Topics(stage.settings(), stage.names, [stage.output]).create("beginning", partitions=2, replication=3)
+        ServiceTopics(stage.settings(), stage.names, [stage.output]).create("beginning", partitions=2, replication=3)
     stage.close()
 
 

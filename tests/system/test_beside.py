@@ -17,7 +17,7 @@ from tests.system.stage import Stage
 from tests.system.verify import Beside
 
 from statehold.admin.commands import Commander
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Mark
 
@@ -46,7 +46,7 @@ def pinned_of(stage: Stage) -> dict[int, list[Beside]]:
 
 def test_kills_between_reading_and_committing_lose_and_double_none(stages: StageFactory, seed: int) -> None:
     stage, moments = stages(2), random.Random(seed)
-    topics = Topics(stage.settings(), stage.names, [stage.output])
+    topics = ServiceTopics(stage.settings(), stage.names, [stage.output])
     assert all(finding.good for finding in topics.create("beginning", partitions=2, control=True))
     commander, sent = Commander(stage.settings(), stage.names), defaultdict[int, list[tuple[int, bytes]]](list)
 

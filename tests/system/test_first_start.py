@@ -12,7 +12,7 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 from tests.system.verify import read_all
 
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
@@ -44,7 +44,7 @@ def test_what_was_tried_later_in_a_former_life_is_not_tried_again(stages: StageF
     producer.produce(retry, b"1", partition=1)
     assert producer.flush(60) == 0
     settings = stage.settings()
-    Topics(settings, stage.names, [stage.output, stage.names.dead, retry]).create("beginning", partitions=2)
+    ServiceTopics(settings, stage.names, [stage.output, stage.names.dead, retry]).create("beginning", partitions=2)
     with closing(StableReader(settings, stage.names.group, Admin(settings, stage.names.group))) as reader:
         marks = [last_mark(reader, stage.names.changelog, partition) for partition in (0, 1)]
     assert [mark.positions for mark in marks if mark] == [{stage.names.input: 0}, {stage.names.input: 0, retry: 1}]
@@ -60,7 +60,7 @@ def test_marks_that_are_gone_are_damage_and_no_first_start(two_partitions: Stage
     with Local(stage) as local:
         assert "gone" in local.await_failed(0, DamagedIncrement)
         stage.await_partition(1, stage.ends()[1])
-    with pytest.raises(StartError, match="no first start"):
+    with pytest.raises(StartError, match="first start: "):
         stage.create_topics("beginning")
 
 
@@ -80,7 +80,7 @@ def test_a_deleted_increment_topic_is_missing_then_without_a_mark(two_partitions
     producer = Producer({"bootstrap.servers": stage.servers})
     producer.produce(stage.names.snapshot, b"a full, whoever wrote it", partition=0)
     assert producer.flush(60) == 0
-    with pytest.raises(StartError, match="no first start"):
+    with pytest.raises(StartError, match="first start: "):
         stage.create_topics("beginning")  # as the errors above may be read
     assert sum(map(len, read_all(stage.servers, stage.output).values())) == 100
 

@@ -24,7 +24,7 @@ from tests.system.stage import Stage
 
 from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.declared.policies import failure_topics
 from statehold.messages.dead_letter import DISCARD, REPLAY, Letter
 
@@ -132,7 +132,7 @@ class Books:
 
 
 def set_up(stage: Stage, kind: type[Handler[Any]]) -> None:
-    topics = Topics(stage.settings(), stage.names, [stage.output, *failure_topics(kind, stage.names)])
+    topics = ServiceTopics(stage.settings(), stage.names, [stage.output, *failure_topics(kind, stage.names)])
     findings = topics.create("beginning", partitions=stage.partitions)
     assert all(finding.good for finding in findings), findings
 
@@ -191,12 +191,12 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
 
     stage.poison.unlink()
     dead = DeadLetters(stage.settings(), stage.names)
-    dead.settle(DISCARD, (), garbage, "no value", 120)
+    dead.resolve(DISCARD, (), garbage, "no value", 120)
     for _ in range(2):
         victim = moments.choice(pair)
         victim.await_that(victim.live, "a live partition", 120)
         feed(stage, moments)
-        dead.settle(REPLAY, (), sound, "mended", 0.01)  # sent, and not waited for
+        dead.resolve(REPLAY, (), sound, "mended", 0.01)  # sent, and not waited for
         time.sleep(moments.uniform(0, 0.5))  # the random moment itself
         victim.kill()
         start(stage, victim.name)
@@ -205,8 +205,8 @@ def test_kills_leave_each_record_once_and_each_key_in_order(stages: StageFactory
 
     def settled() -> bool:
         """What fails at random may fail again, so ask again."""
-        dead.settle(DISCARD, (), garbage, "no value", 120)
-        dead.settle(REPLAY, (), sound, "mended", 120)
+        dead.resolve(DISCARD, (), garbage, "no value", 120)
+        dead.resolve(REPLAY, (), sound, "mended", 120)
         return not dead.waiting()
 
     await_true(settled, "no letter waits", 240)

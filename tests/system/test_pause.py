@@ -11,7 +11,7 @@ from tests.system.processes import await_true
 from tests.system.stage import Stage
 
 from statehold.admin.commands import Commander
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.messages.command import GO_ON, PAUSE
 
 pytestmark = pytest.mark.kafka
@@ -27,7 +27,7 @@ def order(stage: Stage, name: str, *partitions: int) -> dict[int, int]:
 
 def test_a_pause_commits_keeps_the_member_and_outlives_restarts_and_owners(stages: StageFactory) -> None:
     stage = stages(2)
-    topics = Topics(stage.settings(), stage.names, [stage.output])
+    topics = ServiceTopics(stage.settings(), stage.names, [stage.output])
     assert all(finding.good for finding in topics.create("beginning", partitions=2, control=True))
     with Local(stage) as local, stage.load(500):
         local.await_live(0, 1)

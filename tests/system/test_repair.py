@@ -18,7 +18,7 @@ from statehold.admin.repair import repair as repairing
 from statehold.admin.repair.positions import AcceptGap, AdoptOffsets
 from statehold.admin.repair.rebase import Rebase
 from statehold.admin.repair.repair import Repair, Repaired
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -265,7 +265,7 @@ def await_obeyed(stage: Stage, offset: int) -> None:
 def test_a_rebase_replays_the_commands_that_came_beside_the_input(stages: StageFactory) -> None:
     """Their own marks repeat them at their places; `--records again` has the service take them once more."""
     stage = stages(1)
-    topics = Topics(stage.settings(), stage.names, [stage.output])
+    topics = ServiceTopics(stage.settings(), stage.names, [stage.output])
     assert all(finding.good for finding in topics.create("beginning", partitions=1, control=True))
     commander = Commander(stage.settings(), stage.names)
     stage.feed(300, keys=20)

@@ -18,7 +18,7 @@ from tests.system import verify
 from tests.system.processes import await_true
 
 from statehold import Handler, Output, Record, Service, Table
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
@@ -67,7 +67,7 @@ class Place:
         self.servers, self.server, self.booked = servers, server, f"booked-{run}"
         self.names = Names(f"ledger-{run}", f"trades-{run}", "")
         self.settings: Settings = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": servers})
-        findings = Topics(self.settings, self.names, [self.booked]).create("beginning", partitions=1)
+        findings = ServiceTopics(self.settings, self.names, [self.booked]).create("beginning", partitions=1)
         assert all(finding.good for finding in findings), findings
         self._producer = Producer({"bootstrap.servers": servers})
         self.use(sends, register=register)

@@ -28,7 +28,7 @@ from tests.system.processes import await_true
 from tests.system.verify import Group, Row, read_all
 
 from statehold import Service
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.config.settings import Settings
@@ -132,7 +132,7 @@ class Ledger:
         return load(env=self.environment(**more))
 
     def create(self) -> Ledger:
-        Topics(self.settings(), self.names, [f"{self.name}.booked"]).create("beginning", self.partitions)
+        ServiceTopics(self.settings(), self.names, [f"{self.name}.booked"]).create("beginning", self.partitions)
         return self
 
     def feed(self, count: int, accounts: int = 40, amount: int | None = None) -> None:

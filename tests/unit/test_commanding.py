@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.making import NAMES, LogReader
 
-from statehold.admin.commands import Answer, describe
+from statehold.admin.commands import CommandResult, add_full
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import FullRef, Manifest
 from statehold.testing.log import MemoryLog
@@ -27,10 +27,10 @@ def test_a_full_that_was_truncated_since_is_named_all_the_same() -> None:
         size=90,
     )
     log.append(records.pack(manifest))
-    there, gone = Answer(partition=0, id="a", offset=1), Answer(partition=0, id="b", offset=2)
-    describe(LogReader(log), NAMES.snapshot, ref, there)
+    there, gone = CommandResult(partition=0, id="a", offset=1), CommandResult(partition=0, id="b", offset=2)
+    add_full(LogReader(log), NAMES.snapshot, ref, there)
     log.append(b"a newer one")
     log.truncate(1)
-    describe(LogReader(log), NAMES.snapshot, ref, gone)
+    add_full(LogReader(log), NAMES.snapshot, ref, gone)
     assert (there.full, there.first, there.keys, there.bytes) == (0, 7, 5, 90)
     assert (gone.full, gone.first, gone.keys, gone.bytes) == (0, 7, None, None)

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from statehold.admin.commands import Answer, Commander, Sent
+from statehold.admin.commands import Commander, CommandResult, SentCommand
 from statehold.errors import UsageError
 from statehold.messages.command import COMMAND_HEADER, GO_ON, OWN, PAUSE, TAKE, TICK
 from statehold.ops.cli.common import output
@@ -76,14 +76,14 @@ def take(
     follow(commander, TAKE, sent, timeout if wait else None, as_json)
 
 
-def follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: float | None, as_json: bool) -> None:
+def follow(commander: Commander, name: str, sent: Sequence[SentCommand], timeout: float | None, as_json: bool) -> None:
     """Tell the answer of each partition as it comes, for `timeout` seconds at most; None: wait for none.
 
     :raises typer.Exit: code 1, not every partition has answered in time.
     """
     full = name == TAKE
     if timeout is None:
-        answers = [Answer(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
+        answers = [CommandResult(partition=each.partition, id=each.id, offset=each.offset) for each in sent]
     else:
         told = (lambda _: None) if as_json else (lambda answer: output.tell(_said(name, answer)))
         answers = commander.await_answers(sent, timeout, full=full, tell=told)
@@ -98,7 +98,7 @@ def follow(commander: Commander, name: str, sent: Sequence[Sent], timeout: float
         raise typer.Exit(1)
 
 
-def _said(name: str, answer: Answer) -> str:
+def _said(name: str, answer: CommandResult) -> str:
     if answer.transaction is None:
         return f"partition {answer.partition}: command at {answer.offset} not acknowledged"
     if (state := _STATES.get(name)) is not None:
@@ -112,7 +112,7 @@ def _said(name: str, answer: Answer) -> str:
     return f"{said}; full at {answer.full}, {held}"
 
 
-def _late(name: str, late: Sequence[Answer], timeout: float) -> str:
+def _late(name: str, late: Sequence[CommandResult], timeout: float) -> str:
     where = ", ".join(f"{answer.partition}@{answer.offset}" for answer in late)
     said = (
         f"{name}: partitions {where} have not answered within {timeout:.0f} s. The records (header {COMMAND_HEADER}) "

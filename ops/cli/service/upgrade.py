@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from statehold.admin.upgrade import Upgrade, Written
+from statehold.admin.upgrade import PartitionFormat, Upgrade
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
@@ -40,5 +40,5 @@ def finish_upgrade(
         output.tell(_said(each))
 
 
-def _said(each: Written) -> str:
+def _said(each: PartitionFormat) -> str:
     return f"partition {each.partition}: format {each.format}, transaction {each.transaction} by {each.writer}"

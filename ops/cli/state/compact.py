@@ -24,7 +24,7 @@ from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.process.job_metrics import JobMetrics, PartitionFigures
 
 if TYPE_CHECKING:
-    from statehold.admin.compaction_publish import Outcome
+    from statehold.admin.compaction_publish import CompactionResult
 
 
 @with_subject
@@ -95,7 +95,7 @@ def compact(
     _show(outcomes, as_json, dry_run)
 
 
-def _figures(outcome: Outcome) -> PartitionFigures:
+def _figures(outcome: CompactionResult) -> PartitionFigures:
     return PartitionFigures(
         outcome.partition,
         outcome.keys or 0,
@@ -109,7 +109,7 @@ def _figures(outcome: Outcome) -> PartitionFigures:
 _COLOURS: Final = {"failed": "red", "compacted": "green", "proven": "green"}
 
 
-def _show(outcomes: Sequence[Outcome], as_json: bool, dry_run: bool) -> None:
+def _show(outcomes: Sequence[CompactionResult], as_json: bool, dry_run: bool) -> None:
     if as_json:
         output.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
     else:
@@ -123,7 +123,7 @@ def _show(outcomes: Sequence[Outcome], as_json: bool, dry_run: bool) -> None:
         raise typer.Exit(1)
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
+def _table(outcomes: Sequence[CompactionResult]) -> Table:
     table = Table(
         "partition",
         "result",

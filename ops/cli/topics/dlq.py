@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from statehold.admin.dead_letters import DeadLetters, Outcome, by_key
+from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.errors import UsageError
 from statehold.messages.dead_letter import DISCARD, REPLAY, Letter, Trace
 from statehold.ops.cli.common import output as shown
@@ -157,7 +157,7 @@ def _settle(
                 shown.tell(f"{what.removeprefix('dlq-')} {_place(letter)} key {_text(letter.key)}: {letter.error}")
         _require_some(letters)
         return
-    outcomes = dead.settle(what, chosen, wanted, why, timeout)
+    outcomes = dead.resolve(what, chosen, wanted, why, timeout)
     if as_json:
         shown.print_json([msgspec.to_builtins(outcome) for outcome in outcomes])
     else:
@@ -171,7 +171,7 @@ def _settle(
         raise typer.Exit(1)
 
 
-def _undone(outcome: Outcome) -> str:
+def _undone(outcome: DeadLetterResult) -> str:
     if outcome.failed:
         first = f"{outcome.partition}@{outcome.failed[0]}"
         return (

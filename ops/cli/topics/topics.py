@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from statehold.admin.topics import Finding, Topics
+from statehold.admin.topics import ServiceTopics, TopicFinding
 from statehold.common.names import Names
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
@@ -57,7 +57,7 @@ def create(
 
     Exit code 0: all is good; 1: something is not.
     """
-    topics = Topics(about.settings, about.names, about.outputs(outputs))
+    topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
     _show(about.names, topics.create(start_at, partitions, replication, control=control), as_json)
 
 
@@ -74,7 +74,7 @@ def check(
 
     Exit code 0: all is good; 1: something is missing or differs.
     """
-    topics = Topics(about.settings, about.names, about.outputs(outputs))
+    topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
     _show(about.names, topics.check(), as_json)
 
 
@@ -83,7 +83,7 @@ app.command()(acl)
 _COLOURS: Final = {"created": "green", "ok": "green", "missing": "red"}
 
 
-def _show(names: Names, findings: Sequence[Finding], as_json: bool) -> None:
+def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None:
     good = all(finding.good for finding in findings)
     if as_json:
         output.print_json([{"topic": f.topic, "good": f.good, "state": f.state} for f in findings])

@@ -1,4 +1,4 @@
-"""Sends commands to a service through its input, and waits for the marks that acknowledge them."""
+"""Sends commands to a service and waits for the commit records that acknowledge them."""
 
 from __future__ import annotations
 
@@ -26,28 +26,33 @@ _PAUSE = 0.05
 _ACKNOWLEDGE = 30.0
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """A command on one partition: the offset of its record, and where on the increment topic the answer follows."""
+class SentCommand(msgspec.Struct, frozen=True):
+    """A command that was written to one partition."""
 
     partition: int
     id: str
+    #: Offset of the command's record.
     offset: int
+    #: End offset of the changelog partition before the command was sent; the acknowledgement follows it.
     after: int
-    #: the topic that it was written to
+    #: Topic that the command was written to.
     topic: str
 
 
-class Answer(msgspec.Struct, kw_only=True):
-    """What became of it: `transaction` is None while no mark has acknowledged it, `full` while no mark names one."""
+class CommandResult(msgspec.Struct, kw_only=True):
+    """The acknowledgement of one command.
+
+    `transaction` is None until a commit record acknowledges the command, `full` until one refers to a full snapshot.
+    """
 
     partition: int
     id: str
-    #: of the command's record
+    #: Offset of the command's record.
     offset: int
     transaction: int | None = None
-    #: the input position of the mark that acknowledged it
+    #: Next input offset according to the acknowledging commit record.
     position: int | None = None
-    #: offset of the full's manifest, and what that says
+    #: Offset of the full snapshot's manifest, and the manifest's contents.
     full: int | None = None
     first: int | None = None
     keys: int | None = None
@@ -55,7 +60,10 @@ class Answer(msgspec.Struct, kw_only=True):
 
 
 class Commander:
-    """For tools; used by one thread. Blocks; raises KafkaTrouble when the cluster does not answer."""
+    """Sends commands for tools. Single-threaded; every method blocks.
+
+    Every method raises KafkaTrouble when the cluster does not answer.
+    """
 
     def __init__(self, settings: Settings, names: Names) -> None:
         self._settings, self._names = settings, names
@@ -63,14 +71,15 @@ class Commander:
 
     def send(
         self, name: str, partitions: Sequence[int] = (), value: bytes | None = None, *, control: bool = False
-    ) -> list[Sent]:
-        """One record for each of the partitions, by default all of the input's.
+    ) -> list[SentCommand]:
+        """Write the command to each of `partitions`, by default to every partition of the input.
 
-        With `control` it goes to the control topic: the next mark obeys it, and pins a user's one to its place.
+        With `control` the command goes to the control topic. The next transaction executes it, and the commit record
+        stores its place in the order if it is a user's command.
 
-        :raises TopicMissing: there is no such service. :raises UsageError: no such partition, or a command that is too
-            long, or a partition that is still written in a format that pins none.
-        :raises KafkaTrouble: not every record is known to be written.
+        :raises TopicMissing: the service does not exist. :raises UsageError: a partition does not exist, the command
+            is too long, or a partition's format cannot store the command's place.
+        :raises KafkaTrouble: some records may not have been written.
         """
         names = self._names
         topic = names.control if control else names.input
@@ -79,7 +88,8 @@ class Commander:
         missing = [topic for topic in (names.input, names.changelog) if facts[topic] is None]
         if given is None or missing:
             raise TopicMissing(
-                f"missing on the cluster: {', '.join(missing)}; is the service called {names.service!r}?"
+                f"{', '.join(missing)}: send {name!r}: the topic does not exist. Nothing was sent. Next: check the "
+                f"service name {names.service!r}"
             )
         chosen = list(dict.fromkeys(partitions)) or list(range(given.partitions))
         wrong = [partition for partition in chosen if not 0 <= partition < given.partitions]
@@ -93,26 +103,33 @@ class Commander:
         try:
             offsets = CommandSink(self._settings, topic).send(chosen, header, value, _ACKNOWLEDGE)
         except Misconfigured as error:
-            raise Misconfigured(f"a command is a record of {topic}, which takes the right WRITE: {error}") from error
+            raise Misconfigured(f"{topic}: send {name!r}: it needs the ACL WRITE on the topic: {error}") from error
         except KafkaTrouble as error:
-            raise KafkaTrouble(f"{name!r} may have reached some partitions of {topic} only: {error}") from error
-        return [Sent(p, chosen_id, offset, end, topic) for p, offset, end in zip(chosen, offsets, ends, strict=True)]
+            raise KafkaTrouble(
+                f"{topic}: send {name!r}: {error}. Some partitions may have received the command, others not"
+            ) from error
+        return [
+            SentCommand(p, chosen_id, offset, end, topic) for p, offset, end in zip(chosen, offsets, ends, strict=True)
+        ]
 
-    def send_each(self, name: str, partition: int, values: Sequence[bytes], id: str) -> Sent:
-        """Several commands of one name to one partition, by the control topic and in this order; the last of them.
+    def send_each(self, name: str, partition: int, values: Sequence[bytes], id: str) -> SentCommand:
+        """Send one command per value, in order, to one partition of the control topic. Return the last one.
 
-        Raises as `send`.
+        Raises the errors of `send`.
         """
         names, topic = self._names, self._names.control
         given = self._admin.describe([names.input])[names.input]
         if given is None:
-            raise TopicMissing(f"{names.input} is missing; is the service called {names.service!r}?")
+            raise TopicMissing(
+                f"{names.input}: send {name!r}: the topic does not exist. Nothing was sent. Next: check the service "
+                f"name {names.service!r}"
+            )
         self._require_control(name, given.partitions, max(values, key=len), [partition])
         end = self._admin.bounds(names.changelog, partition, _ACKNOWLEDGE, lambda: False)[1]
         header, sink, offset = command.header(name, id, command.issuer()), CommandSink(self._settings, topic), -1
         for value in values:
             offset = sink.send([partition], header, value, _ACKNOWLEDGE)[0]
-        return Sent(partition, id, offset, end, topic)
+        return SentCommand(partition, id, offset, end, topic)
 
     def _require_control(self, name: str, partitions: int, value: bytes | None, chosen: Sequence[int]) -> None:
         names = self._names
@@ -120,17 +137,19 @@ class Commander:
         if there is None or there.partitions != partitions:
             found = "does not exist" if there is None else f"has {there.partitions} partitions, not {partitions}"
             raise TopicMissing(
-                f"{names.control} {found}: `statehold topics create ... --control` creates it; a service reads it from "
-                f"its next start on"
+                f"{names.control} {found}. Nothing was sent. Next: run `statehold topics create --control`; a running "
+                f"service reads the topic after its next restart"
             )
         if name not in command.OWN or name in command.SWITCHES:
             self._require_pinning(name, value, chosen)
 
     def _require_pinning(self, name: str, value: bytes | None, chosen: Sequence[int]) -> None:
-        """A user's command is repeated by its mark, which an older release would neither write nor replay."""
+        """Check that the commit record can repeat a user's command; an older release neither writes nor replays it."""
         largest = largest_command(self._settings) - 1000
         if value is not None and len(value) > largest:
-            raise UsageError(f"{name!r}: a value of {len(value)} bytes; by the control topic it may have {largest}")
+            raise UsageError(
+                f"{name!r}: the value has {len(value)} bytes; a command on the control topic may have {largest}"
+            )
         reader = StableReader(self._settings, self._names.group, self._admin)
         try:
             marks = {partition: last_mark(reader, self._names.changelog, partition) for partition in chosen}
@@ -139,27 +158,33 @@ class Commander:
         older = [p for p, mark in marks.items() if mark is None or mark.format < frame.PINNING]
         if older:
             raise UsageError(
-                f"{name!r}: partitions {', '.join(map(str, older))} are not yet written in format {frame.PINNING}, "
-                f"which pins a command that comes by the control topic: `statehold finish-upgrade` first, or send it "
-                f"through the input"
+                f"{_list(older)}: send {name!r} to the control topic: the format is older than {frame.PINNING}, "
+                f"which stores a command's place. Nothing was sent. Next: run `statehold finish-upgrade`, or send the "
+                f"command through the input"
             )
 
     def await_answers(
-        self, sent: Sequence[Sent], timeout: float, *, full: bool, tell: Callable[[Answer], None] = lambda _: None
-    ) -> list[Answer]:
-        """Follow each partition until its mark, and with `full` until a later mark names a full; `tell` as they come.
+        self,
+        sent: Sequence[SentCommand],
+        timeout: float,
+        *,
+        full: bool,
+        tell: Callable[[CommandResult], None] = lambda _: None,
+    ) -> list[CommandResult]:
+        """Wait for the acknowledgement of each command; with `full` also for a later full snapshot.
 
-        What has not come within `timeout` seconds, for all partitions together, is None in the answer.
+        `tell` receives each result as soon as it is complete. `timeout` is in seconds, for all partitions together.
+        Fields without a value by then are None.
         """
         until = time.monotonic() + timeout
         answers = []
         for each in sent:
-            answer = Answer(partition=each.partition, id=each.id, offset=each.offset)
+            answer = CommandResult(partition=each.partition, id=each.id, offset=each.offset)
             reader = KafkaReader(
                 self._settings, self._names.group, self._admin, lambda: time.monotonic() > until + 1, time.monotonic
             )
             try:
-                with suppress(Cancelled):  # the time is over, in the middle of a read
+                with suppress(Cancelled):  # the timeout interrupted a read
                     self._follow(reader, each, answer, until, full)
             finally:
                 reader.close()
@@ -167,8 +192,8 @@ class Commander:
             tell(answer)
         return answers
 
-    def _follow(self, reader: Reader, sent: Sent, answer: Answer, until: float, full: bool) -> None:
-        for mark in _marks(reader, self._names.changelog, sent, until):
+    def _follow(self, reader: Reader, sent: SentCommand, answer: CommandResult, until: float, full: bool) -> None:
+        for mark in _commit_records(reader, self._names.changelog, sent, until):
             if answer.transaction is None and mark.positions.get(sent.topic, 0) > sent.offset:
                 answer.transaction, answer.position = mark.n, mark.positions[self._names.input]
             if answer.transaction is None:
@@ -177,14 +202,18 @@ class Commander:
                 return
             later = [ref for ref in mark.fulls if ref.first >= answer.transaction]
             if later:
-                describe(reader, self._names.snapshot, later[-1], answer)
+                add_full(reader, self._names.snapshot, later[-1], answer)
                 return
 
 
-def describe(reader: Reader, topic: str, ref: FullRef, answer: Answer) -> None:
-    """Add to the answer which full it was, and what its manifest says."""
+def _list(partitions: Sequence[int]) -> str:
+    return f"partition{'s' * (len(partitions) > 1)} {', '.join(map(str, partitions))}"
+
+
+def add_full(reader: Reader, topic: str, ref: FullRef, answer: CommandResult) -> None:
+    """Add the full snapshot and the contents of its manifest to the result."""
     answer.full, answer.first = ref.offset, ref.first
-    with suppress(OutOfRange):  # truncated since: newer ones have taken its place
+    with suppress(OutOfRange):  # truncated behind newer full snapshots in the meantime
         for batch in reader.read(topic, answer.partition, ref.offset, ref.offset + 1):
             for message in batch:
                 manifest = records.unpack(message.value())
@@ -192,8 +221,8 @@ def describe(reader: Reader, topic: str, ref: FullRef, answer: Answer) -> None:
                     answer.keys, answer.bytes = manifest.keys, manifest.size
 
 
-def _marks(reader: Reader, topic: str, sent: Sent, until: float) -> Iterator[Mark]:
-    """The marks from before the command on, as they come, until the time is over."""
+def _commit_records(reader: Reader, topic: str, sent: SentCommand, until: float) -> Iterator[Mark]:
+    """Yield the commit records written since the command was sent, until the monotonic time `until`."""
     position = sent.after
     while True:
         start, end = reader.bounds(topic, sent.partition)
@@ -206,7 +235,7 @@ def _marks(reader: Reader, topic: str, sent: Sent, until: float) -> Iterator[Mar
                         yield mark
             position = max(position, end)
         except OutOfRange:
-            continue  # truncated meanwhile: from the new start on
+            continue  # the topic was truncated: read again from its new start
         if time.monotonic() >= until:
             return
         time.sleep(_PAUSE)

@@ -1,7 +1,7 @@
-"""Compacts the partitions of a service offline: fold, prove, publish, read back, truncate (rules C1-C4).
+"""Compacts a service's partitions offline: fold, verify, publish, read back, truncate (rules C1-C4).
 
-The wiring of `statehold.snapshot.spark`, which needs pyspark; imported by the command only. Every step leaves the
-topics as good as they were: a run that ends between two of them is finished by the next.
+Runs `statehold.snapshot.spark`, which needs pyspark; only the command imports this module. Every step leaves the topics
+valid, so the next run completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from statehold.admin.compaction_publish import Kept, Outcome, publish
+from statehold.admin.compaction_publish import CompactionResult, Truncation, publish
 from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
@@ -35,12 +35,12 @@ from statehold.snapshot.spark.io.write import Target, Written
 from statehold.snapshot.store.base import elsewhere_of
 from statehold.telemetry.log_events import Log
 
-#: so often a fold is planned again, because its base is damaged or was truncated under it
+#: Attempts to fold a partition; a fold is planned again if its base is damaged or was truncated meanwhile.
 _ATTEMPTS = 3
 
 
 class Compaction:
-    """One run. `dry_run` folds and proves, and writes nothing."""
+    """One compaction run. With `dry_run` it folds and verifies, but writes nothing."""
 
     def __init__(
         self,
@@ -54,18 +54,18 @@ class Compaction:
         self._settings, self._names, self._tell = settings, names, tell
         self._keep, self._dry_run = keep or settings.snapshot.keep, dry_run
         self._admin = Admin(settings, names.group)
-        self._kept = Kept(settings, names, self._admin)
+        self._truncation = Truncation(settings, names, self._admin)
         self._log = Log(service=names.group)
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, CompactionResult] = {}
         self._began = time.monotonic()
-        #: tasks that are to share what is read of one partition
+        #: Number of Spark tasks that share the reading of one partition.
         self._pieces = 1
 
-    def run(self, spark: Session, partitions: Sequence[int] = ()) -> list[Outcome]:
-        """Compact these partitions, by default all. Blocks for as long as it takes.
+    def run(self, spark: Session, partitions: Sequence[int] = ()) -> list[CompactionResult]:
+        """Compact these partitions, by default all. Blocks until the run ends, without a timeout.
 
-        :raises CompactionBusy: another run has the lock; nothing was done.
-        :raises StartError: the topics are not there. :raises KafkaTrouble: the cluster failed; run it again.
+        :raises CompactionBusy: another run holds the lock; nothing was changed.
+        :raises StartError: the topics do not exist. :raises KafkaTrouble: the cluster failed; run it again.
         """
         with reaching(self._settings):
             places = self._places(partitions)
@@ -81,7 +81,7 @@ class Compaction:
                 self._truncate_all(spark, plans, fresh, lock)
         return [self._outcomes[partition] for partition in sorted(self._outcomes)]
 
-    # Where and what
+    # Planning
 
     def _places(self, partitions: Sequence[int]) -> list[Place]:
         names = self._names
@@ -118,15 +118,17 @@ class Compaction:
         try:
             return planning.divided(reader, planning.make(reader, place, damaged=damaged), self._pieces)
         except PartitionError as error:
-            self._outcomes[place.partition] = Outcome(partition=place.partition, status="failed", cause=str(error))
+            self._outcomes[place.partition] = CompactionResult(
+                partition=place.partition, status="failed", cause=str(error)
+            )
             return None
         finally:
             reader.close()
 
-    # Fold and prove
+    # Folding and verification
 
     def _fold(self, spark: Session, plans: dict[int, Plan]) -> list[tuple[Plan, Written, Report]]:
-        """The states that are proven, their chunks on the topic; the outcome of every other one is told."""
+        """Return the verified states, whose chunks are written. Record an outcome for every other partition."""
         proven: list[tuple[Plan, Written, Report]] = []
         damaged: dict[int, list[int]] = {}
         pending = [plan for partition, plan in plans.items() if partition not in self._outcomes]
@@ -156,11 +158,11 @@ class Compaction:
                     proven.append((plan, found, told["increments"]))
             pending = self._plan_again(again, damaged, plans)
         for plan in pending:
-            self._note(plan, "failed", cause=f"given up after {_ATTEMPTS} attempts; fulls found damaged: {damaged}")
+            self._note(plan, "failed", cause=f"abandoned after {_ATTEMPTS} attempts; damaged full snapshots: {damaged}")
         return proven
 
     def _run(self, spark: Session, plans: Sequence[Plan]) -> tuple[dict[int, Written], dict[int, dict[str, Report]]]:
-        """One Spark job: reads, folds and writes chunks; in a dry run it only counts them."""
+        """Run one Spark job that reads, folds and writes chunks; in a dry run it only counts them."""
         targets = {
             plan.partition: Target(max((full.offset for full in plan.fulls), default=-1), plan.goal.mark.format)
             for plan in plans
@@ -177,9 +179,9 @@ class Compaction:
         return written, gathered(told)
 
     def _overtaken(self, plans: Sequence[Plan], error: JobFailed, attempt: int) -> None:
-        """Reading failed. :raises KafkaTrouble: for another reason than records that were truncated meanwhile."""
+        """Log a truncation that made the read fail. :raises KafkaTrouble: the read failed for another reason."""
         for plan in plans:
-            full, increment = self._kept.starts(plan.place)
+            full, increment = self._truncation.starts(plan.place)
             low = plan.base.ref.low if plan.base else full
             if increment > plan.start or full > low:
                 self._log.warning("restore_overtaken", partition=plan.partition, attempt=attempt, cause="truncated")
@@ -199,11 +201,11 @@ class Compaction:
                 self._outcomes[plan.partition].cause += f"; before that, {finding}"
         return made
 
-    # Publish and truncate
+    # Publishing and truncation
 
     def publish(self, written: Sequence[tuple[Plan, Written, Report]]) -> dict[int, Found]:
-        """Send each manifest; it is what makes the chunks a full. Returns when they are acknowledged."""
-        self._tell(f"publishing {len(written)} fulls")
+        """Write each manifest, which makes the chunks a full snapshot. Returns when Kafka has acknowledged them."""
+        self._tell(f"publishing {len(written)} full snapshots")
         found = publish(self._settings, self._names, written)
         for each in found:
             manifest = each.manifest
@@ -215,20 +217,22 @@ class Compaction:
     def _truncate_all(
         self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, Found], lock: RunLock
     ) -> None:
-        """Read the new fulls back, and every other one that would count as kept; then delete behind the oldest."""
+        """Read back the new full snapshots and every other one to keep; then delete what precedes the oldest."""
         fulls = {p: [*([fresh[p]] if p in fresh else []), *plan.fulls] for p, plan in plans.items()}
         unread = {(p, found.offset): (plans[p].place, found) for p, found in fresh.items()}
         findings: dict[tuple[int, int], str] = {}
         while True:
             cuts = {
-                p: found for p in fulls if (found := self._kept.worth(plans[p].place, fulls[p], self._keep)) is not None
+                p: found
+                for p in fulls
+                if (found := self._truncation.due(plans[p].place, fulls[p], self._keep)) is not None
             }
             for p in cuts:
                 unread |= {(p, f.offset): (plans[p].place, f) for f in kept(fulls[p], self._keep)}
             asked = [each for key, each in unread.items() if key not in findings]
             if not asked:
                 break
-            self._tell(f"reading {len(asked)} fulls back")
+            self._tell(f"reading {len(asked)} full snapshots back")
             findings |= read_back(spark, self._settings, asked)
             for (p, offset), finding in findings.items():
                 fulls[p] = [found for found in fulls[p] if found.offset != offset or not finding]
@@ -237,7 +241,7 @@ class Compaction:
         for partition, found in cuts.items():
             if self._outcomes[partition].good:
                 self.truncate(plans[partition].place, found)
-        self._kept.remove_orphans([plan.place for plan in plans.values()], self._log)
+        self._truncation.remove_orphans([plan.place for plan in plans.values()], self._log)
 
     def _note_published(self, fresh: Mapping[int, Found], findings: Mapping[tuple[int, int], str]) -> None:
         for (p, offset), finding in findings.items():
@@ -247,11 +251,11 @@ class Compaction:
             outcome, finding = self._outcomes[p], findings[p, found.offset]
             outcome.full, outcome.seconds = found.offset, self._elapsed()
             outcome.status = "failed" if finding else "compacted"
-            outcome.cause = f"the full that was written cannot be read back: {finding}" if finding else ""
+            outcome.cause = f"the new full snapshot cannot be read back: {finding}" if finding else ""
 
     def truncate(self, place: Place, found: Cut) -> None:
-        """Delete what no kept full needs."""
-        self._kept.cut(place, found)
+        """Delete the records that no kept full snapshot needs."""
+        self._truncation.cut(place, found)
         self._outcomes[place.partition].truncated = found
         self._log.info("truncated", partition=place.partition, full_before=found.full, increment_before=found.increment)
 
@@ -266,7 +270,7 @@ class Compaction:
         reports: Mapping[str, Report] | None = None,
     ) -> None:
         mark = plan.goal.mark
-        self._outcomes[plan.partition] = Outcome(
+        self._outcomes[plan.partition] = CompactionResult(
             partition=plan.partition,
             status=status,  # type: ignore[arg-type]
             proven=proven or status == "proven",

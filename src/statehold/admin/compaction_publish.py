@@ -1,4 +1,4 @@
-"""What `statehold compact` tells of each partition, how it publishes a full, and what it may delete behind it."""
+"""The result of `statehold compact` for each partition, publication of full snapshots, and truncation."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from statehold.snapshot.spark.io.write import Written
 from statehold.snapshot.store.base import elsewhere_of, open_store
 from statehold.telemetry.log_events import Log
 
-#: manifests that are sent at a time
+#: Number of manifests that are sent in parallel.
 _PRODUCERS: Final = 8
 
 Status = Literal["compacted", "proven", "up to date", "nothing to fold", "failed"]
 
 
-class Outcome(msgspec.Struct, kw_only=True):
-    """What became of one partition. `proven`: the folded digest is the one that the live worker wrote."""
+class CompactionResult(msgspec.Struct, kw_only=True):
+    """Result for one partition. `proven`: the folded digest equals the digest in the worker's commit record."""
 
     partition: int
     status: Status
     proven: bool = False
-    #: D: the transaction that the state stands for, and its input position
+    #: Transaction of the folded state (D in the rules), and its next input offset.
     transaction: int | None = None
     position: int | None = None
     keys: int | None = None
-    #: bytes of full and increments that a restore reads, before and after
+    #: Bytes of full snapshot and deltas that a restore reads, before and after.
     bytes_before: int | None = None
     bytes_after: int | None = None
-    #: offset of the manifest that was published
+    #: Offset of the published manifest.
     full: int | None = None
-    #: offsets before which the topics were deleted
+    #: Offsets before which the topics were truncated.
     truncated: Cut | None = None
-    #: since the run began
+    #: Seconds since the run began.
     seconds: float = 0.0
     cause: str = ""
 
@@ -61,7 +61,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Written, Report]]) -> list[Found]:
-    """Send the manifests; returns when all are acknowledged. :raises KafkaTrouble: one was not."""
+    """Write the manifests. Returns when Kafka has acknowledged all. :raises KafkaTrouble: one was not acknowledged."""
     sink_of = SnapshotSinkFactory(settings, names)
 
     def send(each: tuple[Plan, Written, Report]) -> Found:
@@ -70,7 +70,7 @@ def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Writ
         sink.send(records.pack(manifest, manifest.format))
         return Found(writing.acknowledged(sink, 1)[0], manifest)
 
-    with ThreadPoolExecutor(_PRODUCERS, "manifest") as pool:  # a new producer needs half a second to be let in
+    with ThreadPoolExecutor(_PRODUCERS, "manifest") as pool:  # in parallel, because a new producer connects in 0.5 s
         return list(pool.map(send, written))
 
 
@@ -102,14 +102,14 @@ def manifest_of(plan: Plan, written: Written, report: Report) -> Manifest:
     )
 
 
-class Kept:
-    """Where the topics of a service begin, and what is deleted of them."""
+class Truncation:
+    """Truncates a service's snapshot and changelog topics, and removes orphans from the store."""
 
     def __init__(self, settings: Settings, names: Names, admin: Admin) -> None:
         self._settings, self._names, self._admin = settings, names, admin
 
     def starts(self, place: Place) -> tuple[int, int]:
-        """Where the full and the increment partition begin now."""
+        """Return the current start offsets of the snapshot partition and the changelog partition."""
         deadline = self._settings.restore.deadline
         full, increment = (
             self._admin.bounds(topic, place.partition, deadline, lambda: False)[0]
@@ -117,8 +117,8 @@ class Kept:
         )
         return full, increment
 
-    def worth(self, place: Place, fulls: Sequence[Found], keep: int) -> Cut | None:
-        """What may be deleted behind `keep` fulls; None when that is nothing."""
+    def due(self, place: Place, fulls: Sequence[Found], keep: int) -> Cut | None:
+        """Return the offsets before which records may be deleted if `keep` full snapshots stay; None if nothing may."""
         found = cut(fulls, keep)
         if found is None:
             return None
@@ -126,7 +126,7 @@ class Kept:
         return found if found.full > full or found.increment > increment else None
 
     def cut(self, place: Place, found: Cut) -> None:
-        """Delete what lies before, and wait for it. :raises KafkaTrouble: it was not done."""
+        """Delete the records before these offsets and wait. :raises KafkaTrouble: Kafka did not delete them."""
         names, ids = self._names, place.topic_ids
         full, increment = self.starts(place)
         if found.full > full:
@@ -135,7 +135,7 @@ class Kept:
             delete_before(self._admin, names.changelog, ids[names.changelog], place.partition, found.increment)
 
     def remove_orphans(self, places: Sequence[Place], log: Log) -> None:
-        """As the workers do: what no manifest names any more leaves the store, if there is one."""
+        """Remove segments that no manifest refers to from the store, as the workers do."""
         root = elsewhere_of(self._settings)
         if not root:
             return
@@ -145,7 +145,7 @@ class Kept:
                 removed = store_orphans.collect(open_store(root), reader, place, time.time())
                 if removed:
                     log.info("orphans_removed", partition=place.partition, fulls=removed)
-        except Exception as error:  # noqa: BLE001 - no full depends on it, and the next one tries again
+        except Exception as error:  # noqa: BLE001 - no full snapshot depends on it, and the next run tries again
             log.warning("orphans_kept", cause=f"{type(error).__name__}: {error}")
         finally:
             reader.close()

@@ -1,4 +1,4 @@
-"""Dead letters for whoever operates a service: which wait, and having them replayed or discarded by it."""
+"""Lists a service's dead letters, and makes the service redrive or discard them."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ from statehold.kafka.feeds.control_topic import largest_command
 from statehold.messages import command
 from statehold.messages.dead_letter import FAILED_AGAIN, Letter, Trace, read, waiting
 
-#: letters asked for at once
+#: Dead letters per round of commands.
 _ROUND = 1000
-#: what a command takes beside its value
+#: Bytes of a command in addition to its value.
 _SPARE = 1200
 
 
-class Outcome(msgspec.Struct, kw_only=True):
-    """What became of the letters of one partition that were asked for."""
+class DeadLetterResult(msgspec.Struct, kw_only=True):
+    """Result of a redrive or discard for one partition."""
 
     partition: int
+    #: Number of requested dead letters, and how many of them were resolved.
     asked: int = 0
     done: int = 0
-    #: offsets of records that failed again
+    #: Offsets of records that failed again.
     failed: list[int] = []
-    #: asked for, and no mark has acknowledged it in time
+    #: True if no commit record acknowledged the request in time.
     late: bool = False
 
 
 class DeadLetters:
-    """For tools; used by one thread. Blocks; raises KafkaTrouble when the cluster does not answer."""
+    """Reads and resolves dead letters for tools. Single-threaded; every method blocks.
+
+    Every method raises KafkaTrouble when the cluster does not answer.
+    """
 
     def __init__(self, settings: Settings, names: Names) -> None:
         self._settings, self._names = settings, names
         self._admin = Admin(settings, names.group)
 
     def records(self, partitions: Sequence[int] = ()) -> Iterator[tuple[int, list[Letter | Trace]]]:
-        """Letters and traces of each partition, in order.
+        """Yield the dead letters and traces of each partition, in offset order.
 
-        :raises TopicMissing: the service writes none. :raises UsageError: no such partition.
+        :raises TopicMissing: the service has no dead-letter topic. :raises UsageError: a partition does not exist.
         """
         topic = self._names.dead
         facts = self._admin.describe([topic])[topic]
         if facts is None:
             raise TopicMissing(
-                f"{topic} does not exist: no handler of this service has a policy with dead_letter, or its topics were "
-                f"not created (`statehold topics create`)"
+                f"{topic}: list dead letters: the topic does not exist. Next: check that the handler has a failure "
+                f"policy with dead_letter, and run `statehold topics create` if it has"
             )
         wrong = [partition for partition in partitions if partition >= facts.partitions]
         if wrong:
@@ -70,26 +74,27 @@ class DeadLetters:
     def waiting(
         self, partitions: Sequence[int] = (), wanted: Callable[[Letter], bool] = lambda _: True
     ) -> dict[int, list[Letter]]:
-        """The letters that wait, by partition; raises as `records`."""
+        """Return the unresolved dead letters by partition. Raises the errors of `records`."""
         found = {at: [each for each in waiting(records) if wanted(each)] for at, records in self.records(partitions)}
         return {partition: letters for partition, letters in found.items() if letters}
 
-    def settle(
+    def resolve(
         self, what: str, partitions: Sequence[int], wanted: Callable[[Letter], bool], why: str, timeout: float
-    ) -> list[Outcome]:
-        """Have them replayed or discarded, those too that follow meanwhile; the service does it, in its order.
+    ) -> list[DeadLetterResult]:
+        """Make the service redrive or discard the dead letters, in order, including those that arrive meanwhile.
 
-        Letters behind one that fails again stay. `timeout` is in seconds, for each round of each partition.
+        Dead letters of a key stay unresolved behind one that fails again. `timeout` is in seconds, for each round of
+        each partition.
 
-        :raises UsageError: one is too large for a command; nothing was sent for its partition.
+        :raises UsageError: a dead letter is too large for a command; nothing was sent for its partition.
         """
-        outcomes: dict[int, Outcome] = {}
+        outcomes: dict[int, DeadLetterResult] = {}
         stuck: set[tuple[int, bytes | None, int]] = set()
         while True:
             rounds = 0
             for partition, letters in self.waiting(partitions, wanted).items():
-                outcome = outcomes.setdefault(partition, Outcome(partition=partition))
-                chosen = [letter for letter in letters if _line(letter) not in stuck][:_ROUND]
+                outcome = outcomes.setdefault(partition, DeadLetterResult(partition=partition))
+                chosen = [letter for letter in letters if _order_key(letter) not in stuck][:_ROUND]
                 if chosen and not outcome.late:
                     rounds += 1
                     stuck |= self._ask(what, partition, chosen, why, timeout, outcome)
@@ -97,9 +102,9 @@ class DeadLetters:
                 return list(outcomes.values())
 
     def _ask(
-        self, what: str, partition: int, letters: Sequence[Letter], why: str, timeout: float, outcome: Outcome
+        self, what: str, partition: int, letters: Sequence[Letter], why: str, timeout: float, outcome: DeadLetterResult
     ) -> set[tuple[int, bytes | None, int]]:
-        """One round; the keys of which nothing more is to be asked."""
+        """Send one round of commands. Return the keys whose remaining dead letters must not be requested."""
         commander, asked = Commander(self._settings, self._names), command.new_id()
         values = [self._fitting(letter, letter.request(what, why)) for letter in letters]
         sent = commander.send_each(what, partition, values, asked)
@@ -111,25 +116,26 @@ class DeadLetters:
         failed = {offset for offset, trace in traces.items() if trace.what == FAILED_AGAIN}
         outcome.failed += sorted(failed)
         outcome.done += len(traces) - len(failed)
-        return {_line(letter) for letter in letters if letter.offset not in traces or letter.offset in failed}
+        return {_order_key(letter) for letter in letters if letter.offset not in traces or letter.offset in failed}
 
     def _fitting(self, letter: Letter, value: bytes) -> bytes:
         most = largest_command(self._settings) - _SPARE
         if len(value) > most:
             raise UsageError(
-                f"the letter of {letter.topic}[{letter.partition}]@{letter.offset} has {len(value)} bytes, and a "
-                f"command may have {most}, a quarter of kafka.message_max_bytes: raise that for the service and here"
+                f"{letter.topic}[{letter.partition}]@{letter.offset}: send the command: the dead letter has "
+                f"{len(value)} bytes, the limit is {most}, a quarter of kafka.message_max_bytes. The dead letter is "
+                f"unchanged. Next: raise kafka.message_max_bytes for the service and for this command"
             )
         return value
 
 
 def by_key(letters: Sequence[Letter]) -> dict[tuple[int, bytes | None, int], list[Letter]]:
-    """Letters that wait for each other, in order; one without a parked key is alone."""
+    """Group dead letters by blocked key, in order. A dead letter without a blocked key has a group of its own."""
     found = defaultdict(list)
     for letter in letters:
-        found[_line(letter)].append(letter)
+        found[_order_key(letter)].append(letter)
     return dict(found)
 
 
-def _line(letter: Letter) -> tuple[int, bytes | None, int]:
+def _order_key(letter: Letter) -> tuple[int, bytes | None, int]:
     return letter.partition, letter.key, -1 if letter.ordered else letter.offset

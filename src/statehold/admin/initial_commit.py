@@ -1,4 +1,4 @@
-"""The first start of a service as an act: genesis marks, and where the group begins (rule D5)."""
+"""The explicit first start of a service: writes initial commit records and group offsets (rule D5)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from statehold.snapshot.format.records import Header, Mark, Writer
 from statehold.snapshot.restore.last_commit_record import last_mark
 from statehold.telemetry.log_events import Log
 
-#: seconds for the end of a topic
+#: Timeout in seconds to read the end offset of a topic.
 _PATIENCE = 30.0
 
 
-class Genesis:
-    """Blocks; raises KafkaTrouble when the cluster fails on the way."""
+class InitialCommits:
+    """Writes the initial commit records. Blocks; raises KafkaTrouble when the cluster fails."""
 
     def __init__(
         self, settings: Settings, names: Names, admin: Admin, topics: TopicAdmin, log: Log, retries: Sequence[str] = ()
@@ -35,7 +35,11 @@ class Genesis:
         self._beside = [names.control, *retries]
 
     def begin(self, partitions: int, start_at: str) -> None:
-        """Write a genesis mark where the increment topic is untouched; partitions with a mark are left alone."""
+        """Write an initial commit record to each empty changelog partition; skip partitions that have one.
+
+        :raises StartError: the start offset is unknown, or the partition had a state before.
+        :raises UsageError: `start_at` is not valid.
+        """
         untouched = [p for p in range(partitions) if not self._has_mark(p)]
         positions = {partition: self._position(partition, start_at) for partition in untouched}
         lineage = uuid.uuid4().hex[:16]
@@ -45,10 +49,13 @@ class Genesis:
             return
         refused = self._admin.set_committed(self._names.input, positions)
         if refused:
+            to = "--to-earliest" if start_at == "beginning" else "--to-latest"
+            to = to if start_at in ("beginning", "end") else f"--to-datetime {_datetime(start_at)}"
             raise StartError(
-                f"the genesis marks are written, but the group {self._names.group!r} keeps its offsets: {refused}. "
-                f"Stop its members, then: kafka-consumer-groups --group {self._names.group} --reset-offsets ... "
-                f"--execute"
+                f"{self._names.input}: set the offsets of group {self._names.group!r}: {refused}. The initial commit "
+                f"records are written. Next: stop the group's members, then run `kafka-consumer-groups "
+                f"--bootstrap-server {self._settings.kafka.bootstrap_servers} --group {self._names.group} --topic "
+                f"{self._names.input} --reset-offsets {to} --execute`"
             )
 
     def _has_mark(self, partition: int) -> bool:
@@ -61,15 +68,16 @@ class Genesis:
             reader.close()
         if end > 0:
             raise StartError(
-                f"{self._names.changelog}[{partition}] holds no mark but ends at offset {end} (start {start}): marks "
-                f"were there and are gone, so this is no first start. To begin anew, delete and re-create the topic"
+                f"{self._names.changelog}[{partition}]@{end}: first start: the partition held records and has no "
+                f"commit record now (its start offset is {start}). Nothing was written. Next: delete the topic and run "
+                f"`statehold topics create` again, if the state may be lost"
             )
         if self._admin.bounds(self._names.snapshot, partition, _PATIENCE, lambda: False)[1] > 0:
             raise StartError(
-                f"{self._names.changelog}[{partition}] is empty, but {self._names.snapshot}[{partition}] is not: there "
-                f"was a state, so this is no first start, and no mark was written. `statehold repair rebase "
-                f"MODULE:SERVICE --records replay --why ... --dry-run` shows how to go on from it. To begin anew, "
-                f"delete both topics"
+                f"{self._names.changelog}[{partition}]: first start: the partition is empty, but "
+                f"{self._names.snapshot}[{partition}] holds a state. Nothing was written. Next: run `statehold repair "
+                f"rebase MODULE:SERVICE --records replay --why TEXT --dry-run`, which shows how to continue from that "
+                f"state; or delete both topics, if the state may be lost"
             )
         return False
 
@@ -78,8 +86,8 @@ class Genesis:
             committed = self._admin.committed(self._names.input, partition)
             if committed is None:
                 raise StartError(
-                    f"group {self._names.group!r} has no offset for {self._names.input}[{partition}]; nothing was "
-                    f"written. Choose --start-at beginning, end or a time"
+                    f"{self._names.input}[{partition}]: read the offset of group {self._names.group!r}: there is none. "
+                    f"Nothing was written. Next: choose --start-at beginning, --start-at end or a time"
                 )
             return committed
         moment = start_at if start_at in ("beginning", "end") else _milliseconds(start_at)
@@ -101,7 +109,7 @@ class Genesis:
             start=position,
             topic_ids={topic: fact.id for topic, fact in facts.items() if fact is not None},
             digest=digest.to_bytes(0),
-            format=frame.NEWEST,  # nothing older has run here
+            format=frame.NEWEST,  # no older release has written to this partition
             writer=Writer(instance="topics create", version=__version__, reads=frame.NEWEST),
             time=int(time.time() * 1000),
         )
@@ -114,19 +122,27 @@ class Genesis:
 
 
 def control_position(admin: Admin, names: Names, partition: int) -> dict[str, int]:
-    """Where a first mark begins to obey the control topic: commands that were there before belong to another life."""
+    """Return the control topic's end offset, from which the first commit record executes commands.
+
+    Earlier commands belong to a former service of the same name.
+    """
     return _ends(admin, [names.control], partition)
 
 
 def _ends(admin: Admin, topics: Sequence[str], partition: int) -> dict[str, int]:
-    """Those that are there and hold something."""
+    """Return the end offsets of those topics that exist and hold records."""
     there = [topic for topic, fact in admin.describe(list(topics)).items() if fact and partition < fact.partitions]
     found = {topic: admin.bounds(topic, partition, _PATIENCE, lambda: False)[1] for topic in there}
     return {topic: end for topic, end in found.items() if end > 0}
 
 
+def _datetime(start_at: str) -> str:
+    moment = datetime.fromtimestamp(_milliseconds(start_at) / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00")
+
+
 def _milliseconds(text: str) -> int:
-    """:raises UsageError: neither a number of milliseconds nor an ISO 8601 time."""
+    """:raises UsageError: `text` is neither a number of milliseconds nor an ISO 8601 time."""
     if text.isdigit():
         return int(text)
     try:

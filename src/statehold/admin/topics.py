@@ -1,4 +1,4 @@
-"""Our topics: what they must be like, creating them."""
+"""Requirements on a service's topics; checks and creates them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from statehold.admin.initial_commit import Genesis
+from statehold.admin.initial_commit import InitialCommits
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import AccessRefused, KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing
@@ -16,48 +16,48 @@ from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.common.retry import patiently
 from statehold.telemetry.log_events import Log
 
-#: What an increment or full topic must be set to, and why.
+#: Required settings of the changelog and snapshot topics, with the reasons.
 REQUIRED: dict[str, str] = {
     "cleanup.policy": "delete",  # records have no keys: compaction would destroy them
-    "retention.ms": "-1",  # statehold itself truncates, behind the oldest kept full
+    "retention.ms": "-1",  # statehold truncates the topics itself, behind the oldest full snapshot that is kept
     "retention.bytes": "-1",
     "message.timestamp.type": "LogAppendTime",  # a worker with a slow clock must not age its own snapshots out
 }
 
-#: what waits on a topic for dead letters, tries or commands is never deleted by time nor merged by key
+#: Required settings of the topics for dead letters, retries and commands: Kafka must not delete or compact them.
 KEPT: dict[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
-#: so often in a row, with pauses of so many seconds, a new topic must be known before it is relied on
+#: Consecutive answers that must name a new topic before it is used, and seconds between two of them.
 _SEEN, _SEEN_PAUSE = 8, 0.05
-#: seconds for which the topics are asked for again; a single question takes up to ten
+#: Seconds for which a start describes the topics again; one request takes up to ten.
 START_PATIENCE = 25.0
 
 
 @contextlib.contextmanager
 def reaching(settings: Settings) -> Iterator[None]:
-    """Around the first question to the cluster: what is wrong there is a wrong set-up, told with what to check.
+    """Turn the errors of the first request to the cluster into errors that say which settings to check.
 
-    :raises StartError: the brokers do not answer, or refuse us.
+    :raises AccessRefused: the brokers reject the login or a request. :raises StartError: the brokers do not answer.
     """
     servers = settings.kafka.bootstrap_servers
     try:
         yield
     except Misconfigured as error:
         raise AccessRefused(
-            f"the brokers at {servers} refuse us ({error}): check kafka.security and our rights"
+            f"{servers}: connect: the brokers reject the request: {error}. Next: check kafka.security and the ACLs"
         ) from error
     except KafkaTrouble as error:
         raise StartError(
-            f"the brokers at {servers} do not answer ({error}): check kafka.bootstrap_servers, and "
-            f"`statehold dev status` for brokers of this machine"
+            f"{servers}: connect: the brokers do not answer: {error}. Next: check kafka.bootstrap_servers; for brokers "
+            f"on this machine run `statehold dev status`"
         ) from error
 
 
-class Finding(NamedTuple):
-    """One topic as `create` or `check` found it."""
+class TopicFinding(NamedTuple):
+    """Result of `create` or `check` for one topic."""
 
     topic: str
-    #: created, ok, missing, or what differs and the command that mends it
+    #: "created", "ok", "missing", or the difference and the command that fixes it.
     state: str
 
     @property
@@ -72,14 +72,14 @@ def require(
     cancelled: Callable[[], bool] = lambda: False,
     patience: float = 6.0,
 ) -> dict[str, TopicFacts]:
-    """The facts of every topic a service needs; without an answer it is asked again for `patience` seconds.
+    """Return the facts of every topic that the service needs. Retries for `patience` seconds.
 
-    :raises TopicMissing, TopicMismatch: naming the topics and the command.
-    :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` became true meanwhile.
+    :raises TopicMissing, TopicMismatch: the text names the topics and the command that fixes them.
+    :raises KafkaTrouble: the cluster does not answer. :raises Cancelled: `cancelled` returned true.
     """
     wanted = [names.input, names.changelog, names.snapshot, *outputs]
     asked = list(dict.fromkeys(wanted))
-    # One broker that is cut off must not fail a start: another one is asked next time.
+    # Retry, because one unreachable broker must not fail a start; the next request goes to another broker.
     found = patiently(lambda: admin.describe(asked, cancelled), patience, cancelled=cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
@@ -87,52 +87,57 @@ def require(
         named = f"--name {names.service} --input {names.input}"
         named += "".join(f" --output {topic}" for topic in outputs if topic in missing)
         raise TopicMissing(
-            f"missing on the cluster: {', '.join(missing)}. statehold creates no topic by accident; "
-            f"`statehold topics create {named} --start-at ...` creates ours, and with --partitions N the input and "
-            f"outputs as well"
+            f"missing on the cluster: {', '.join(missing)}. Nothing was created. Next: run `statehold topics create "
+            f"{named} --start-at beginning|end|TIME`, which creates the changelog and snapshot topics; with "
+            f"--partitions N it also creates the input and the outputs"
         )
     facts = {topic: fact for topic, fact in found.items() if fact is not None}
     for topic in (names.changelog, names.snapshot):
         if facts[topic].partitions != facts[names.input].partitions:
             raise TopicMismatch(
-                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
-                f"partition p of one belongs to p of the other. Was the input grown? Keys have moved then: stop the "
-                f"producers, and `statehold state repartition --to {facts[names.input].partitions}` (docs/surgery.md)"
+                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}; "
+                f"both need the same number. Next: if partitions were added to the input, keys have moved: stop the "
+                f"producers and run `statehold state repartition MODULE:SERVICE --to "
+                f"{facts[names.input].partitions}`"
             )
     for topic in filter(names.is_for_letters, outputs):
         if facts[topic].partitions < facts[names.input].partitions:
             raise TopicMismatch(
-                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}: "
-                f"a dead letter goes to its record's partition; kafka-topics --alter --topic {topic} --partitions "
-                f"{facts[names.input].partitions}"
+                f"{topic} has {facts[topic].partitions} partitions, {names.input} has {facts[names.input].partitions}; "
+                f"a dead letter goes to its record's partition. Next: run `kafka-topics --alter --topic {topic} "
+                f"--partitions {facts[names.input].partitions}`"
             )
     return facts
 
 
 def require_references(admin: Admin, topics: Sequence[str], log: Log) -> None:
-    """Reference topics are others': they must be there, and keep the newest value of each key for ever.
+    """Check that the reference topics exist and keep the newest value of each key.
 
-    :raises TopicMissing, TopicMismatch: naming the topic. :raises KafkaTrouble: the cluster does not answer.
+    :raises TopicMissing, TopicMismatch: the text names the topic. :raises KafkaTrouble: the cluster does not answer.
     """
     if not topics:
         return
     for topic, fact in admin.describe(list(topics)).items():
         if fact is None:
-            raise TopicMissing(f"the reference topic {topic} is missing: its owner creates it, compacted")
+            raise TopicMissing(
+                f"{topic}: the reference topic does not exist. Next: ask its owner to create it with "
+                f"cleanup.policy=compact"
+            )
         try:
             policy = TopicAdmin(admin).settings(topic).get("cleanup.policy", "")
-        except KafkaTrouble as error:  # only the right to look may be missing
-            log.warning("kafka_retry", doing=f"look at the settings of {topic}", cause=str(error))
+        except KafkaTrouble as error:  # the ACL DESCRIBE_CONFIGS is optional
+            log.warning("kafka_retry", doing=f"read the settings of {topic}", cause=str(error))
             continue
         if policy != "compact":
             raise TopicMismatch(
-                f"the reference topic {topic} has cleanup.policy={policy}: what is deleted from it by age would be "
-                f"missing in one process and not in another. kafka-configs --alter --add-config cleanup.policy=compact"
+                f"{topic}: the reference topic has cleanup.policy={policy}; deletion by age makes processes see "
+                f"different rows. Next: run `kafka-configs --alter --entity-type topics --entity-name {topic} "
+                f"--add-config cleanup.policy=compact`"
             )
 
 
 def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
-    """One broker's word is not enough: it may be behind.
+    """Confirm with a second broker that the topics are missing, because the metadata of one broker may be stale.
 
     :raises KafkaTrouble: no other broker confirms it.
     """
@@ -141,13 +146,13 @@ def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
             admin.require_there(topic)
         except TopicMissing:
             return
-    raise KafkaTrouble(f"a broker does not know {', '.join(missing)}, and no second one confirms that")
+    raise KafkaTrouble(f"one broker does not know {', '.join(missing)}; no second broker confirms it")
 
 
-class Topics:
+class ServiceTopics:
     """`statehold topics create|check` for one service.
 
-    Blocks; raises StartError when the cluster does not answer, KafkaTrouble when it fails on the way.
+    Every method blocks. Raises StartError if the cluster does not answer, KafkaTrouble if it fails later.
     """
 
     def __init__(self, settings: Settings, names: Names, outputs: Sequence[str] = ()) -> None:
@@ -156,49 +161,50 @@ class Topics:
         self._topics = TopicAdmin(self._admin)
         self._log = Log(service=names.group)
 
-    def check(self) -> list[Finding]:
-        """Compare every topic with what it must be; changes nothing."""
+    def check(self) -> list[TopicFinding]:
+        """Compare every topic with its requirements. Changes nothing."""
         names = self._names
         with reaching(self._settings):
             facts = self._admin.describe([names.input, names.changelog, names.snapshot, names.control, *self._outputs])
         given, letters = facts[names.input], list(filter(names.is_for_letters, self._outputs))
         plain = [names.input, *(topic for topic in self._outputs if topic not in letters)]
-        findings = [Finding(topic, "ok" if facts[topic] else "missing") for topic in plain]
-        for topic in (*letters, *([names.control] if letters else [])):  # they are settled by way of the control topic
+        findings = [TopicFinding(topic, "ok" if facts[topic] else "missing") for topic in plain]
+        for topic in (*letters, *([names.control] if letters else [])):  # its commands resolve dead letters
             fact = facts[topic]
-            findings.append(Finding(topic, self._loses(fact, given) if fact else "missing"))
+            findings.append(TopicFinding(topic, self._loses(fact, given) if fact else "missing"))
         for topic in (names.changelog, names.snapshot):
             fact = facts[topic]
-            findings.append(Finding(topic, self._differs(fact, given) if fact else "missing"))
+            findings.append(TopicFinding(topic, self._differs(fact, given) if fact else "missing"))
         return findings
 
     def create(
         self, start_at: str, partitions: int = 0, replication: int = 0, *, control: bool = False
-    ) -> list[Finding]:
-        """Create what is missing, compare what is there, and write the genesis marks of partitions that have none.
+    ) -> list[TopicFinding]:
+        """Create missing topics, check existing ones, and write missing initial commit records.
 
-        With `control` the control topic, too (docs/cli.md, "statehold command").
-        `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` a missing
-        input and missing outputs are created too.
+        `start_at` is beginning, end, group, an ISO 8601 time or milliseconds since 1970. With `partitions` it also
+        creates a missing input and missing outputs, with `control` the control topic.
 
-        :raises TopicMissing: the input is missing and `partitions` is 0.
-        :raises StartError: a position cannot be told; nothing was written for any partition then.
+        :raises TopicMissing: the input does not exist and `partitions` is 0.
+        :raises StartError: a start offset is unknown; no partition has an initial commit record then.
         """
         wanted = dict.fromkeys((self._names.input, *self._outputs), partitions)
         created, count = self._make_all(wanted, replication, control)
         retries = list(filter(self._names.is_for_retries, self._outputs))
-        Genesis(self._settings, self._names, self._admin, self._topics, self._log, retries).begin(count, start_at)
-        return [Finding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
+        InitialCommits(self._settings, self._names, self._admin, self._topics, self._log, retries).begin(
+            count, start_at
+        )
+        return [TopicFinding(f.topic, "created" if f.topic in created and f.good else f.state) for f in self.check()]
 
     def make(self, replication: int, partitions: Mapping[str, int], *, control: bool = False) -> None:
-        """Create what is missing and write no mark: for a tool that writes another beginning.
+        """Create missing topics without initial commit records, for a tool that writes other first records.
 
-        `partitions` names those of the input and the outputs.
+        `partitions` maps the input and the outputs to their numbers of partitions.
         """
         self._make_all(partitions, replication, control=control)
 
     def _make_all(self, partitions: Mapping[str, int], replication: int, control: bool) -> tuple[set[str], int]:
-        """The topics that were created, and the partition count of the input."""
+        """Return the created topics and the input's number of partitions."""
         names = self._names
         with reaching(self._settings):
             self._admin.describe([names.input])
@@ -207,7 +213,7 @@ class Topics:
         self._await(created)
         given = self._admin.describe([names.input])[names.input]
         if given is None:
-            raise TopicMissing(f"the input {names.input} is missing; --partitions N creates it")
+            raise TopicMissing(f"{names.input}: the input does not exist. Next: add --partitions N, which creates it")
         ours = {
             **REQUIRED,
             "max.message.bytes": str(self._settings.kafka.message_max_bytes + 1024),
@@ -220,7 +226,7 @@ class Topics:
         for topic in partitions:
             if topic not in plain and self._topics.create(topic, given.partitions, given.replication, letters):
                 created.add(topic)
-        # Letters are replayed and discarded by commands of the control topic.
+        # Dead letters need the control topic, because its commands redrive and discard them.
         control = control or len(plain) < len(partitions)
         if control and self._topics.create(names.control, given.partitions, given.replication, KEPT):
             created.add(names.control)
@@ -234,24 +240,27 @@ class Topics:
         return self._topics.create(topic, partitions, replication or -1, settings)
 
     def _await(self, created: set[str]) -> None:
-        """A created topic takes a moment to be known to every broker, and each question goes to another one."""
+        """Wait until several brokers know the created topics, because each request goes to another broker."""
         deadline = time.monotonic() + 30
         seen = 0
         while created and seen < _SEEN:
             if time.monotonic() > deadline:
-                raise StartError(f"created, but not known to the brokers after 30 s: {', '.join(sorted(created))}")
+                raise StartError(
+                    f"{', '.join(sorted(created))}: created, but the brokers do not list the topics after 30 s. "
+                    f"Next: run the command again"
+                )
             known = None not in self._admin.describe(sorted(created)).values()
             seen = seen + 1 if known else 0
             time.sleep(0 if seen >= _SEEN else _SEEN_PAUSE)
 
     def _loses(self, fact: TopicFacts, given: TopicFacts | None) -> str:
-        """Letters, tries and commands wait for as long as it takes."""
+        """Return the difference of a topic for dead letters, retries or commands, or "ok"."""
         if given is not None and fact.partitions < given.partitions:
             return f"has {fact.partitions} partitions, the input has {given.partitions}"
-        return self._mend(fact, KEPT) or "ok"
+        return self._fix(fact, KEPT) or "ok"
 
-    def _mend(self, fact: TopicFacts, wanted: Mapping[str, str]) -> str:
-        """The command that mends what is set otherwise; '' where nothing is."""
+    def _fix(self, fact: TopicFacts, wanted: Mapping[str, str]) -> str:
+        """Return the settings that differ and the command that fixes them; '' if none differ."""
         now = self._topics.settings(fact.name)
         wrong = {key: value for key, value in wanted.items() if now.get(key) != value}
         if not wrong:
@@ -259,7 +268,7 @@ class Topics:
         described = ", ".join(f"{key}={now.get(key)}" for key in wrong)
         setting = ",".join(f"{key}={value}" for key, value in wrong.items())
         return (
-            f"differs: {described}; mend: kafka-configs --alter --entity-type topics --entity-name {fact.name} "
+            f"differs: {described}; fix: kafka-configs --alter --entity-type topics --entity-name {fact.name} "
             f"--add-config {setting}"
         )
 
@@ -269,6 +278,6 @@ class Topics:
         wanted = dict(REQUIRED)
         if int(self._topics.settings(fact.name).get("max.message.bytes", "0")) < self._settings.kafka.message_max_bytes:
             wanted["max.message.bytes"] = str(self._settings.kafka.message_max_bytes + 1024)
-        return self._mend(fact, wanted) or (
+        return self._fix(fact, wanted) or (
             "ok" if fact.replication >= 3 else f"ok, but only {fact.replication} replica(s)"
         )

@@ -1,4 +1,4 @@
-"""The end of a rolling upgrade: from here on a partition is written in the newest format, and older releases refuse."""
+"""Ends a rolling upgrade: partitions are written in the newest format from now on, which older releases reject."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore.last_commit_record import last_mark
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """How a partition is written, and by whom last."""
+class PartitionFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """The format of a partition, and the process that wrote its last commit record."""
 
     partition: int
     format: int
-    #: number of the last mark, and the release and process that wrote it
+    #: Transaction of the last commit record, and the release and process that wrote it.
     transaction: int
     release: str
     instance: str
     host: str
-    #: the newest format that this process reads
+    #: Newest format that this process reads.
     reads: int
 
     @property
@@ -38,30 +38,36 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upgrade:
-    """For tools; used by one thread. Blocks; raises KafkaTrouble when the cluster does not answer."""
+    """Shows and raises the format of a service's partitions, for tools. Single-threaded; every method blocks.
+
+    Every method raises KafkaTrouble when the cluster does not answer.
+    """
 
     def __init__(self, settings: Settings, names: Names) -> None:
         self._settings, self._names = settings, names
         self._admin = Admin(settings, names.group)
 
-    def look(self) -> list[Written]:
-        """Every partition by its last mark.
+    def look(self) -> list[PartitionFormat]:
+        """Return the format of every partition, from its last commit record.
 
-        :raises TopicMissing, NoMark: there is no such service. :raises NewerFormat: a newer release has been here.
+        :raises TopicMissing, NoMark: the service does not exist. :raises NewerFormat: a newer release wrote a record.
         """
         topic = self._names.changelog
         facts = self._admin.describe([topic])[topic]
         if facts is None:
-            raise TopicMissing(f"missing on the cluster: {topic}; is the service called {self._names.service!r}?")
+            raise TopicMissing(
+                f"{topic}: read the format: the topic does not exist. Next: check the service name "
+                f"{self._names.service!r}"
+            )
         return [_written(partition, self._mark(partition)) for partition in range(facts.partitions)]
 
-    def finish(self, timeout: float, *, control: bool = False) -> list[Written]:
-        """Ask the owner of each partition for the newest format, and wait for the marks; every partition afterwards.
+    def finish(self, timeout: float, *, control: bool = False) -> list[PartitionFormat]:
+        """Command each partition's owner to write the newest format, and wait. Return every partition's format.
 
-        With `control` they are asked through the control topic, not the input.
+        With `control` the command goes to the control topic instead of the input. You may run it again at any time.
 
-        :raises UpgradeUnfinished: nothing was asked for, because a partition was last written by a release that would
-            be shut out; or not every owner has done it in time. It may be asked for again at any time.
+        :raises UpgradeUnfinished: a partition's last writer cannot read the newest format, and nothing was sent; or
+            an owner did not acknowledge within `timeout` seconds.
         """
         before = self.look()
         if all(each.format == frame.NEWEST for each in before):
@@ -69,8 +75,9 @@ class Upgrade:
         older = [each for each in before if each.reads < frame.NEWEST]
         if older:
             raise UpgradeUnfinished(
-                f"{_listed(older)}, which does not read format {frame.NEWEST}. Nothing was changed. Replace those "
-                f"processes first: a newer release writes a mark of its own once it is live"
+                f"{_listed(older)}, which does not read format {frame.NEWEST}. Nothing was changed. Next: replace "
+                f"those processes by the newer release, which writes a commit record as soon as it is live; then run "
+                f"`statehold finish-upgrade` again"
             )
         until = time.monotonic() + timeout
         commander = Commander(self._settings, self._names)
@@ -82,9 +89,9 @@ class Upgrade:
         left = [each for each in after if each.format < frame.NEWEST]
         if left:
             raise UpgradeUnfinished(
-                f"not within {timeout:.0f} s: {_listed(left)} in format {left[0].format}. If the service is stopped or "
-                f"behind, it follows in its turn; if an older release has taken a partition back, replace it. "
-                f"`statehold finish-upgrade` again tells"
+                f"not finished within {timeout:.0f} s: {_listed(left)} in format {left[0].format}. A stopped or "
+                f"lagging service finishes when it reads the command. Next: replace any process of an older release, "
+                f"then run `statehold finish-upgrade` again"
             )
         return after
 
@@ -95,13 +102,17 @@ class Upgrade:
         finally:
             reader.close()
         if mark is None:
-            raise NoMark("it holds no mark: `statehold topics create` begins it", topic=self._names.changelog)
+            raise NoMark(
+                "read the format: there is no commit record. Next: run `statehold topics create`",
+                topic=self._names.changelog,
+                partition=partition,
+            )
         return mark
 
 
-def _written(partition: int, mark: Mark) -> Written:
+def _written(partition: int, mark: Mark) -> PartitionFormat:
     writer = mark.writer
-    return Written(
+    return PartitionFormat(
         partition=partition,
         format=mark.format,
         transaction=mark.n,
@@ -112,7 +123,7 @@ def _written(partition: int, mark: Mark) -> Written:
     )
 
 
-def _listed(partitions: Sequence[Written]) -> str:
+def _listed(partitions: Sequence[PartitionFormat]) -> str:
     shown = [f"{each.partition} by {each.writer}" for each in partitions[:3]]
     more = f" and {len(partitions) - 3} more" if len(partitions) > 3 else ""
     return f"last written: partition {', partition '.join(shown)}{more}"

@@ -13,7 +13,7 @@ from statehold.admin.backup.cut_offsets import Cuts
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.position_args import milliseconds, per_partition
 from statehold.admin.state.stopped_service import Bench, HandlerOf
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused, UsageError
@@ -123,7 +123,7 @@ class _Work:
                 f"a backup made --with-input"
             )
         wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
-        Topics(self.settings, self.names).make(replication, {self.names.input: self.count, **wanted})
+        ServiceTopics(self.settings, self.names).make(replication, {self.names.input: self.count, **wanted})
         found = self.bench.facts()
         wrong = [f"{name} has {fact.partitions}" for name, fact in found.items() if fact.partitions != self.count]
         if wrong:

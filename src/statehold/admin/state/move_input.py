@@ -18,7 +18,7 @@ from statehold.admin.state.key_layout import KeyOf, Layout, Partitioner
 from statehold.admin.state.redistribute import Dealing, Repartitioned, Watch
 from statehold.admin.state.repartition import TOOL
 from statehold.admin.state.stopped_service import Bench, HandlerOf
-from statehold.admin.topics import Topics
+from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import StateMoved, ToolRefused, TopicMissing, UsageError
@@ -51,7 +51,7 @@ def move(
 ) -> Repartitioned:
     """Deal the state at the barrier out to the `to` partitions of another input, and close the old one.
 
-    Producers may write to `into` already. Topics that are missing are created, our own for it among them. One
+    Producers may write to `into` already. ServiceTopics that are missing are created, our own for it among them. One
     transaction adopts all new partitions and marks all old ones as moved: no owner can go on from those.
 
     :raises ToolRefused: somebody is in the group; a partition is not at the barrier, or records lie beyond it (each is
@@ -183,7 +183,7 @@ class _Move:
         there = self.new.admin.describe([names.input])[names.input]
         self._require_count(there)
         controlled = self.old.admin.describe([self.old.names.control])[self.old.names.control] is not None
-        Topics(self.settings, names).make(replication, {names.input: self.to}, control=controlled)
+        ServiceTopics(self.settings, names).make(replication, {names.input: self.to}, control=controlled)
         facts = self.new.facts()
         wrong = [f"{topic} has {fact.partitions}" for topic, fact in facts.items() if fact.partitions != self.to]
         if wrong:
