@@ -171,7 +171,8 @@ def fetch_archive(group: str, artifact: str, version: str, classifier: str, repo
     from_maven = MavenDownloads(repository)
     with from_maven.failing_as(f"{artifact} {version}"):
         component = from_maven.context.project(group, artifact).at_version(version)
-        return component.artifact(classifier, "tar.gz").resolve()
+        archive: Path = component.artifact(classifier, "tar.gz").resolve()
+    return archive
 
 
 class MavenDownloads(logging.Handler):
