@@ -39,7 +39,10 @@ class State:
 
     @property
     def keys(self) -> int:
-        return sum(len(table.stored) for table in self.tables.values())
+        count = 0
+        for table in self.tables.values():
+            count += len(table.stored)
+        return count
 
     def check_in_place(self) -> None:
         """:raises MutatedInPlace: in development, when a value was changed without put()."""

@@ -1,4 +1,4 @@
-"""The chain of increments, checked record by record (rule T1): pure, fed by restore, verify and truncation alike."""
+"""Checks the chain of transactions on the changelog topic record by record (rule T1)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from statehold.snapshot.format.records import Adopt, Header, Mark, Part, Record
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """One whole transaction: where its header lies, its parts in order, its mark and the mark's offset.
+    """A complete transaction: the offset of its header, its parts in order, its mark and the offset of the mark.
 
-    With `adopt` a new lineage begins here: the state is the full that it names, or empty, and nothing before counts.
+    `adopt` is set if the transaction begins a new lineage: the state is then the full that it names, or empty.
     """
 
     offset: int
@@ -25,11 +25,11 @@ class Increment:
 
 @dataclass(slots=True)
 class Chain:
-    """Takes records in log order and gives back whole increments; anything else is a typed finding.
+    """Takes records in log order and returns complete transactions; anything else is a typed error.
 
-    `last` is the number of the transaction that is already in the state; records up to it are passed over. None takes
-    whatever comes first. Another lineage is damage: no fold crosses one (rule S6). Only with `crossing`, for whoever
-    tells the history, an adopt record may begin one, and must fit what came before it.
+    `last` is the number of the last transaction that the state already holds: the chain skips records up to it. With
+    None it starts at the first record. A change of lineage is damage, because no fold crosses one (rule S6). Only with
+    `crossing`, for tools that show the history, may an adopt record begin another lineage.
     """
 
     topic: str
@@ -42,30 +42,44 @@ class Chain:
     _header: tuple[int, Header] | None = None
     _parts: list[Part] = field(default_factory=list)
     _started: bool = False
-    #: the first transaction that this chain gave back
+    #: the number of the first transaction that this chain returned
     first: int = -1
 
     def feed(self, offset: int, record: Record) -> Increment | None:
-        """:raises TornTransaction, DamagedIncrement: naming the offset; the chain must not be used afterwards."""
+        """Check the next record. Return the transaction that it completes, if any.
+
+        Do not use the chain after an error.
+
+        :raises TornTransaction, DamagedIncrement: the error names the offset.
+        """
         if not isinstance(record, (Header, Adopt, Part, Mark)):
             self._damaged(offset, f"a {type(record).__name__.lower()} does not belong on the increment topic")
-        if self._passed_over(record):
-            return None
+        if not self._started and self.last is not None and record.n <= self.last:
+            return None  # only before the first record that counts: a number that returns later is damage
+        self._started = True
         if isinstance(record, Header):
             self._open(offset, record)
             return None
-        opened = self._expect_open(offset, record)
+        if self._header is None:
+            self._torn(offset, f"{type(record).__name__.lower()} {record.n} has no header: a torn abort")
+        opened, header = self._header
+        if (header.n, header.attempt) != (record.n, record.attempt):
+            self._torn(
+                offset,
+                f"{type(record).__name__.lower()} {record.n} of attempt {record.attempt} follows "
+                f"header {header.n} of attempt {header.attempt}",
+            )
         if isinstance(record, Adopt):
             self._take_adopt(offset, record)
             return None
-        self._check_lineage(offset, record)
+        if self._adopt is None and self.lineage is not None and header.lineage != self.lineage:
+            self._damaged(offset, f"lineage {header.lineage} follows {self.lineage} without an adopt record")
         if isinstance(record, Part):
             if record.k != len(self._parts):
                 self._damaged(offset, f"part {record.k} of transaction {record.n} follows part {len(self._parts) - 1}")
             self._parts.append(record)
             return None
-        if record.parts != len(self._parts):
-            self._torn(offset, f"mark {record.n} counts {record.parts} parts, {len(self._parts)} are there")
+        self._check_mark(offset, header, record)
         increment = Increment(opened, tuple(self._parts), record, offset, self._adopt)
         self.first = record.n if self.first < 0 else self.first
         self.last, self.lineage, self._digest = record.n, record.lineage, record.digest
@@ -73,16 +87,9 @@ class Chain:
         return increment
 
     def finish(self, offset: int) -> None:
-        """The log ends here: a header that is still open is a torn commit."""
+        """Check the end of the log: a header without a mark is a torn commit."""
         if self._header is not None:
             self._torn(offset, _unmarked(*self._header))
-
-    def _passed_over(self, record: Header | Adopt | Part | Mark) -> bool:
-        """Only before the first record that counts: a number that comes back later is damage."""
-        if not self._started and self.last is not None and record.n <= self.last:
-            return True
-        self._started = True
-        return False
 
     def _open(self, offset: int, header: Header) -> None:
         if self._header is not None:
@@ -94,7 +101,7 @@ class Chain:
         self._header = offset, header
 
     def _take_adopt(self, offset: int, adopt: Adopt) -> None:
-        """It comes first in its transaction, begins another lineage, and goes on from the state that was."""
+        """Check that the adopt record follows its header, begins another lineage and continues from the last state."""
         if self._parts or self._adopt is not None:
             self._damaged(offset, f"the adopt record of transaction {adopt.n} does not follow its header")
         if self.lineage is not None and adopt.old_lineage != self.lineage:
@@ -102,38 +109,23 @@ class Chain:
         if self._digest is not None and adopt.old_digest != self._digest:
             self._damaged(offset, f"adopts another state than transaction {self.last} left")
         if adopt.lineage == adopt.old_lineage:
-            self._damaged(offset, f"adopts lineage {adopt.lineage} anew")
+            self._damaged(offset, f"adopts lineage {adopt.lineage} again")
         self._adopt = adopt
 
-    def _check_lineage(self, offset: int, record: Part | Mark) -> None:
-        """What follows the header: the lineage goes on, or an adopt record has begun this one and says the same."""
-        assert self._header is not None
-        lineage, adopt = self._header[1].lineage, self._adopt
-        if adopt is None and self.lineage is not None and lineage != self.lineage:
-            self._damaged(offset, f"lineage {lineage} follows {self.lineage} without an adopt record")
-        if not isinstance(record, Mark):
-            return
-        if record.lineage != lineage or (adopt is not None and adopt.lineage != lineage):
-            self._damaged(offset, f"transaction {record.n} names several lineages")
-        if adopt is not None and (record.digest, record.positions, record.parts, record.adopted) != (
+    def _check_mark(self, offset: int, header: Header, mark: Mark) -> None:
+        """Check that the mark names the lineage of its header, agrees with the adopt record and counts all parts."""
+        adopt = self._adopt
+        if mark.lineage != header.lineage or (adopt is not None and adopt.lineage != header.lineage):
+            self._damaged(offset, f"transaction {mark.n} names several lineages")
+        if adopt is not None and (mark.digest, mark.positions, mark.parts, mark.adopted) != (
             adopt.digest,
             adopt.positions,
             0,
             adopt.n,
         ):
-            self._damaged(offset, f"mark {record.n} says something else than the adopt record before it")
-
-    def _expect_open(self, offset: int, record: Adopt | Part | Mark) -> int:
-        if self._header is None:
-            self._torn(offset, f"{type(record).__name__.lower()} {record.n} has no header: a torn abort")
-        opened, header = self._header
-        if (header.n, header.attempt) != (record.n, record.attempt):
-            self._torn(
-                offset,
-                f"{type(record).__name__.lower()} {record.n} of attempt {record.attempt} follows "
-                f"header {header.n} of attempt {header.attempt}",
-            )
-        return opened
+            self._damaged(offset, f"mark {mark.n} says something else than the adopt record before it")
+        if mark.parts != len(self._parts):
+            self._torn(offset, f"mark {mark.n} counts {mark.parts} parts, {len(self._parts)} are there")
 
     def _torn(self, offset: int, finding: str) -> NoReturn:
         raise TornTransaction(

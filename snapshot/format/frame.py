@@ -1,4 +1,4 @@
-"""The outermost form of every record on an increment or full topic: version, kind, size and checksum, then msgpack.
+"""Packs and unpacks the frame around every record of the changelog and snapshot topics.
 
 offset  size  field
 0       1     format version, 1 to 3
@@ -22,23 +22,24 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: the formats that this statehold reads; a partition is written in the format of its last mark (docs/upgrades.md)
+#: The formats that this release reads. A partition is written in the format of its last mark (docs/upgrades.md).
 OLDEST, NEWEST = 1, 3
-#: from this one on a mark may hold users' commands of the control topic
+#: the first format in which a mark may hold users' commands of the control topic
 PINNING = 3
-#: No body may claim more than this before compression: a frame is an input from the network (fault F27, zip bomb).
-#: It is more than kafka.message_max_bytes may be, or a value could be written that no restore would read.
+#: The largest body before compression. The limit exists because a frame comes from the network (fault F27, zip bomb).
+#: It exceeds the largest kafka.message_max_bytes, because otherwise a written value could be too large to restore.
 MAX_BODY = 128 * 1024 * 1024
 _COMPRESS_FROM = 512
 _HEAD = struct.Struct("<BcBBIQ")
+checksum = xxhash.xxh3_64_intdigest
 
 
 class BadFrame(ValueError):
-    """The bytes are not a frame that this version wrote, or they were damaged."""
+    """The bytes are damaged, or this release did not write them."""
 
 
 class UnknownFormat(BadFrame):
-    """A frame of a format that this version does not know: not damaged, but not to be read either."""
+    """The frame has a format that this release does not know. It is not damaged, but it cannot be read."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"format {version}, this statehold reads {OLDEST} to {NEWEST}")
@@ -46,7 +47,7 @@ class UnknownFormat(BadFrame):
 
 
 def pack(kind: bytes, body: bytes, version: int = OLDEST) -> bytes:
-    """A frame around `body`; compressed when that can pay."""
+    """Return a frame around `body`; a large body is compressed."""
     codec, content = 0, body
     if len(body) >= _COMPRESS_FROM:
         codec, content = 1, zstd.compress(body, 1)
@@ -54,9 +55,9 @@ def pack(kind: bytes, body: bytes, version: int = OLDEST) -> bytes:
 
 
 def kind_of(data: bytes | None) -> bytes:
-    """The kind letter, without touching the body.
+    """Return the kind letter without reading the body.
 
-    :raises BadFrame: for no data, or too little. :raises UnknownFormat: for an unknown format version.
+    :raises BadFrame: the data is too short. :raises UnknownFormat:
     """
     if data is None or len(data) < _HEAD.size:
         raise BadFrame("too short for a frame")
@@ -65,29 +66,22 @@ def kind_of(data: bytes | None) -> bytes:
     return data[1:2]
 
 
-def unpack(data: bytes) -> bytes:
-    """The body of a frame, its size and checksum verified.
+def unpack(data: bytes | None, *, any_format: bool = False) -> tuple[bytes, bytes]:
+    """Return kind and body of a frame, after checking its size and checksum.
 
-    :raises BadFrame: when anything about it is not as written.
+    `any_format` reads a frame of an unknown format too, because head, codecs and checksum are the same in all of them.
+    Use it only to find out who wrote the frame.
+
+    :raises BadFrame: the bytes are not a frame, or damaged. :raises UnknownFormat: unless `any_format`.
     """
-    kind_of(data)
-    if data[3] != 0:
-        raise BadFrame("its reserved byte is not 0")
-    return _body(data)
-
-
-def foreign_body(data: bytes) -> tuple[bytes, bytes]:
-    """Kind and body of a frame of whatever format: head, codecs and checksum stay as they are in all of them.
-
-    Only for telling who wrote it. :raises BadFrame: it is not a frame, or damaged.
-    """
-    if len(data) < _HEAD.size:
+    if data is None or len(data) < _HEAD.size:
         raise BadFrame("too short for a frame")
-    return data[1:2], _body(data)
-
-
-def _body(data: bytes) -> bytes:
-    _, _, codec, _, size, expected = _HEAD.unpack_from(data)
+    version, kind, codec, reserved, size, expected = _HEAD.unpack_from(data)
+    if not any_format:
+        if not OLDEST <= version <= NEWEST:
+            raise UnknownFormat(version)
+        if reserved != 0:
+            raise BadFrame("its reserved byte is not 0")
     if size > MAX_BODY:
         raise BadFrame(f"claims {size} bytes, more than the limit of {MAX_BODY}")
     body = data[_HEAD.size :]
@@ -97,17 +91,13 @@ def _body(data: bytes) -> bytes:
         raise BadFrame(f"unknown codec {codec}")
     if len(body) != size or checksum(body) != expected:
         raise BadFrame("checksum differs")
-    return body
+    return kind, body
 
 
 def body_checksum(data: bytes) -> int:
-    """The checksum that the frame carries, for lists of chunks."""
+    """Return the checksum in the head of a frame; manifests list these."""
     value: int = _HEAD.unpack_from(data)[5]
     return value
-
-
-def checksum(body: bytes) -> int:
-    return xxhash.xxh3_64_intdigest(body)
 
 
 def _decompress(content: bytes, size: int) -> bytes:

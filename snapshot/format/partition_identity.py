@@ -1,4 +1,4 @@
-"""Which partition of which service this is: what every mark and manifest is checked against."""
+"""Identifies a partition of a service, and checks marks and manifests against it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ VERSIONED_FORMAT = 2
 
 
 class Place(msgspec.Struct, frozen=True):
-    """One partition, with the identities of its topics as the broker tells them now."""
+    """One partition, with the current identities of its topics."""
 
     names: Names
     partition: int
     partitions: int
-    #: topic -> topic id, of input, increment and full
+    #: topic -> topic id, of the input, changelog and snapshot topics
     topic_ids: dict[str, str]
     writer: Writer = Writer()
-    #: table -> version that the handler declares; empty for tools, which know no handler and decode no value
+    #: table -> version that the handler declares; empty for tools, which decode no values
     schemas: dict[str, int] = {}
-    #: root of a store where fulls are that are not where their manifests say (`snapshot.full_store`); '' for none
+    #: root of a store (`snapshot.full_store`) to search for fulls that are not where their manifests say; '' for none
     store: str = ""
-    #: nothing but `store` is looked at: it is a backup's copy
+    #: `store` is a backup's copy: read nothing else
     sealed: bool = False
 
     @property
@@ -42,9 +42,9 @@ class Place(msgspec.Struct, frozen=True):
         return self.names.input
 
     def require_here(self, mark: Mark) -> None:
-        """For whoever wants to go on from this mark, not for who only looks.
+        """Check that the state may continue here. Call it before writing; reading needs no check.
 
-        :raises StateMoved: it closes this place.
+        :raises StateMoved: the state has moved to another input.
         """
         if mark.moved:
             raise StateMoved(
@@ -56,9 +56,10 @@ class Place(msgspec.Struct, frozen=True):
             )
 
     def check(self, mark: Mark) -> None:
-        """:raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the mark is of another place.
+        """Check that the mark belongs to this partition and that this code can read its tables.
 
-        :raises UnknownSchema, UpgradeUnfinished: this code cannot read its tables, or must not write them yet.
+        :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the mark belongs to another partition.
+        :raises UnknownSchema: this code cannot read the tables. :raises UpgradeUnfinished: it must not write them yet.
         """
         position = mark.positions.get(self.input, -1)
         if (mark.service, mark.partition) != (self.names.group, self.partition):
@@ -91,11 +92,10 @@ class Place(msgspec.Struct, frozen=True):
                     partition=self.partition,
                     position=position,
                 )
+        if self.schemas:
+            self._check_schemas(mark, position)
 
-        self._check_schemas(mark)
-
-    def _check_schemas(self, mark: Mark) -> None:
-        position = mark.positions[self.input]
+    def _check_schemas(self, mark: Mark, position: int) -> None:
         code = f" (code {mark.writer.code})" if mark.writer.code else ""
         for table, version in mark.schemas.items():
             known = self.schemas.get(table, version)
@@ -108,8 +108,8 @@ class Place(msgspec.Struct, frozen=True):
                     partition=self.partition,
                     position=position,
                 )
-        newer = [f"{table!r} version {version}" for table, version in self.schemas.items() if version > 1]
-        if newer and mark.format < VERSIONED_FORMAT:
+        if mark.format < VERSIONED_FORMAT and any(version > 1 for version in self.schemas.values()):
+            newer = [f"{table!r} version {version}" for table, version in self.schemas.items() if version > 1]
             raise UpgradeUnfinished(
                 f"this code declares table {', '.join(newer)}, and the partition is still written in format "
                 f"{mark.format}, which older releases of statehold read and which has no versions. Once no older "
@@ -121,16 +121,16 @@ class Place(msgspec.Struct, frozen=True):
             )
 
     def merged_schemas(self, mark: Mark, tables: Iterable[str]) -> dict[str, int]:
-        """What the next mark says of versions once values of these tables have been written."""
+        """Return the table versions for the next mark, if it writes values of these tables."""
         written = {table: version for table in tables if (version := self.schemas.get(table, 1)) > 1}
         if not written:
             return mark.schemas
         return mark.schemas | {table: max(version, mark.schemas.get(table, 1)) for table, version in written.items()}
 
     def refuses(self, manifest: Manifest, mark: Mark, *, replayed: bool = False) -> str:
-        """Why a full cannot be the base for this mark (rules S1, S6), or ''.
+        """Return why a full cannot be the base for this mark (rules S1, S6), or ''.
 
-        `replayed`: no delta is to be applied, the input after the full is to be handled again instead.
+        `replayed`: the restore applies no deltas and replays the input after the full.
         """
         return self._belongs_elsewhere(manifest, mark) or self._lacks_deltas(manifest, mark, replayed)
 
@@ -160,5 +160,5 @@ class Place(msgspec.Struct, frozen=True):
         return ""
 
     def deltas_reach(self, first: int, mark: Mark) -> bool:
-        """Whether the deltas after transaction `first` hold all that changed after it, up to the newest delta."""
+        """Return whether the deltas after transaction `first` hold every change up to the newest delta."""
         return mark.last_delta <= first or mark.reach <= first

@@ -1,8 +1,10 @@
-"""The records of the increment and full topics, as they are written; the format is described in docs/format.md."""
+"""Defines, packs and unpacks the records of the changelog and snapshot topics (docs/format.md)."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from types import GenericAlias
+from typing import Any
 
 import msgspec
 
@@ -10,8 +12,6 @@ from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
 from statehold.table import Changes
-
-S = TypeVar("S")
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):
@@ -252,12 +252,11 @@ def unpack(data: bytes | None) -> Record:
 
     :raises frame.BadFrame: for anything that `pack` did not write, damaged or of another format version.
     """
-    kind = frame.kind_of(data)
-    decode = _DECODERS.get(kind)
-    if decode is None or data is None:
+    kind, body = frame.unpack(data)
+    if kind not in _DECODERS:
         raise frame.BadFrame(f"unknown kind {kind!r}")
     try:
-        record: Record = decode(frame.unpack(data))
+        record: Record = _DECODERS[kind](body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise frame.BadFrame(f"kind {kind!r}: {error}") from error
     return record
@@ -269,7 +268,7 @@ def foreign_writer(data: bytes | None) -> str:
     Every format promises that a mark is a msgpack map whose `writer` begins as it does here.
     """
     try:
-        kind, body = frame.foreign_body(data or b"")
+        kind, body = frame.unpack(data, any_format=True)
         if kind != b"M":
             return ""
         writer = msgspec.msgpack.decode(body, type=_OnlyWriter).writer
@@ -291,10 +290,6 @@ def entry(changes: Changes) -> msgspec.Raw:
     return msgspec.Raw(_encode((changes.table, changes.keys, changes.values)))
 
 
-def _list_of(kind: Any) -> Any:
-    return list[kind]
-
-
 class UnknownTable(frame.BadFrame):
     """Nothing is damaged: other code of the service has written a table that this code does not have."""
 
@@ -305,7 +300,9 @@ class EntryDecoder:
     def __init__(self, key_types: dict[str, Any]) -> None:
         self._name = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
         self._values = msgspec.msgpack.Decoder(list[bytes | None]).decode
-        self._keys = {name: msgspec.msgpack.Decoder(_list_of(kind)).decode for name, kind in key_types.items()}
+        self._keys: dict[str, Callable[[msgspec.Raw], list[Any]]] = {}
+        for name, kind in key_types.items():
+            self._keys[name] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
 
     def decode(self, raw: msgspec.Raw) -> Changes:
         """The changes of one table.

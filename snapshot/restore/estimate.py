@@ -1,7 +1,7 @@
-"""How long a restore would take, before it is needed: pure arithmetic over what it would have to do.
+"""Predicts the duration of a restore from its work.
 
 The default speeds were measured (docs/restore.md); a process corrects them by its own last restore. Fencing and the
-group's session timeout come on top and do not depend on the state.
+group's session timeout add to the prediction and do not depend on the state.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _INCREMENT_BYTE: Final = 3.0e-9
 _DIGEST_KEY: Final = 0.25e-6
 _RECORD: Final = 6e-6
 
-#: what should take less than so many seconds says nothing about speed: most of it are answers waited for
+#: parts expected to take fewer seconds say nothing about speed, because most of their time is spent on waiting
 _TELLING: Final = 0.05
 _LONGEST_FIXED: Final = 2.0
 _SLOWEST: Final = 20.0
 _FASTEST: Final = 0.05
-#: the share of the budget at which something is done, so that it is not exceeded while that takes its time
+#: the share of the budget at which a full is due, so that the budget holds until the full is complete
 _HEADROOM: Final = 0.8
-#: the share of the budget that a full must save, or it would be taken again and again for nothing
+#: the share of the budget that a full must save, so that it is not taken again and again in vain
 _WORTH: Final = 0.1
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """What a restore would have to do: load the full, apply the increments after it, hash all keys, replay the gap."""
+    """The work of a restore: load the full, apply the increments after it, hash all keys, replay the gap."""
 
     full_keys: int = 0
     #: before compression
@@ -48,7 +48,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """Seconds of one restore by what they were spent on; 0.0 where nothing was done or measured."""
+    """The seconds of one restore by part; 0.0 if a part was not done or measured."""
 
     fixed: float = 0.0
     full: float = 0.0
@@ -62,7 +62,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 def by_default(work: Workload) -> Spent:
-    """What a workload takes at the default speeds."""
+    """Return the duration of a workload at the default speeds."""
     return Spent(
         _FIXED,
         work.full_keys * _FULL_KEY + work.full_bytes * _FULL_BYTE,
@@ -73,9 +73,9 @@ def by_default(work: Workload) -> Spent:
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """How many times the default each part takes here; None where nothing was measured: then as the others do.
+    """The duration of each part on this machine, as a multiple of the default; None if it was not measured.
 
-    `fixed` is in seconds: what every restore takes, however small.
+    `fixed` is in seconds: the minimum of every restore.
     """
 
     fixed: float = _FIXED
@@ -83,47 +83,50 @@ class Speed(msgspec.Struct, frozen=True):
     increments: float | None = None
     digest: float | None = None
     replay: float | None = None
-    #: of the replay, by what handling records has taken; counts until one was measured
+    #: of the replay, by the time that handling records took; used until a replay was measured
     expected: float | None = None
 
     def predict(self, work: Workload) -> Spent:
-        """Seconds of a restore that has to do `work`."""
-        usual, default = self._usual(), by_default(work)
+        """Return the duration of a restore with this work. A part that was not measured is as fast as the others."""
+        known, count = 0.0, 0
+        for each in (self.full, self.increments, self.digest):
+            if each is not None:
+                known, count = known + each, count + 1
+        usual = known / count if count else 1.0
+        default = by_default(work)
+        replay = self.replay if self.replay is not None else self.expected
         return Spent(
             self.fixed,
-            default.full * _or(self.full, usual),
-            default.increments * _or(self.increments, usual),
-            default.digest * _or(self.digest, usual),
-            default.replay * _or(self.replay, _or(self.expected, 1.0)),
+            default.full * (usual if self.full is None else self.full),
+            default.increments * (usual if self.increments is None else self.increments),
+            default.digest * (usual if self.digest is None else self.digest),
+            default.replay * (1.0 if replay is None else replay),
         )
 
     def learned(self, work: Workload, spent: Spent) -> Speed:
-        """Corrected by a restore that did `work` and took `spent`; the newest measurement counts."""
-        default = by_default(work)
-        small = (_waited(getattr(spent, name), getattr(default, name)) for name in ("full", "increments", "digest"))
-        return Speed(
-            min(_LONGEST_FIXED, spent.fixed + sum(small)),
-            _times(spent.full, default.full, self.full),
-            _times(spent.increments, default.increments, self.increments),
-            _times(spent.digest, default.digest, self.digest),
-            spent.replay / default.replay if spent.replay >= _TELLING and default.replay > 0 else self.replay,
-            self.expected,
-        )
-
-    def _usual(self) -> float:
-        """This machine against the one that the defaults are from."""
-        known = [each for each in (self.full, self.increments, self.digest) if each is not None]
-        return sum(known) / len(known) if known else 1.0
+        """Return the speed after a restore with this work and duration; the newest measurement of a part counts."""
+        default, fixed = by_default(work), spent.fixed
+        measured: dict[str, float | None] = {"replay": self.replay}
+        for name in ("full", "increments", "digest"):
+            took, usual = getattr(spent, name), getattr(default, name)
+            measured[name] = getattr(self, name)
+            if usual < _TELLING:
+                fixed += max(0.0, took - usual)  # too little work: the rest of it was waiting
+            elif took > 0.0:
+                measured[name] = min(_SLOWEST, max(_FASTEST, took / usual))
+        if spent.replay >= _TELLING and default.replay > 0:
+            measured["replay"] = spent.replay / default.replay
+        return Speed(min(_LONGEST_FIXED, fixed), **measured, expected=self.expected)
 
 
 class Speeds:
-    """What a process has learned so far; shared by its partitions, each of which replaces the value as a whole."""
+    """The speed that a process has learned. Its partitions share it, and each replaces the value as a whole."""
 
     def __init__(self) -> None:
         self.now = Speed()
 
     def expect(self, pace: int) -> None:
-        """Handling a record takes so many nanoseconds, here or for an earlier owner; 0 says nothing."""
+        """Note that handling a record takes `pace` nanoseconds, here or for an earlier owner; 0: unknown."""
         if pace > 0:
             self.now = msgspec.structs.replace(self.now, expected=pace * 1e-9 / _RECORD)
 
@@ -132,26 +135,11 @@ class Speeds:
 
 
 def full_wanted(budget: float, with_it: float, without: float) -> bool:
-    """Whether a full is due for the budget's sake: `with_it` and `without` are the seconds of a restore then and now.
+    """Return whether the budget requires a full. `with_it` and `without` are the seconds of a restore then and now.
 
-    Where the full alone takes about as long as the budget, only one that halves the time is worth it.
+    If the full alone takes about as long as the budget, it is due only if it halves the time.
     """
     if without < _HEADROOM * budget:
         return False
     worth = _WORTH * budget if with_it < _HEADROOM * budget else with_it
     return without - with_it >= worth
-
-
-def _or(measured: float | None, usual: float) -> float:
-    return usual if measured is None else measured
-
-
-def _times(spent: float, default: float, before: float | None) -> float | None:
-    if default < _TELLING or spent == 0.0:
-        return before
-    return min(_SLOWEST, max(_FASTEST, spent / default))
-
-
-def _waited(spent: float, default: float) -> float:
-    """What a part took that has too little to do for its length to be work."""
-    return max(0.0, spent - default) if default < _TELLING else 0.0

@@ -1,9 +1,12 @@
-"""One attempt to load a full: where its chunks come from, what is shown of it, and the copy for the local disk."""
+"""Loads one full for a restore: from Kafka, a store or the local disk, and copies it to the local disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
 
+from statehold.errors import DigestMismatch
 from statehold.ports import Reader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest, Mark
@@ -13,25 +16,41 @@ from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.state import State
 
 
-class Loading:
-    """Used for one full, once: `run`, then `proven` or `failed`. The `Watch` of `full.load`."""
+class FullLoading:
+    """Loads one full, once, and watches `full.load` as a `Watch`.
+
+    Use it in a `with` block that also applies the deltas and checks the digest. If the block succeeds, the full is
+    proven and its copy goes to the local disk.
+    """
 
     def __init__(
         self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool, store: str = ""
     ) -> None:
-        self._store = store
-        self._ref, self._progress, self._local = ref, progress, local
-        self.from_disk = from_disk
+        self._ref, self._progress, self._local, self._store = ref, progress, local, store
+        self._from_disk = from_disk
         self._data, self._seen = b"", 0
         self._in_kafka = True
         self._copy: LocalWriter | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._copy is not None:
+            if error is None:
+                self._copy.keep(self._data, self._ref)
+            else:
+                self._copy.drop()
+        if self._from_disk and self._local is not None and isinstance(error, (FullUnusable, DigestMismatch)):
+            self._local.discard(str(error))
+
     def run(
         self, reader: Reader, place: Place, mark: Mark, state: State, decoder: EntryDecoder, *, replayed: bool
     ) -> Manifest:
-        """See `full.load`."""
-        self._progress.enter("local" if self.from_disk else "full", self._ref.low, self._ref.offset)
-        elsewhere = self._from_disk if self.from_disk else None
+        """Load the full into `state`; see `full.load`."""
+        self._progress.enter("local" if self._from_disk else "full", self._ref.low, self._ref.offset)
         return load(
             reader,
             place,
@@ -41,17 +60,17 @@ class Loading:
             decoder,
             replayed=replayed,
             watch=self,
-            elsewhere=elsewhere,
+            elsewhere=self._chunks_on_disk if self._from_disk else None,
             store=self._store,
         )
 
     def found(self, manifest: Manifest, data: bytes) -> None:
         self._progress.foresee(manifest.keys, manifest.size)
         self._data = data
-        self._in_kafka = not (self.from_disk or manifest.store)
+        self._in_kafka = not (self._from_disk or manifest.store)
         if not self._in_kafka:
-            self._progress.enter("local" if self.from_disk else "full", 0, len(manifest.checksums))
-        if not self.from_disk and self._local is not None:
+            self._progress.enter("local" if self._from_disk else "full", 0, len(manifest.checksums))
+        if not self._from_disk and self._local is not None:
             self._copy = self._local.begin()
 
     def chunk(self, data: bytes) -> None:
@@ -61,23 +80,7 @@ class Loading:
         if self._copy is not None:
             self._copy.add(data)
 
-    def proven(self) -> None:
-        """The state that followed from it has the digest that its writer recorded: it may go to the disk."""
-        if self._copy is not None:
-            self._copy.keep(self._data, self._ref)
-
-    def failed(self, why: str) -> None:
-        """It was no use, or was not proven."""
-        self.drop()
-        if self.from_disk and self._local is not None:
-            self._local.discard(why)
-
-    def drop(self) -> None:
-        """Something else ended it."""
-        if self._copy is not None:
-            self._copy.drop()
-
-    def _from_disk(self, manifest: bytes) -> Iterator[bytes]:
+    def _chunks_on_disk(self, manifest: bytes) -> Iterator[bytes]:
         assert self._local is not None
         try:
             yield from self._local.chunks(manifest)

@@ -1,4 +1,4 @@
-"""The last mark of a partition: the truth about it, found from the end of the log (requirement B6)."""
+"""Finds the last mark of a partition from the end of the changelog (requirement B6)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _FIRST_STEP: Final = 64
 
 
 def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
-    """The newest mark, found by walking back from the end; None when the partition holds none (requirement B6).
+    """Search back from the end for the newest mark; return None if the partition holds none.
 
-    Fence first, or read up to the last stable offset: else the log may end within a transaction of its owner.
+    Fence first, or read only up to the last stable offset: otherwise the log may end within its owner's transaction.
 
-    :raises frame.BadFrame: a record is not ours or damaged. :raises TornTransaction: a header follows the mark.
+    :raises frame.BadFrame: a record is foreign or damaged. :raises TornTransaction: a header follows the mark.
     :raises NewerFormat: a newer statehold has written here.
     """
     start, end = reader.bounds(topic, partition)
@@ -40,13 +40,23 @@ def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
                     follower = message.offset() or 0
         followed_by = follower if follower >= 0 else followed_by
         if found is not None:
-            return _unfollowed(records.unpack(found), followed_by, topic, partition)
+            mark = records.unpack(found)
+            assert isinstance(mark, Mark)
+            if followed_by >= 0:
+                raise TornTransaction(
+                    f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
+                    f"changed. See docs/runbook/errors.md#torntransaction, and `statehold repair rebase --help`",
+                    topic=topic,
+                    partition=partition,
+                    position=followed_by,
+                )
+            return mark
         upper, step = lower, step * 8
     return None
 
 
 def newer_format(reader: Reader, topic: str, partition: int, offset: int, error: frame.UnknownFormat) -> NewerFormat:
-    """What to raise for a record of an unknown format at `offset`; it names who wrote it, if that shows."""
+    """Return the error for a record of an unknown format at `offset`; it names the writer, if a mark shows it."""
     writer = f"a release of statehold whose format is {error.version}"
     for batch in reader.read(topic, partition, offset, reader.bounds(topic, partition)[1]):
         for message in batch:
@@ -59,16 +69,3 @@ def newer_format(reader: Reader, topic: str, partition: int, offset: int, error:
         partition=partition,
         position=offset,
     )
-
-
-def _unfollowed(mark: records.Record, follower: int, topic: str, partition: int) -> Mark:
-    assert isinstance(mark, Mark)
-    if follower >= 0:
-        raise TornTransaction(
-            f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
-            f"changed. See docs/runbook/errors.md#torntransaction, and `statehold repair rebase --help`",
-            topic=topic,
-            partition=partition,
-            position=follower,
-        )
-    return mark

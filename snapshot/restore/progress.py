@@ -1,12 +1,13 @@
-"""How far a restore has come: step by step, for the log, `status()` and the bars of a terminal.
+"""Reports the progress of a restore, step by step, to the log, to `status()` and to progress bars.
 
-The partition's own thread moves it; `view` may be called by any thread.
+The partition's own thread updates it. Any thread may call `view`.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from operator import methodcaller
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -16,30 +17,31 @@ from statehold.record import Message
 from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.state import State
 
-#: the steps of a restore, in their order; a full that is unusable makes it start with another one
+#: the steps of a restore, in order; it starts over with another full if one is unusable
 StepName = Literal["mark", "full", "local", "increments", "digest", "replay"]
-#: seconds between two lines in the log
+_value_of = methodcaller("value")
+#: seconds between two log lines
 _TELL_EVERY: Final = 3.0
-#: seconds after which a step's speed says something about its end
+#: seconds after which a step's speed predicts its end
 _GUESS_AFTER: Final = 0.25
 
 
 class Step(msgspec.Struct):
-    """One step. Positions are offsets of its topic, or chunks of a file or store; bytes as they were read."""
+    """One step. A position is an offset of a topic, or the number of a chunk of a file or store."""
 
     name: StepName
-    #: first position, and the one behind the last; equal where nobody can know
+    #: first position, and the one after the last; equal if the length is unknown
     begin: int
     end: int
     began: float
     position: int
     bytes: int = 0
     records: int = 0
-    #: seconds that it took, once it is over
+    #: duration in seconds, once it has ended
     seconds: float = 0.0
 
     def left(self, now: float) -> float | None:
-        """Seconds until this step's end at its speed so far; None while that is not known."""
+        """Return the seconds until this step ends at its speed so far; None while that is unknown."""
         spent, done = now - self.began, self.position - self.begin
         if done <= 0 or spent < _GUESS_AFTER:
             return None
@@ -47,20 +49,20 @@ class Step(msgspec.Struct):
 
 
 class Guard(Protocol):
-    """Whether there is room for the state that is coming."""
+    """Checks that the state fits into memory."""
 
     def foresee(self, keys: int, size: int) -> None:
-        """So many keys, so many bytes of them in a full.
+        """Check the room for a state of `keys` keys, with `size` bytes in a full.
 
-        :raises MemoryShort: there is no room.
+        :raises MemoryShort: there is too little.
         """
 
     def look(self, now: float, keys: int) -> None:
-        """So many are there; often. Raises as `foresee`."""
+        """Check the room while `keys` keys are loaded. It is called often, and raises as `foresee`."""
 
 
 class Progress:
-    """Of one restore and the replay after it. `tell` is called every few seconds, also while nothing comes."""
+    """The progress of one restore and the replay after it. It calls `tell` every few seconds, even without data."""
 
     def __init__(
         self, clock: Clock, tell: Callable[[dict[str, Any]], None] = lambda view: None, guard: Guard | None = None
@@ -69,47 +71,47 @@ class Progress:
         self._told = clock()
         self._step: Step | None = None
         self._state: Callable[[], State | None] = lambda: None
-        #: the steps that are over, the last of each name
+        #: the completed steps, the last of each name
         self.done: dict[str, Step] = {}
 
     def watch(self, state: State) -> None:
-        """Whose keys are counted; it is not kept alive by this."""
+        """Count the keys of this state. The progress holds only a weak reference to it."""
         self._state = weakref.ref(state)
 
     def foresee(self, keys: int, size: int) -> None:
-        """What the state will be, as far as mark and manifest tell: raises what the guard raises."""
+        """Check the room for the state that the manifest announces; raises what the guard raises."""
         if self._guard is not None:
             self._guard.foresee(keys, size)
 
     def enter(self, name: StepName, begin: int = 0, end: int = 0) -> None:
-        """The next step begins, and reaches from position `begin` to `end`."""
+        """Begin the next step, which reads from position `begin` to `end`."""
         self.leave()
         self._step = Step(name, begin, end, self._clock(), begin)
 
     def leave(self) -> None:
-        """The step is over."""
+        """End the current step."""
         step, self._step = self._step, None
         if step is not None:
             step.seconds = self._clock() - step.began
             self.done[step.name] = step
 
     def spent(self, total: float) -> Spent:
-        """The seconds of a restore that took `total`, by step; what is left of it was no step's."""
-        full, local, increments, digest = map(self._seconds, ("full", "local", "increments", "digest"))
-        return Spent(max(0.0, total - full - local - increments - digest), full, increments, digest)
-
-    def _seconds(self, name: str) -> float:
-        return self.done[name].seconds if name in self.done else 0.0
+        """Return the seconds of a restore that took `total`, by step."""
+        seconds = dict.fromkeys(("full", "local", "increments", "digest"), 0.0)
+        for name in seconds.keys() & self.done.keys():
+            seconds[name] = self.done[name].seconds
+        fixed = max(0.0, total - sum(seconds.values()))
+        return Spent(fixed, seconds["full"], seconds["increments"], seconds["digest"])
 
     def advance(self, position: int, size: int, records: int) -> None:
-        """All before `position` is read; `size` bytes in `records` records of it were new."""
+        """Note that all before `position` is read, and that `size` bytes in `records` records were new."""
         step = self._step
         if step is not None:
             step.position, step.bytes, step.records = position, step.bytes + size, step.records + records
         self.tick()
 
     def tick(self) -> None:
-        """Called often, also by who waits for data: a restore that stands still has to say so."""
+        """Log the progress when it is time. Call it often, even while no data comes: a stalled restore must show."""
         now = self._clock()
         if self._guard is not None:
             state = self._state()
@@ -119,7 +121,7 @@ class Progress:
             self._tell(view)
 
     def view(self) -> dict[str, Any] | None:
-        """What people and programs are shown; None between steps."""
+        """Return the progress for people and programs; None between steps."""
         step, state, now = self._step, self._state(), self._clock()
         if step is None:
             return None
@@ -139,28 +141,17 @@ class Progress:
 
 
 class WatchedReader:
-    """A reader that moves the progress with each batch it gives, of at most `records` records."""
+    """A reader that updates the progress after each batch, of at most `records` records."""
 
     def __init__(self, reader: Reader, progress: Progress, records: int = 1_000_000) -> None:
         self._reader, self._progress, self._records = reader, progress, records
-
-    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        return self._reader.bounds(topic, partition)
+        self.bounds, self.cancelled, self.close = reader.bounds, reader.cancelled, reader.close
 
     def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
         for read in self._reader.read(topic, partition, start, end, most):
-            yield from self._moving(read)
-
-    def _moving(self, read: Sequence[Message]) -> Iterator[Sequence[Message]]:
-        """Moved when a batch has been worked on: a slow handler is no fast read."""
-        for first in range(0, len(read), self._records):
-            batch = read[first : first + self._records]
-            yield batch
-            size = sum(map(len, filter(None, (message.value() for message in batch))))
-            self._progress.advance((batch[-1].offset() or 0) + 1, size, len(batch))
-
-    def cancelled(self) -> bool:
-        return self._reader.cancelled()
-
-    def close(self) -> None:
-        self._reader.close()
+            for first in range(0, len(read), self._records):
+                batch = read[first : first + self._records]
+                yield batch
+                # Afterwards, because a slow handler is not a fast read.
+                size = sum(map(len, filter(None, map(_value_of, batch))))
+                self._progress.advance((batch[-1].offset() or 0) + 1, size, len(batch))

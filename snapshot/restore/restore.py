@@ -1,11 +1,13 @@
-"""Brings a state back: last mark, newest usable full, the deltas after it, digest (rules T1, S1-S6, C5, D1).
+"""Restores a state: last mark, newest usable full, the deltas after it, digest (rules T1, S1-S6, C5, D1).
 
-Called by the partition's own thread after the fence; reads with `assign` and commits nothing.
+The partition's own thread calls it after the fence. It reads with `assign` and commits nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,10 +19,10 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest, Mark, UnknownTable
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.gc_control import no_collection
-from statehold.snapshot.restore.delta_apply import Following, damaged
+from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
 from statehold.snapshot.restore.discovery import published
 from statehold.snapshot.restore.estimate import Spent, Workload
-from statehold.snapshot.restore.full_loading import Loading
+from statehold.snapshot.restore.full_loading import FullLoading
 from statehold.snapshot.restore.last_commit_record import last_mark
 from statehold.snapshot.restore.local_cache import LocalFulls
 from statehold.snapshot.restore.progress import Progress, WatchedReader
@@ -28,36 +30,44 @@ from statehold.snapshot.state import State
 
 __all__ = ["Note", "Restored", "last_mark", "restore"]
 
-#: Something an operator wants to read while a restore goes on: the event's name and its fields.
+#: Logs an event of a restore: the event's name and its fields.
 Note = Callable[[str, dict[str, object]], None]
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """A state at `position`, and the last mark up to whose position the gap must still be replayed."""
+    """A state at `position`, and the last mark. The gap up to the mark's position is still to be replayed."""
 
     state: State
     mark: Mark
-    #: input position that the state stands for
+    #: input position of the state
     position: int
     full: FullRef | None
     deltas: int
     seconds: float
-    #: bytes of increments and keys in deltas since the full: what the next full would save a restore from reading
+    #: bytes of increments and keys in deltas since the full: a restore need not read them after the next full
     unsaved_bytes: int = 0
     unsaved_keys: int = 0
     #: fulls of the mark that cannot be a base
     unusable: tuple[FullRef, ...] = ()
-    #: what there was to do, and how long each part of it took: the gap is still to be replayed
+    #: the work of this restore and its duration by part, without the replay of the gap
     work: Workload = Workload()
     spent: Spent = Spent()
     #: the full came from the local disk
     from_disk: bool = False
-    #: when the full was complete, in seconds since 1970; 0: there is none
+    #: time at which the full was complete, in seconds since 1970; 0 without a full
     full_time: float = 0.0
-    #: commands that stand between the records of the gap
+    #: commands between the records of the gap
     pinned: tuple[Placed[Pinned], ...] = ()
-    #: a copy has followed the owner's increments (`snapshot.standby`): `deltas` is all that was still to be read
+    #: a standby copy (`snapshot.standby`) had followed the owner: `deltas` counts the transactions read since
     from_standby: bool = False
+
+
+class _Base(NamedTuple):
+    """A full, or None for the empty state. `replayed`: the deltas do not reach it, so replay the input after it."""
+
+    ref: FullRef | None
+    replayed: bool
+    from_disk: bool = False
 
 
 def restore(
@@ -71,10 +81,10 @@ def restore(
     local: LocalFulls | None = None,
     store: str = "",
 ) -> Restored:
-    """The newest committed state of a partition; started over `attempts` times when truncation overtakes it (rule C5).
+    """Return the newest committed state. Start over, up to `attempts` times, if truncation overtakes it (rule C5).
 
-    `progress` is moved while it goes on; its steps are those of the attempt that succeeded.
-    `local` may save the download of the full; `store` is where fulls are looked for that are not where they were.
+    `progress` holds the steps of the attempt that succeeded. `local` may save the download of the full. `store` is
+    searched for fulls that are not where their manifests say.
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
@@ -85,29 +95,36 @@ def restore(
     for attempt in range(1, attempts + 1):
         try:
             with no_collection:
-                run = _Restore(reader, place, new_state, note, progress, local, store)
-                run.may_begin_again = attempt < attempts
-                state, mark, position, full, deltas = run.run()
+                run = _Attempt(reader, place, new_state, note, progress, local, store, last=attempt == attempts)
+                mark, base, done = run.restore()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
-        else:
-            unsaved = run.following.unsaved_bytes, run.following.unsaved_keys, tuple(run.unusable)
-            seconds, gap = clock() - began, max(0, mark.positions[place.input] - position)
-            work = run.following.workload(run.manifest, gap)
-            return Restored(
-                state,
-                mark,
-                position,
-                full,
-                deltas,
-                seconds,
-                *unsaved,
-                work,
-                progress.spent(seconds),
-                "local" in progress.done,
-                run.manifest.time / 1000 if run.manifest is not None else 0.0,
-                tuple(run.following.pinned),
-            )
+            continue
+        manifest, read, seconds = run.manifest, progress.done.get("increments"), clock() - began
+        return Restored(
+            state=run.state,
+            mark=mark,
+            position=done.position,
+            full=base.ref,
+            deltas=done.deltas,
+            seconds=seconds,
+            unsaved_bytes=done.unsaved_bytes,
+            unsaved_keys=done.unsaved_keys,
+            unusable=tuple(run.unusable),
+            work=Workload(
+                full_keys=manifest.keys if manifest else 0,
+                full_bytes=manifest.size if manifest else 0,
+                transactions=done.transactions,
+                entries=done.unsaved_keys,
+                increment_bytes=read.bytes if read else 0,
+                keys=run.state.keys,
+                gap=max(0, mark.positions[place.names.input] - done.position),
+            ),
+            spent=progress.spent(seconds),
+            from_disk="local" in progress.done,
+            full_time=manifest.time / 1000 if manifest else 0.0,
+            pinned=tuple(done.pinned),
+        )
     raise DamagedIncrement(
         f"truncated while it was being read, {attempts} times: is somebody else deleting records? "
         f"`statehold retry {place.partition}` tries again",
@@ -116,8 +133,8 @@ def restore(
     )
 
 
-class _Restore:
-    """One attempt; thrown away with its half-filled state when it does not succeed."""
+class _Attempt:
+    """One attempt. It is discarded with its half-filled state if it does not succeed."""
 
     def __init__(
         self,
@@ -128,141 +145,139 @@ class _Restore:
         progress: Progress,
         local: LocalFulls | None,
         store: str,
+        *,
+        last: bool,
     ) -> None:
         self.reader, self.place, self.note = WatchedReader(reader, progress), place, note
-        self.progress, self.local = progress, local
-        self.store = store
+        self.progress, self.local, self.store = progress, local, store
+        self.last = last
         progress.done.clear()
-        self.names, self.partition = place.names, place.partition
         self.new_state, self.state = new_state, new_state()
         progress.watch(self.state)
         self.unusable: list[FullRef] = []
         self.findings: list[str] = []
-        self.may_begin_again = False
         self.manifest: Manifest | None = None
-        self.following: Following
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
-    def run(self) -> tuple[State, Mark, int, FullRef | None, int]:
+    def restore(self) -> tuple[Mark, _Base, AppliedDeltas]:
+        """Restore from the newest base that is complete now: a full, else an older one, else the empty state.
+
+        A reference in a mark is only a hint (rule S4). Each base that fails is logged.
+        """
+        mismatch: DigestMismatch | None = None
         try:
             mark = self._last_mark()
-            self.place.check(mark)
-            self.place.require_here(mark)
-            return self._first_that_works(mark)
+            for base in self._bases(mark):
+                try:
+                    done = self._restore_from(base, mark)
+                except UnknownTable as error:
+                    raise self._unknown_schema(mark, f"the state {error}: run the code that has it") from error
+                except (FullUnusable, DigestMismatch) as error:
+                    if not base.from_disk:  # a fault of the local disk is none of the full in Kafka
+                        if isinstance(error, DigestMismatch):
+                            mismatch = mismatch or error
+                        elif not self.last and isinstance(error.__cause__, OutOfRange):
+                            raise error.__cause__ from error  # truncated just now: there is a newer full (rule C5)
+                        self._reject(base, str(error))
+                    self._empty()
+                else:
+                    self._check_versions(mark)
+                    return mark, base, done
         except frame.BadFrame as error:
             raise damaged(self.place, f"a record cannot be read: {error}") from error
         finally:
             self.progress.leave()
-
-    def _last_mark(self) -> Mark:
-        self.progress.enter("mark")
-        mark = last_mark(self.reader, self.names.changelog, self.partition)
-        if mark is not None:
-            return mark
-        start, end = self.reader.bounds(self.names.changelog, self.partition)
-        if end > 0:
-            raise damaged(self.place, f"offsets {start} to {end} hold no mark: it was there and is gone")
-        raise NoMark(
-            f"{self.names.changelog} holds no mark, so there is neither a state nor a start position. For a first "
-            f"start: `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
-            topic=self.names.input,
-            partition=self.partition,
-        )
-
-    def _first_that_works(self, mark: Mark) -> tuple[State, Mark, int, FullRef | None, int]:
-        """The newest full that is complete now, else an older one, else an empty state; every step down is told.
-
-        A reference in a mark is only a hint (rule S4). A base to which the deltas do not reach back serves only where
-        the input after it is still there: its records are handled again then.
-        """
-        mismatch: DigestMismatch | None = None
-        for ref, replayed in self._bases(mark):
-            try:
-                position, deltas = self._from(mark, ref, replayed)
-            except UnknownTable as error:
-                raise self._unknown_schema(mark, f"the state {error}: run the code that has it") from error
-            except FullUnusable as finding:
-                if self.may_begin_again and isinstance(finding.__cause__, OutOfRange):
-                    raise finding.__cause__ from finding  # truncated just now: there is a newer full (rule C5)
-                self._step_down(ref, str(finding))
-            except DigestMismatch as error:
-                mismatch = mismatch or error
-                self._step_down(ref, str(error))
-            else:
-                self._check_versions(mark)
-                return self.state, mark, position, ref, deltas
         raise mismatch or self._nothing_left(mark)
 
-    def _bases(self, mark: Mark) -> Iterator[tuple[FullRef | None, bool]]:
-        """Each full, newest first, then the empty state; first with the deltas after them, then with the input."""
-        others = published(self.reader, self.place, max((ref.offset for ref in mark.fulls), default=-1))
+    def _last_mark(self) -> Mark:
+        """Return the last mark, checked against this partition and this code."""
+        self.progress.enter("mark")
+        names, partition = self.place.names, self.place.partition
+        mark = last_mark(self.reader, names.changelog, partition)
+        if mark is None:
+            start, end = self.reader.bounds(names.changelog, partition)
+            if end > 0:
+                raise damaged(self.place, f"offsets {start} to {end} hold no mark: it was there and is gone")
+            raise NoMark(
+                f"{names.changelog} holds no mark, so there is neither a state nor a start position. For a first "
+                f"start: `statehold topics create --start-at beginning|end|TIMESTAMP|group`",
+                topic=names.input,
+                partition=partition,
+            )
+        self.place.check(mark)
+        self.place.require_here(mark)
+        return mark
+
+    def _bases(self, mark: Mark) -> Iterator[_Base]:
+        """Yield each full, newest first, then the empty state: first those that the deltas reach, then the others."""
+        newest_known = -1
+        for ref in mark.fulls:
+            newest_known = max(newest_known, ref.offset)
+        others = published(self.reader, self.place, newest_known)
         newest = next(others, None)
-        fulls = sorted([*mark.fulls, *([newest.ref] if newest else [])], key=lambda ref: -ref.first)
-        far: list[FullRef | None] = []
-        for ref in (*fulls, *(other.ref for other in others), None):
-            if self.place.deltas_reach(ref.first if ref else mark.adopted, mark):
-                yield ref, False
-            else:
-                far.append(ref)
-        yield from ((ref, True) for ref in far)
+        fulls = sorted([*mark.fulls, *([newest.ref] if newest else [])], key=attrgetter("first"), reverse=True)
+        far: list[_Base] = []
+        for ref in (*fulls, *map(attrgetter("ref"), others), None):
+            if not self.place.deltas_reach(ref.first if ref else mark.adopted, mark):
+                far.append(_Base(ref, replayed=True))
+                continue
+            if self._on_disk(ref):
+                yield _Base(ref, replayed=False, from_disk=True)
+            yield _Base(ref, replayed=False)
+        for base in far:
+            if self._on_disk(base.ref):
+                yield base._replace(from_disk=True)
+            yield base
 
-    def _from(self, mark: Mark, ref: FullRef | None, replayed: bool) -> tuple[int, int]:
-        """The position of the newest state that follows from this base, and how many deltas it took."""
-        if ref is None:
-            return self._lead_on(mark, None, None, replayed)
-        if self.local is not None and self.local.has(ref):
-            try:
-                return self._load(Loading(ref, self.progress, self.local, from_disk=True), mark, ref, replayed)
-            except (FullUnusable, DigestMismatch):
-                self._empty()  # the disk was wrong, which says nothing of Kafka
-        return self._load(
-            Loading(ref, self.progress, self.local, from_disk=False, store=self.store), mark, ref, replayed
+    def _on_disk(self, ref: FullRef | None) -> bool:
+        return ref is not None and self.local is not None and self.local.has(ref)
+
+    def _restore_from(self, base: _Base, mark: Mark) -> AppliedDeltas:
+        """Load the full of this base, if any, and apply the deltas after it."""
+        self.manifest = None
+        if base.ref is None:
+            return self._apply_deltas(base, mark)
+        with FullLoading(
+            base.ref, self.progress, self.local, from_disk=base.from_disk, store="" if base.from_disk else self.store
+        ) as full:
+            self.manifest = full.run(self.reader, self.place, mark, self.state, self.decoder, replayed=base.replayed)
+            return self._apply_deltas(base, mark)
+
+    def _apply_deltas(self, base: _Base, mark: Mark) -> AppliedDeltas:
+        """Apply the deltas after the base. If they do not reach it, check that the input after it is still there."""
+        place = self.place
+        done = apply_deltas(
+            self.reader, place, self.state, self.decoder, self.progress, mark, self.manifest, replayed=base.replayed
         )
-
-    def _load(self, loading: Loading, mark: Mark, ref: FullRef, replayed: bool) -> tuple[int, int]:
-        try:
-            manifest = loading.run(self.reader, self.place, mark, self.state, self.decoder, replayed=replayed)
-            found = self._lead_on(mark, ref, manifest, replayed)
-        except (FullUnusable, DigestMismatch) as error:
-            loading.failed(str(error))
-            raise
-        except BaseException:
-            loading.drop()
-            raise
-        loading.proven()
-        return found
-
-    def _lead_on(self, mark: Mark, ref: FullRef | None, manifest: Manifest | None, replayed: bool) -> tuple[int, int]:
-        self.manifest = manifest
-        self.following = Following(self.reader, self.place, self.state, self.decoder, self.progress)
-        position, deltas = self.following.apply(mark, manifest, replayed=replayed)
-        if replayed:
-            start, _ = self.reader.bounds(self.names.input, self.partition)
-            if position < start:
+        if base.replayed:
+            start, _ = self.reader.bounds(place.names.input, place.partition)
+            if done.position < start:
                 raise FullUnusable(
-                    f"the deltas lead on from transaction {mark.reach}, not from {ref.first if ref else 'the first'}, "
-                    f"because snapshot.delta_interval was off before; and the input after it is gone: it begins at "
-                    f"{start}, {position} is needed"
+                    f"the deltas lead on from transaction {mark.reach}, not from "
+                    f"{base.ref.first if base.ref else 'the first'}, because snapshot.delta_interval was off before; "
+                    f"and the input after it is gone: it begins at {start}, {done.position} is needed"
                 )
-            self.note("replaying_far", {"full": ref.offset if ref else None, "position": position, "reach": mark.reach})
-        return position, deltas
+            full = base.ref.offset if base.ref else None
+            self.note("replaying_far", {"full": full, "position": done.position, "reach": mark.reach})
+        return done
 
-    def _step_down(self, ref: FullRef | None, finding: str) -> None:
+    def _reject(self, base: _Base, finding: str) -> None:
+        """Log why this base cannot be used; the next one follows."""
+        ref = base.ref
         self.findings.append(f"{f'the full at offset {ref.offset}' if ref else 'no full at all'}: {finding}")
         if ref is not None:
             self.note("full_unusable", {"full": ref.offset, "n": ref.first, "finding": finding})
             self.unusable.append(ref)
-        self._empty()
 
     def _empty(self) -> None:
-        """Begin anew with an empty state."""
+        """Start over with an empty state."""
         self.state = self.new_state()
         self.progress.watch(self.state)
         self.progress.leave()
         self.progress.done.clear()
 
     def _check_versions(self, mark: Mark) -> None:
-        """An upcaster that was taken away while values still need it."""
+        """Require the upcasters that the stored values need."""
         for name, table in self.state.tables.items():
             if versions := table.unreadable():
                 shown = ", ".join(map(str, sorted(versions)))
@@ -276,17 +291,17 @@ class _Restore:
         return UnknownSchema(
             f"{finding}. The last mark was written by {mark.writer.instance}{code}. Nothing was changed; see "
             f"docs/upgrades.md",
-            topic=self.names.input,
-            partition=self.partition,
-            position=mark.positions[self.names.input],
+            topic=self.place.names.input,
+            partition=self.place.partition,
+            position=mark.positions[self.place.names.input],
         )
 
     def _nothing_left(self, mark: Mark) -> NoUsableFull:
         return NoUsableFull(
             f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
             f"changed. Bring the topics back with `statehold snapshot restore` from a backup, or repair what is named "
-            f"and `statehold retry {self.partition}`, or stop the service: `statehold repair rebase MODULE:SERVICE "
-            f"--records replay --why ... --dry-run`; see docs/runbook/errors.md#nousablefull",
-            topic=self.names.snapshot,
-            partition=self.partition,
+            f"and `statehold retry {self.place.partition}`, or stop the service: `statehold repair rebase "
+            f"MODULE:SERVICE --records replay --why ... --dry-run`; see docs/runbook/errors.md#nousablefull",
+            topic=self.place.names.snapshot,
+            partition=self.place.partition,
         )

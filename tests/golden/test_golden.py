@@ -132,8 +132,8 @@ def test_a_mark_of_format_1_is_written_as_before() -> None:
     driver.commit()
     written = [message.value() or b"" for message in driver.broker.log(driver.names.changelog, 0).committed()]
     assert {data[0] for data in written} == {1}
-    known = set(msgspec.msgpack.decode(frame.unpack(written[0 if written[0][1:2] == b"M" else 1])))
-    newest = set(msgspec.msgpack.decode(frame.unpack(written[-1])))
+    known = set(msgspec.msgpack.decode(frame.unpack(written[0 if written[0][1:2] == b"M" else 1])[1]))
+    newest = set(msgspec.msgpack.decode(frame.unpack(written[-1])[1]))
     assert newest - known <= {"parts", "keys", "last_delta", "outputs", "fulls", "effects"}
 
 

@@ -170,4 +170,4 @@ def test_aborted_tails_open_transactions_and_truncated_heads_are_no_fault(alone:
 
 
 def _body(value: bytes) -> bytes:
-    return frame.unpack(value)
+    return frame.unpack(value)[1]

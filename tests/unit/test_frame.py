@@ -19,7 +19,8 @@ bodies = st.binary(max_size=3000) | st.integers(0, 9000).map(lambda size: b"stat
 @given(bodies, st.sampled_from([b"H", b"M", b"C"]))
 def test_what_is_packed_comes_back(body: bytes, kind: bytes) -> None:
     data = pack(kind, body)
-    assert (frame.kind_of(data), unpack(data)) == (kind, body)
+    assert frame.kind_of(data) == kind
+    assert unpack(data) == (kind, body)
     assert frame.body_checksum(data) == frame.checksum(body)
 
 
@@ -32,7 +33,7 @@ def test_a_flipped_bit_is_noticed_or_harmless(body: bytes, data: st.DataObject) 
     damaged = bytearray(packed)
     damaged[bit // 8] ^= 1 << bit % 8
     with suppress(BadFrame):
-        assert unpack(bytes(damaged)) == body
+        assert unpack(bytes(damaged))[1] == body
 
 
 @given(bodies, st.data())
