@@ -71,6 +71,26 @@ ALLOWED: dict[str, str] = {
     "worker": (
         "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
         "worker.transaction worker.recovery worker.followers worker.common worker.participants "
+    "worker.recovery": (
+        "errors record messages ports snapshot.format snapshot snapshot.restore declared "
+        "worker.followers worker.common worker.participants worker.handler"
+    ),
+    "worker.fulls": (
+        "errors config.sections common record table ports telemetry snapshot.format snapshot.store "
+        "snapshot snapshot.restore worker.transaction worker.common"
+    ),
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.transaction "
+        "worker.common worker.failures worker.participants worker.handler"
+    ),
+    "worker.transaction": (
+        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.fulls worker.sinks worker.common worker.failures "
+        "worker.participants worker.handler"
+    ),
+    "worker": (
+        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
+        "worker.recovery worker.transaction worker.followers worker.common worker.participants "
         "worker.handler"
     ),
     "worker.followers": (
@@ -168,6 +188,7 @@ ALLOWED: dict[str, str] = {
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.restore balancer declared worker.sinks worker.recovery "
+        "telemetry snapshot.format snapshot.restore balancer declared worker.recovery worker.sinks "
         "worker worker.followers worker.common worker.failures worker.participants worker.handler "
         "runtime"
     ),
