@@ -26,8 +26,6 @@ from statehold.snapshot.restore.last_commit_record import last_mark
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Note, Restored
 
-#: records in one batch: whoever wants the copy waits for one of them
-SLICE: Final = 16
 #: transactions since the newest full that are counted one by one; older ones are counted together
 _COUNTED: Final = 10_000
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from statehold.errors import KafkaTrouble, RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
-from statehold.record import Message
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import restore
-from statehold.snapshot.restore.standby_copy import SLICE, Copy, Unfit, copied
+from statehold.snapshot.restore.standby_copy import Copy, Unfit, copied
+from statehold.snapshot.restore.throttled_reader import SLICE, ThrottledReader
 from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
@@ -250,7 +250,7 @@ class Standbys:
             room = Room(around.memory, around.memory_limit, place)
             progress = Progress(around.clock, guard=room)
             self._loading = partition, progress
-            slowly = _Slowly(reader, place, self._ending, self.follow)
+            slowly = _FixedEnd(reader, place, self._ending, self.follow)
             note = partial(self._note, partition)
             with room:
                 restored = restore(
@@ -281,31 +281,17 @@ class Standbys:
         self._around.log.debug(event, partition=partition, standby=True, **fields)  # type: ignore[arg-type]
 
 
-class _Slowly:
-    """A reader in small slices, with a rest after each, in which other copies are followed.
+class _FixedEnd(ThrottledReader):
+    """Reads the changelog up to the end that it had when the reader was made.
 
-    The increments end where they ended when it was made: nobody is fenced, so they go on, and a restore has to come to
-    the mark that it found last.
+    The owner is not fenced and continues to write, but a restore must reach the commit record that it found last.
     """
 
-    def __init__(self, reader: Reader, place: Place, ending: threading.Event, between: Callable[[], None]) -> None:
-        self._reader, self._ending, self._between = reader, ending, between
-        self._increment = place.names.changelog
-        self._end = reader.bounds(self._increment, place.partition)[1]
+    def __init__(self, reader: Reader, place: Place, ending: threading.Event, follow: Callable[[], None]) -> None:
+        super().__init__(reader, ending, rest=_REST, after_slice=follow)
+        self._changelog = place.names.changelog
+        self._end = reader.bounds(self._changelog, place.partition)[1]
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        start, end = self._reader.bounds(topic, partition)
-        return start, self._end if topic == self._increment else end
-
-    def read(self, topic: str, partition: int, start: int, end: int, most: int = SLICE) -> Iterator[Sequence[Message]]:
-        for batch in self._reader.read(topic, partition, start, end, min(most, SLICE)):
-            began = time.thread_time()
-            yield batch
-            self._ending.wait(_REST * (time.thread_time() - began))
-            self._between()
-
-    def cancelled(self) -> bool:
-        return self._reader.cancelled()
-
-    def close(self) -> None:
-        self._reader.close()
+        start, end = super().bounds(topic, partition)
+        return start, self._end if topic == self._changelog else end

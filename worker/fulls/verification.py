@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from statehold.errors import StateholdError
-from statehold.ports import Cancelled, Reader
-from statehold.record import Message
+from statehold.ports import Cancelled
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Mark
 from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.snapshot.state import State
 from statehold.table import Changes
 from statehold.worker.common.context import Tools
 
-#: chunks in one slice: less than a megabyte, or the live thread would wait for its copying
-_SLICE = 16
-#: of the time that the reading takes, how long it rests after each slice
+#: rest after each slice, in multiples of its processor time: twice, because nothing waits for a verification
 _REST = 2.0
 _NOTHING = Changes("", [], [])
 
@@ -57,7 +54,7 @@ class ReadBack:
 
     def _read(self) -> None:
         reader = self._tools.reader(self._closed.is_set)
-        slowly = _Slowly(reader, self._closed)
+        slowly = ThrottledReader(reader, self._closed, rest=_REST)
         try:
             for ref in self._refs:
                 try:
@@ -89,25 +86,3 @@ class _Unopened(EntryDecoder):
 
     def decode(self, raw: msgspec.Raw) -> Changes:
         return _NOTHING
-
-
-class _Slowly:
-    """A reader in small slices, with a rest after each: the live thread shares the interpreter."""
-
-    def __init__(self, reader: Reader, closed: threading.Event) -> None:
-        self._reader, self._closed = reader, closed
-
-    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        return self._reader.bounds(topic, partition)
-
-    def read(self, topic: str, partition: int, start: int, end: int, most: int = _SLICE) -> Iterator[Sequence[Message]]:
-        for batch in self._reader.read(topic, partition, start, end, min(most, _SLICE)):
-            began = time.thread_time()
-            yield batch
-            self._closed.wait(_REST * (time.thread_time() - began))
-
-    def cancelled(self) -> bool:
-        return self._closed.is_set()
-
-    def close(self) -> None:
-        self._reader.close()

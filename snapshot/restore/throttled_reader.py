@@ -1,0 +1,45 @@
+"""Reads on a background thread without starving the live thread, with which it shares the interpreter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from statehold.ports import Reader
+from statehold.record import Message
+
+#: records in one slice: less than a megabyte of chunks, because the live thread waits while a slice is copied
+SLICE: Final = 16
+
+
+class ThrottledReader:
+    """`ports.Reader` that reads in small slices and rests after each."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        ending: threading.Event,
+        *,
+        rest: float,
+        after_slice: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`rest`: pause after each slice, in multiples of the processor time that the slice took."""
+        self._reader, self._ending, self._rest, self._after_slice = reader, ending, rest, after_slice
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._reader.bounds(topic, partition)
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = SLICE) -> Iterator[Sequence[Message]]:
+        for batch in self._reader.read(topic, partition, start, end, min(most, SLICE)):
+            began = time.thread_time()
+            yield batch
+            self._ending.wait(self._rest * (time.thread_time() - began))
+            self._after_slice()
+
+    def cancelled(self) -> bool:
+        return self._reader.cancelled()
+
+    def close(self) -> None:
+        self._reader.close()
