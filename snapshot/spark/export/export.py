@@ -223,7 +223,7 @@ def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path
         else:
             typed.write.json(f"file://{to}", ignoreNullFields=False, timestampFormat=_MICROSECONDS)
     except PySparkException as error:
-        raise JobFailed(f"the Spark job failed: {source._cause(str(error))}") from error
+        raise JobFailed(f"the Spark job failed: {source.cause_of(str(error))}") from error
     return _count(spark, columns, to, form)
 
 

@@ -90,10 +90,10 @@ def collect(frame: DataFrame) -> list[Any]:
     try:
         return list(frame.collect())
     except PySparkException as error:
-        raise JobFailed(f"the Spark job failed: {_cause(str(error))}") from error
+        raise JobFailed(f"the Spark job failed: {cause_of(str(error))}") from error
 
 
-def _cause(text: str) -> str:
+def cause_of(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("Caused by:", "statehold.", "msgspec.", "ModuleNotFoundError"))]
     return (told or lines or ["it told no cause"])[-1 if told else 0][:500]
