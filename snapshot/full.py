@@ -17,8 +17,8 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
 from statehold.snapshot.state import State
-from statehold.snapshot.store.base import StoreTrouble
-from statehold.snapshot.store.fetch import SegmentGone, stored_frames
+from statehold.snapshot.store.base import SegmentGone, StoreTrouble
+from statehold.snapshot.store.fetch import stored_frames
 from statehold.table import Changes, Table
 
 #: keys per chunk: small enough for a slice's budget, large enough to restore two million keys a second
@@ -184,12 +184,11 @@ def load(
     replayed: bool = False,
     watch: Watch | None = None,
     elsewhere: Callable[[bytes], Iterator[bytes]] | None = None,
-    store: str = "",
 ) -> Manifest:
     """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
 
     `elsewhere` gives the chunks of the full with a manifest of these bytes; without it they come from Kafka, or from
-    the store that the manifest names, or from `store` when they are not there.
+    one of the place's stores.
 
     :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.
     :raises RestoreTimeout: Kafka or the store did not deliver.
@@ -201,7 +200,7 @@ def load(
             raise FullUnusable(refusal)
         if watch is not None:
             watch.found(manifest, data)
-        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset, store)
+        frames = elsewhere(data) if elsewhere else chunk_frames(reader, place, manifest, ref.offset)
         _load_chunks(frames, manifest, state, decoder, watch)
     except OutOfRange as error:
         raise FullUnusable(f"its records are gone: {error}") from error
@@ -227,7 +226,7 @@ def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manife
     raise FullUnusable(f"there is no manifest at offset {ref.offset}")
 
 
-def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int, store: str = "") -> Iterator[bytes]:
+def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[bytes]:
     """What may be chunks of this full, in order, from wherever it is kept; `end` is the manifest's offset.
 
     :raises FullUnusable: a part of it is not in its store. :raises RestoreTimeout: that does not answer.
@@ -236,7 +235,7 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int, sto
         return
     if manifest.store:
         try:
-            yield from stored_frames(manifest, store or place.store, reader.cancelled, only=place.sealed)
+            yield from stored_frames(manifest, place.roots, reader.cancelled)
         except SegmentGone as error:
             raise FullUnusable(str(error)) from error
         except frame.BadFrame as error:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from statehold.config.common.option import check_section, choice, count, flag, seconds, size, text
 
 DAY: Final = 86_400.0
+_STORE: Final = r"(file:///\S*[^/\s]|s3://[^/\s]+(/\S*[^/\s])?)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +117,16 @@ class SnapshotSettings:
         "kafka",
         "Where the chunks of fulls are: kafka, a directory that every machine sees (file:///srv/fulls), or "
         "an object store (s3://bucket/prefix; needs the extra statehold[s3], credentials from the environment). "
-        "The manifest is always in Kafka. Fulls written before a change are still found where they are.",
+        "The manifest is always in Kafka. After a change, name the old store in former_stores.",
         pattern=r"kafka|file:///.*[^/]|s3://[^/]+(/.*[^/])?",
         form="kafka, file:///directory or s3://bucket/prefix, without '/' at the end",
+    )
+    former_stores: str = text(
+        "",
+        "Other stores that full snapshots are read from, such as the former full_store until its full snapshots are "
+        "truncated. A manifest is data from Kafka: a full snapshot in a store that neither setting names is not read.",
+        pattern=rf"({_STORE}( +{_STORE})*)?",
+        form="stores as in full_store, separated by spaces",
     )
     local_dir: str = text(
         "",

@@ -15,7 +15,7 @@ from statehold.kafka.clients.committed_reader import StableReader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import Point
-from statehold.snapshot.store.base import elsewhere_of
+from statehold.snapshot.store.base import roots_of
 
 
 class Looking:
@@ -43,7 +43,7 @@ class Looking:
     def place(self, partition: int) -> Place:
         names = self.names
         ids = {topic: self._facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
-        return Place(names, partition, self.partitions, ids, store=elsewhere_of(self.settings))
+        return Place(names, partition, self.partitions, ids, roots=roots_of(self.settings))
 
     def places(self, wanted: Sequence[int] | None) -> list[Place]:
         """All partitions, or those that are wanted.

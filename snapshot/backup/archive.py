@@ -11,12 +11,13 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
 from statehold.errors import UsageError
 from statehold.record import Message
+from statehold.snapshot.store.base import is_safe_key
 from statehold.snapshot.store.files import FileStore
 
 FORMAT: Final = 1
@@ -110,13 +111,21 @@ def prepare(directory: Path) -> None:
     """:raises UsageError: there is something in it already."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} is not empty; name a new directory for each backup")
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "README.md").write_text(README, encoding="utf-8")
+    if not directory.exists():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(0o700)
+    with private(directory / "README.md") as file:
+        file.write(README.encode())
+
+
+def private(path: Path) -> BinaryIO:
+    """Open a new file that only this user may read: a backup holds what the state holds."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
 def add_segment(directory: Path, topic: str, partition: int, key: str, data: bytes) -> File:
     """Write a segment of a full, durably; `key` is that of its store."""
-    FileStore(str(directory.absolute() / FULLS)).put(key, data)
+    FileStore(str(directory.absolute() / FULLS), private=True).put(key, data)
     checksum = hashlib.sha256(data).hexdigest()
     return File(f"{FULLS}/{key}", topic, partition, "segment", 0, 0, 0, len(data), checksum)
 
@@ -128,7 +137,7 @@ class Writing:
         self._path = directory / f"{role}-{partition}.jsonl"
         self._role, self._topic, self._partition = role, topic, partition
         self._hash, self._records, self._bytes = hashlib.sha256(), 0, 0
-        self._file = self._path.open("wb")
+        self._file = private(self._path)
 
     def add(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -159,7 +168,7 @@ class Writing:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """At once or not at all."""
     unfinished = directory / f".{MANIFEST}"
-    with unfinished.open("wb") as file:
+    with private(unfinished) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
         file.flush()
         os.fsync(file.fileno())
@@ -174,6 +183,9 @@ def read_manifest(directory: Path) -> Manifest:
         raise UsageError(f"{directory} is no backup, or one that was not finished: no {MANIFEST}") from error
     except msgspec.DecodeError as error:
         raise UsageError(f"{directory / MANIFEST} cannot be read: {error}") from error
+    unsafe = [file.name for file in manifest.files if not is_safe_key(file.name)]
+    if unsafe:
+        raise UsageError(f"{directory / MANIFEST} names {unsafe[0]!r}, which is not in the backup: it was changed")
     if manifest.format != FORMAT:
         raise UsageError(f"{directory}: a backup of format {manifest.format}, this statehold reads {FORMAT}")
     return manifest

@@ -101,8 +101,8 @@ class ArchiveReader:
 def place_of(directory: Path, manifest: Manifest, partition: int) -> Place:
     """The place that the partition had where the backup was made; fulls of a store are those of the backup."""
     names = Names(manifest.service, manifest.input, manifest.namespace)
-    store = f"file://{directory.absolute() / archive.FULLS}"
-    return Place(names, partition, len(manifest.partitions), manifest.topic_ids, store=store, sealed=True)
+    root = f"file://{directory.absolute() / archive.FULLS}"
+    return Place(names, partition, len(manifest.partitions), manifest.topic_ids, roots=(root,))
 
 
 def check_all(directory: Path, manifest: Manifest) -> None:

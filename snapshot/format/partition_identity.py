@@ -32,10 +32,8 @@ class Place(msgspec.Struct, frozen=True):
     writer: Writer = Writer()
     #: table -> version that the handler declares; empty for tools, which decode no values
     schemas: dict[str, int] = {}
-    #: root of a store (`snapshot.full_store`) to search for fulls that are not where their manifests say; '' for none
-    store: str = ""
-    #: `store` is a backup's copy: read nothing else
-    sealed: bool = False
+    #: roots of the only stores to read full snapshots from, whatever their manifests say
+    roots: tuple[str, ...] = ()
 
     @property
     def input(self) -> str:

@@ -23,10 +23,8 @@ class FullLoading:
     proven and its copy goes to the local disk.
     """
 
-    def __init__(
-        self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool, store: str = ""
-    ) -> None:
-        self._ref, self._progress, self._local, self._store = ref, progress, local, store
+    def __init__(self, ref: FullRef, progress: Progress, local: LocalFulls | None, *, from_disk: bool) -> None:
+        self._ref, self._progress, self._local = ref, progress, local
         self._from_disk = from_disk
         self._data, self._seen = b"", 0
         self._in_kafka = True
@@ -61,7 +59,6 @@ class FullLoading:
             replayed=replayed,
             watch=self,
             elsewhere=self._chunks_on_disk if self._from_disk else None,
-            store=self._store,
         )
 
     def found(self, manifest: Manifest, data: bytes) -> None:

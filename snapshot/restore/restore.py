@@ -79,12 +79,10 @@ def restore(
     attempts: int = 3,
     progress: Progress | None = None,
     local: LocalFulls | None = None,
-    store: str = "",
 ) -> Restored:
     """Return the newest committed state. Start over, up to `attempts` times, if truncation overtakes it (rule C5).
 
-    `progress` holds the steps of the attempt that succeeded. `local` may save the download of the full. `store` is
-    searched for fulls that are not where their manifests say.
+    `progress` holds the steps of the attempt that succeeded. `local` may save the download of the full.
 
     :raises NoMark, DamagedIncrement, TornTransaction, DigestMismatch, TopicReplaced, PartitionCountChanged: an operator
         must decide; nothing was changed.
@@ -95,7 +93,7 @@ def restore(
     for attempt in range(1, attempts + 1):
         try:
             with no_collection:
-                run = _Attempt(reader, place, new_state, note, progress, local, store, last=attempt == attempts)
+                run = _Attempt(reader, place, new_state, note, progress, local, last=attempt == attempts)
                 mark, base, done = run.restore()
         except OutOfRange as error:
             note("restore_overtaken", {"attempt": attempt, "cause": str(error)})
@@ -144,12 +142,11 @@ class _Attempt:
         note: Note,
         progress: Progress,
         local: LocalFulls | None,
-        store: str,
         *,
         last: bool,
     ) -> None:
         self.reader, self.place, self.note = WatchedReader(reader, progress), place, note
-        self.progress, self.local, self.store = progress, local, store
+        self.progress, self.local = progress, local
         self.last = last
         progress.done.clear()
         self.new_state, self.state = new_state, new_state()
@@ -237,9 +234,7 @@ class _Attempt:
         self.manifest = None
         if base.ref is None:
             return self._apply_deltas(base, mark)
-        with FullLoading(
-            base.ref, self.progress, self.local, from_disk=base.from_disk, store="" if base.from_disk else self.store
-        ) as full:
+        with FullLoading(base.ref, self.progress, self.local, from_disk=base.from_disk) as full:
             self.manifest = full.run(self.reader, self.place, mark, self.state, self.decoder, replayed=base.replayed)
             return self._apply_deltas(base, mark)
 

@@ -6,8 +6,9 @@ would stand in Kafka. Only the manifest is in Kafka, and it names the place. A s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -15,10 +16,22 @@ from statehold.errors import KafkaTrouble, UsageError
 from statehold.snapshot.format.partition_identity import Place
 
 KAFKA = "kafka"
+_FOLDER_PARTS: Final = 3
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]{1,255}")
+#: characters of a location from a record that an error shows
+_SHOWN: Final = 300
 
 
 class StoreTrouble(KafkaTrouble):
     """The store did not do what was asked, for now: a full that is written is given up, a restore tries again."""
+
+
+class SegmentGone(Exception):
+    """The store answers and does not have the segment."""
+
+
+class UnsafeLocation(SegmentGone):
+    """A record names a place that is in no configured store. Nothing was read from there."""
 
 
 class Stored(NamedTuple):
@@ -64,15 +77,31 @@ def segment_key(folder: str, number: int) -> str:
     return f"{folder}/{number:06}"
 
 
-def elsewhere_of(settings: Settings) -> str:
-    """Where to look for a full that is not where its manifest says: the store that is set, if it is one."""
+def root_of(settings: Settings) -> str:
+    """Return the root of the store that takes new fulls; '' for Kafka."""
     return "" if settings.snapshot.full_store == KAFKA else settings.snapshot.full_store
 
 
+def roots_of(settings: Settings) -> tuple[str, ...]:
+    """Return the roots of all stores that fulls may be read from, the one for new fulls first."""
+    return tuple(filter(None, (root_of(settings), *settings.snapshot.former_stores.split())))
+
+
 def split_location(location: str) -> tuple[str, str]:
-    """A manifest's `store` as root and folder of the full: the folder is the last three parts."""
-    root, service, partition, full = location.rsplit("/", 3)
-    return root, f"{service}/{partition}/{full}"
+    """Split a manifest's `store` into the root and the full's folder, which is the last three parts.
+
+    :raises UnsafeLocation: a part could lead out of the root.
+    """
+    root, *parts = location.rsplit("/", 3)
+    folder = "/".join(parts)
+    if len(parts) != _FOLDER_PARTS or not is_safe_key(folder):
+        raise UnsafeLocation(f"its manifest names the store {location[:_SHOWN]!r}, which is no location of a full")
+    return root, folder
+
+
+def is_safe_key(key: str) -> bool:
+    """Return whether a key stays below its root: plain names between '/', no '..', not absolute."""
+    return all(_PLAIN.fullmatch(part) and part.strip(".") for part in key.split("/"))
 
 
 def open_store(url: str) -> Store:

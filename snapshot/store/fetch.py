@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from statehold.common.background_call import Background
 from statehold.ports import Cancelled
 from statehold.snapshot.format.blocks import blocks
 from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.store.base import Store, StoreTrouble, open_store, segment_key, split_location
+from statehold.snapshot.store.base import (
+    SegmentGone,
+    Store,
+    StoreTrouble,
+    UnsafeLocation,
+    open_store,
+    segment_key,
+    split_location,
+)
 
 #: segments that are asked for before they are needed
 _AHEAD: Final = 3
@@ -21,38 +30,43 @@ _GLANCE: Final = 0.05
 PATIENCE: Final = 120.0
 
 
-class SegmentGone(Exception):
-    """The store answers, and does not have it."""
-
-
 def stored_frames(
     manifest: Manifest,
-    elsewhere: str = "",
+    roots: Sequence[str],
     cancelled: Callable[[], bool] = lambda: False,
     patience: float = PATIENCE,
-    *,
-    only: bool = False,
 ) -> Iterator[bytes]:
-    """The chunks of a full that is not in Kafka, in order.
+    """Read the chunks of a full that is not in Kafka, in order.
 
-    `elsewhere` is the root to look at when the place that the manifest names does not have it, or is not there any
-    more: it was moved. With `only` nothing else is looked at: a backup's copy.
+    Only the stores at `roots` are read, the one that the manifest names first: a store may have been moved, and a
+    manifest is data from Kafka, which must not choose what this process reads.
 
     A call of the store that hangs is left behind on a thread that keeps no process from ending.
 
-    :raises SegmentGone: a segment is in neither. :raises StoreTrouble: the store does not answer within `patience`
-        seconds. :raises Cancelled: `cancelled` has become true. :raises frame.BadFrame: a segment is damaged.
+    :raises SegmentGone: a segment is in no store. :raises UnsafeLocation: the manifest names none of them.
+    :raises StoreTrouble: a store does not answer within `patience` seconds. :raises Cancelled: `cancelled` has become
+        true. :raises frame.BadFrame: a segment is damaged.
     """
-    root, folder = split_location(manifest.store)
-    roots = [elsewhere] if only else [root, *([elsewhere] if elsewhere and elsewhere.rstrip("/") != root else [])]
-    stores = [open_store(each) for each in roots]
-    keys = [segment_key(folder, number) for number in range(manifest.segments)]
-    coming = deque(_Segment(stores, key) for key in keys[:_AHEAD])
-    for number in range(len(keys)):
+    stores, keys = _located(manifest, roots)
+    coming = deque(_Segment(stores, key) for key in islice(keys, _AHEAD))
+    while coming:
         data = coming.popleft().take(cancelled, patience)
-        if number + _AHEAD < len(keys):
-            coming.append(_Segment(stores, keys[number + _AHEAD]))
+        coming.extend(_Segment(stores, key) for key in islice(keys, 1))
         yield from blocks(io.BytesIO(data), len(data))
+
+
+def _located(manifest: Manifest, roots: Sequence[str]) -> tuple[list[Store], Iterator[str]]:
+    """Return the stores to ask, in this order, and the keys of the full's segments."""
+    root, folder = split_location(manifest.store)
+    if not roots:
+        raise UnsafeLocation(
+            f"its manifest names the store {root!r}, which is not configured: set snapshot.full_store, or "
+            f"snapshot.former_stores for a store that takes no new fulls"
+        )
+    if manifest.segments > len(manifest.checksums):
+        raise UnsafeLocation(f"its manifest names {manifest.segments} segments for {len(manifest.checksums)} chunks")
+    stores = [open_store(each) for each in sorted(roots, key=lambda each: each != root)]
+    return stores, (segment_key(folder, number) for number in range(manifest.segments))
 
 
 class _Segment:
@@ -75,15 +89,13 @@ class _Segment:
         self._data = _get(stores, self._key)
 
 
-def segments_of(manifest: Manifest, elsewhere: str = "") -> Iterator[tuple[str, bytes]]:
-    """Key under the root and content of each segment of a full, as they are, one after the other.
+def segments_of(manifest: Manifest, roots: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Read each segment of a full as it is: its key under the root and its content.
 
-    :raises SegmentGone, StoreTrouble: as `stored_frames`.
+    :raises SegmentGone, UnsafeLocation, StoreTrouble: as `stored_frames`.
     """
-    root, folder = split_location(manifest.store)
-    stores = [open_store(each) for each in dict.fromkeys((root, elsewhere)) if each]
-    for number in range(manifest.segments):
-        key = segment_key(folder, number)
+    stores, keys = _located(manifest, roots)
+    for key in keys:
         yield key, _get(stores, key)
 
 
@@ -98,4 +110,4 @@ def _get(stores: list[Store], key: str) -> bytes:
             trouble = trouble or error
     if trouble is not None:
         raise trouble
-    raise SegmentGone(f"segment {key} is not in the store")
+    raise SegmentGone(f"segment {key} is not in the store; snapshot.full_store and former_stores say where to look")

@@ -8,21 +8,23 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from statehold.snapshot.store.base import Store, Stored, StoreTrouble
+from statehold.snapshot.store.base import Store, Stored, StoreTrouble, is_safe_key
 
 
 class FileStore(Store):
     """Objects are files, written beside their place, synced, and renamed into it."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, private: bool = False) -> None:
+        """`private`: nobody but this user may read what is written."""
         self._root = Path(root)
+        self._file_mode, self._folder_mode = (0o600, 0o700) if private else (0o666, 0o777)
 
     def put(self, key: str, data: bytes) -> None:
-        path = self._root / key
+        path = self._path(key)
         new = path.with_name(f".{path.name}.{uuid.uuid4().hex}.new")
         try:
-            _make(path.parent)
-            with new.open("xb") as file:
+            _make(path.parent, self._folder_mode)
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._file_mode), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -34,18 +36,19 @@ class FileStore(Store):
             raise StoreTrouble(f"{path} cannot be written: {error}") from error
 
     def get(self, key: str) -> bytes:
+        path = self._path(key)
         try:
-            return (self._root / key).read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             if not self._root.is_dir():
                 raise StoreTrouble(f"{self._root} is not there; is it mounted?") from None
             raise
         except OSError as error:
-            raise StoreTrouble(f"{self._root / key} cannot be read: {error}") from error
+            raise StoreTrouble(f"{path} cannot be read: {error}") from error
 
     def list(self, prefix: str) -> Iterator[Stored]:
         try:
-            for folder, _, names in os.walk(self._root / prefix):
+            for folder, _, names in os.walk(self._path(prefix)):
                 for name in names:
                     path = Path(folder, name)
                     with contextlib.suppress(FileNotFoundError):  # somebody else was faster
@@ -54,7 +57,7 @@ class FileStore(Store):
             raise StoreTrouble(f"{self._root / prefix} cannot be listed: {error}") from error
 
     def delete(self, key: str) -> None:
-        path = self._root / key
+        path = self._path(key)
         try:
             path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # another object is in it
@@ -62,13 +65,20 @@ class FileStore(Store):
         except OSError as error:
             raise StoreTrouble(f"{path} cannot be deleted: {error}") from error
 
+    def _path(self, key: str) -> Path:
+        """:raises StoreTrouble: the key, or a symbolic link on the way, leads out of the root."""
+        path = self._root / key
+        if not is_safe_key(key) or not path.resolve().is_relative_to(self._root.resolve()):
+            raise StoreTrouble(f"{key!r} is not below {self._root}")
+        return path
 
-def _make(directory: Path) -> None:
+
+def _make(directory: Path, mode: int) -> None:
     """With its parents, each durable in its own parent."""
     if directory.is_dir():
         return
-    _make(directory.parent)
-    directory.mkdir(exist_ok=True)
+    _make(directory.parent, mode)
+    directory.mkdir(mode, exist_ok=True)
     _sync(directory.parent)
 
 

@@ -210,7 +210,7 @@ def test_a_store_that_was_moved_is_found_by_the_setting(tmp_path: Path) -> None:
 def test_a_changed_setting_finds_older_fulls_where_they_are(tmp_path: Path) -> None:
     driver, ops = stopped("kafka"), list(OPS)
     for number, root in enumerate((f"file://{tmp_path}/a", f"file://{tmp_path}/b", "kafka")):
-        driver.settings = new(root).settings
+        driver.settings = new(root, former_stores=f"file://{tmp_path}/b file://{tmp_path}/a").settings
         again(driver, OPS[number])
         ops.append(OPS[number])
     driver.restore()

@@ -63,14 +63,14 @@ def still_asking() -> bool:
 def test_a_restore_ends_when_the_partition_leaves(shut: Door) -> None:
     """It leaves once the store has been asked, and the call itself is still under way when it has left."""
     with pytest.raises(Cancelled):
-        list(stored_frames(manifest(5), cancelled=shut.knocked.is_set))
+        list(stored_frames(manifest(5), (ROOT,), cancelled=shut.knocked.is_set))
     assert still_asking()
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "fetch"), "it would keep the process"
 
 
 def test_a_silent_store_is_given_up_by_name(shut: Door) -> None:
     with pytest.raises(StoreTrouble, match=r"segment service\.input/0/f/000000 has not come within 0 s"):
-        list(stored_frames(manifest(5), patience=0.2))
+        list(stored_frames(manifest(5), (ROOT,), patience=0.2))
 
 
 def send_until_trouble(sink: StoreSink) -> None:

@@ -57,7 +57,6 @@ class Surroundings:
     memory_limit: Any
     memory: Memory
     increment: str
-    store: str
     metrics: Meters
     log: Log
     clock: Clock
@@ -253,9 +252,7 @@ class Standbys:
             slowly = _FixedEnd(reader, place, self._ending, self.follow)
             note = partial(self._note, partition)
             with room:
-                restored = restore(
-                    slowly, place, around.new_state, note, around.clock, progress=progress, store=around.store
-                )
+                restored = restore(slowly, place, around.new_state, note, around.clock, progress=progress)
             copy = copied(reader, place, restored)
         except (OutOfRange, frame.BadFrame, StateholdError) as error:
             self._give_up(partition, None, error)

@@ -65,7 +65,6 @@ class ReadBack:
                         self._mark,
                         _Nowhere([]),
                         _Unopened({}),
-                        store=self._tools.store_root,
                     )
                     self.sound.append(ref)
                 except FullUnusable as finding:

@@ -107,7 +107,6 @@ class Opening:
                 self._tools.settings.restore.attempts,
                 self.progress,
                 self._tools.local(),
-                self._tools.store_root,
             )
             behind = self._offset_behind(restored.mark)
             require_one_lineage(self._tools, restored.mark)

@@ -12,8 +12,8 @@ from statehold.config.settings import Settings
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.store.base import StoreTrouble, elsewhere_of
-from statehold.snapshot.store.fetch import SegmentGone, stored_frames
+from statehold.snapshot.store.base import SegmentGone, StoreTrouble, roots_of
+from statehold.snapshot.store.fetch import stored_frames
 
 _MANIFESTS: Final = "topic string, partition int, manifest binary"
 _FRAMES: Final = "topic string, partition int, offset long, value binary"
@@ -24,9 +24,9 @@ _BATCH: Final = 4_000_000
 def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, Manifest]]) -> DataFrame | None:
     """The chunks of those fulls that are not in Kafka, as (topic, partition, offset, value); None when all are.
 
-    One task reads each full, in order; offsets only count. What is not where the manifest says is looked for in
-    `snapshot.full_store`. What is missing or damaged ends a full early, which its manifest tells. The store must be
-    open to the workers as to us: credentials, directories, `statehold[s3]`.
+    One task reads each full, in order; offsets only count. Only the configured stores are read. What is missing or
+    damaged ends a full early, which its manifest tells. The store must be open to the workers as to us: credentials,
+    directories, `statehold[s3]`.
     """
     rows = [
         (place.names.snapshot, place.partition, records.pack(manifest, manifest.format))
@@ -36,14 +36,14 @@ def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place,
     if not rows:
         return None
     made = spark.createDataFrame(rows, _MANIFESTS).repartition(len(rows), "topic", "partition", "manifest")
-    return made.mapInArrow(Fetch(elsewhere_of(settings)), _FRAMES)
+    return made.mapInArrow(Fetch(roots_of(settings)), _FRAMES)
 
 
 class Fetch:
     """For `mapInArrow` over `_MANIFESTS`; the store's credentials are those of the executor."""
 
-    def __init__(self, elsewhere: str) -> None:
-        self._elsewhere = elsewhere
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self._roots = roots
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:raises StoreTrouble: the store does not answer; the job fails."""
@@ -51,13 +51,13 @@ class Fetch:
             for row in batch.to_pylist():
                 manifest = records.unpack(row["manifest"])
                 assert isinstance(manifest, Manifest)
-                yield from _chunks(row["topic"], row["partition"], manifest, self._elsewhere)
+                yield from _chunks(row["topic"], row["partition"], manifest, self._roots)
 
 
-def _chunks(topic: str, partition: int, manifest: Manifest, elsewhere: str) -> Iterator[pa.RecordBatch]:
+def _chunks(topic: str, partition: int, manifest: Manifest, roots: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     offset, values, size = 0, [], 0
     try:
-        for data in stored_frames(manifest, elsewhere):
+        for data in stored_frames(manifest, roots):
             values.append(data)
             size += len(data)
             if size >= _BATCH:

@@ -32,7 +32,7 @@ from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
 from statehold.snapshot.spark.io.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
 from statehold.snapshot.spark.io.write import Target, Written
-from statehold.snapshot.store.base import elsewhere_of
+from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 
 #: Attempts to fold a partition; a fold is planned again if its base is damaged or was truncated meanwhile.
@@ -94,8 +94,8 @@ class Compaction:
             instance=self._settings.service.identity, host=socket.gethostname(), pid=os.getpid(), version=__version__
         )
         ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
-        store = elsewhere_of(self._settings)
-        return [Place(names, p, count, ids, writer, store=store) for p in partitions or range(count)]
+        roots = roots_of(self._settings)
+        return [Place(names, p, count, ids, writer, roots=roots) for p in partitions or range(count)]
 
     def _plans(self, places: Sequence[Place]) -> dict[int, Plan]:
         plans: dict[int, Plan] = {}

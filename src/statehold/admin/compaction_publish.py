@@ -25,7 +25,7 @@ from statehold.snapshot.spark.fold.plan import Plan
 from statehold.snapshot.spark.fold.report import Report
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.write import Written
-from statehold.snapshot.store.base import elsewhere_of, open_store
+from statehold.snapshot.store.base import open_store, root_of
 from statehold.telemetry.log_events import Log
 
 #: Number of manifests that are sent in parallel.
@@ -136,7 +136,7 @@ class Truncation:
 
     def remove_orphans(self, places: Sequence[Place], log: Log) -> None:
         """Remove segments that no manifest refers to from the store, as the workers do."""
-        root = elsewhere_of(self._settings)
+        root = root_of(self._settings)
         if not root:
             return
         reader = StableReader(self._settings, self._names.group, self._admin)

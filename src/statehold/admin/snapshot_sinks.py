@@ -6,7 +6,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.clients.full_producer import KafkaFullSink
 from statehold.ports import FullSink
-from statehold.snapshot.store.base import elsewhere_of, folder, open_store
+from statehold.snapshot.store.base import folder, open_store, root_of
 from statehold.snapshot.store.sink import StoreSink
 
 
@@ -20,14 +20,14 @@ class SnapshotSinkFactory:
         self._settings, self._names = settings, names
 
     def __call__(self, partition: int) -> FullSink:
-        root = elsewhere_of(self._settings)
+        root = root_of(self._settings)
         if not root:
             return self.manifests(partition)
         return StoreSink(open_store(root), root, folder(self._names, partition), _NoManifests())
 
     def whole(self, partition: int) -> FullSink:
         """Return a sink for chunks and manifest, each where it belongs."""
-        root, topic = elsewhere_of(self._settings), self.manifests(partition)
+        root, topic = root_of(self._settings), self.manifests(partition)
         return StoreSink(open_store(root), root, folder(self._names, partition), topic) if root else topic
 
     def manifests(self, partition: int) -> KafkaFullSink:

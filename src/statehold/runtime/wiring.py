@@ -42,7 +42,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer, number_of
 from statehold.snapshot.restore.estimate import Speeds
-from statehold.snapshot.store.base import elsewhere_of
+from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.worker.common.context import NoStandby, Report, Tools
@@ -201,7 +201,6 @@ class Wiring:
                 memory_limit=settings.restore.memory_limit,
                 memory=_MEMORY,
                 increment=names.changelog,
-                store=elsewhere_of(settings),
                 metrics=service.metrics.service,
                 log=self._log,
                 clock=time.monotonic,
@@ -285,4 +284,5 @@ class Wiring:
                 code=self._service.settings.service.code_version,
             ),
             schemas=self._schemas,
+            roots=roots_of(self._service.settings),
         )

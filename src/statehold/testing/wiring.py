@@ -17,6 +17,7 @@ from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Header, Mark, Writer
 from statehold.snapshot.restore.estimate import Speeds
+from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.broker import MemoryBroker
@@ -108,7 +109,7 @@ class Wiring:
         names = self.names
         ids = {topic: f"id-of-{topic}" for topic in (names.input, names.changelog, names.snapshot)}
         writer = Writer(instance="driver", reads=frame.NEWEST)
-        return Place(names, partition, self._partitions, ids, writer, schemas(self._kind))
+        return Place(names, partition, self._partitions, ids, writer, schemas(self._kind), roots_of(self.settings))
 
     def _sources(self) -> Sources:
         declared = tuple(references(self._kind).values())
@@ -135,7 +136,6 @@ class Wiring:
             memory_limit="off",
             memory=Memory(),
             increment=self.names.changelog,
-            store="",
             metrics=self.metrics.service,
             log=Log(self._log),
             clock=count(step=1000.0).__next__,  # whatever is due by time is due

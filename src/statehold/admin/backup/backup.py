@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -25,8 +24,8 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
 from statehold.snapshot.restore.last_commit_record import last_mark
-from statehold.snapshot.store.base import elsewhere_of, split_location
-from statehold.snapshot.store.fetch import SegmentGone, segments_of
+from statehold.snapshot.store.base import SegmentGone, roots_of
+from statehold.snapshot.store.fetch import segments_of
 
 
 def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False) -> Manifest:
@@ -60,7 +59,7 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
         try:
             for partition in range(count):
                 place = place_of(to, manifest, partition)
-                _partition(reader, manifest, to, place, elsewhere_of(settings), with_input=with_input)
+                _partition(reader, manifest, to, place, roots_of(settings), with_input=with_input)
         except OutOfRange as error:
             raise ToolRefused(
                 f"{error}: the service truncated behind a newer full while this was read; remove {to} and try again"
@@ -70,13 +69,13 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
 
 
 def _partition(
-    reader: StableReader, manifest: Manifest, to: Path, place: Place, store: str, *, with_input: bool
+    reader: StableReader, manifest: Manifest, to: Path, place: Place, roots: Sequence[str], *, with_input: bool
 ) -> None:
     names, partition = place.names, place.partition
     manifest.files.append(_copy(reader, to, "increment", names.changelog, partition))
     manifest.files.append(_copy(reader, to, "full", names.snapshot, partition))
     kept = ArchiveReader(to, manifest)
-    manifest.files.extend(_segments(kept, to, place, store))
+    manifest.files.extend(copy_segments(kept, to, place, roots))
     mark = last_mark(kept, names.changelog, partition)
     if mark is None:
         raise NoMark("there is no mark, so nothing to back up", topic=names.changelog, partition=partition)
@@ -107,7 +106,7 @@ def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int
     return writing.done(start, end)
 
 
-def _segments(kept: ArchiveReader, to: Path, place: Place, store: str) -> list[File]:
+def copy_segments(kept: ArchiveReader, to: Path, place: Place, roots: Sequence[str]) -> list[File]:
     """Copy the chunks of the fulls that are in a store. One that is gone there, whole or in part, is left out: so says
     its manifest when it is looked for, and whether the rest suffices is proven afterwards.
 
@@ -118,12 +117,15 @@ def _segments(kept: ArchiveReader, to: Path, place: Place, store: str) -> list[F
     for _, full in full_listing.manifests(kept, place, *kept.bounds(topic, partition)):
         if isinstance(full, str) or not full.store:
             continue
-        (to / archive.FULLS).mkdir(exist_ok=True)
+        copied: list[File] = []
         try:
-            files += [archive.add_segment(to, topic, partition, key, data) for key, data in segments_of(full, store)]
+            for key, data in segments_of(full, roots):
+                copied.append(archive.add_segment(to, topic, partition, key, data))
         except SegmentGone:
-            folder = to / archive.FULLS / split_location(full.store)[1]
-            shutil.rmtree(folder, ignore_errors=True)
+            for file in copied:
+                (to / file.name).unlink()
+        else:
+            files += copied
     return files
 
 

@@ -260,7 +260,8 @@ class _Work:
     def _write_map(self, lineage: str) -> Path:
         """Old -> new offsets, beside the backup: for whoever keeps old offsets elsewhere."""
         path = self.source / f"offsets-{lineage}.json"
-        path.write_bytes(msgspec.json.encode(list(self.maps.values())) + b"\n")
+        with archive.private(path) as file:
+            file.write(msgspec.json.encode(list(self.maps.values())) + b"\n")
         return path
 
 

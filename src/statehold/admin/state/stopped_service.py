@@ -28,7 +28,7 @@ from statehold.snapshot.full import FullUnusable, FullWriter, load
 from statehold.snapshot.restore.restore import last_mark, restore
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, Leaving, Reason
-from statehold.snapshot.store.base import elsewhere_of
+from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.worker.handler.engine import Engine
 
@@ -68,8 +68,7 @@ class Bench:
     def place(self, partition: int, partitions: int, facts: Mapping[str, TopicFacts]) -> Place:
         ids = {topic: fact.id for topic, fact in facts.items()}
         writer = Writer(instance=self.tool, version=__version__, reads=frame.NEWEST)
-        store = elsewhere_of(self.settings)
-        return Place(self.names, partition, partitions, ids, writer, schemas(self.kind), store)
+        return Place(self.names, partition, partitions, ids, writer, schemas(self.kind), roots_of(self.settings))
 
     def new_state(self, partition: int) -> State:
         return self.engine(partition).state
