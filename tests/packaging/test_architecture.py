@@ -168,6 +168,12 @@ ALLOWED: dict[str, str] = {
         "errors config.sections config serde common output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.restore balancer declared worker.handler worker.failures "
         "worker.sinks worker.participants worker.common worker worker.followers worker.recovery runtime"
+        "telemetry snapshot.format snapshot.restore balancer declared worker.recovery worker.sinks "
+        "worker worker.followers worker.common worker.failures worker.participants worker.handler "
+        "runtime"
+        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.recovery "
+        "worker.sinks worker worker.followers worker.common worker.failures worker.participants "
+        "worker.handler runtime"
     ),
 }
 #: cycles between modules, and why each is there
