@@ -15,7 +15,7 @@ from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement, NoMark, ToolRefused
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import StableReader
-from statehold.ports import OutOfRange
+from statehold.ports import OutOfRange, Reader
 from statehold.snapshot import full_listing
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import File, Manifest, Role, Saved, Writing
@@ -106,7 +106,7 @@ def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int
     return writing.done(start, end)
 
 
-def copy_segments(kept: ArchiveReader, to: Path, place: Place, roots: Sequence[str]) -> list[File]:
+def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) -> list[File]:
     """Copy the chunks of the fulls that are in a store. One that is gone there, whole or in part, is left out: so says
     its manifest when it is looked for, and whether the rest suffices is proven afterwards.
 
