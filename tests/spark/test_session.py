@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
@@ -21,6 +23,29 @@ if TYPE_CHECKING:
 
 def test_the_connector_is_pinned_jar_by_jar() -> None:
     assert len(shipped_sums(CONNECTOR.name)) == 4
+
+
+UNRESOLVED = """
+import socket
+socket.sethostname("no-such-host")
+from statehold.snapshot.spark.io.session import spark_session
+with spark_session("unresolved") as spark:
+    print("counted", spark.range(10).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_session_starts_where_the_machines_own_name_does_not_resolve(python: str) -> None:
+    if subprocess.run(["unshare", "--uts", "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("this system makes no UTS namespaces")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_LOCAL_")}
+
+    command = ["unshare", "--uts", python, "-c", UNRESOLVED]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, check=False, timeout=120)
+
+    assert "counted 10" in done.stdout, done.stderr[-2000:]
 
 
 def interpreters(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -81,8 +81,10 @@ class Tasks:
 def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
     chosen = _of_every_session(options) | (_of_this_machine(options, scratch) if options.local else {})
     if options.local:
-        # Read when the session starts, and copied into it; spark.pyspark.python is only heard by spark-submit.
+        # Read when the session starts, and copied into it; only spark-submit reads spark.pyspark.python.
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        # Without it Spark resolves the machine's own name, and ends where that does not resolve.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if options.master is not None:
         builder = builder.master(options.master)
@@ -105,7 +107,7 @@ def _of_this_machine(options: SparkOptions, scratch: str) -> dict[str, str]:
     return {
         "spark.jars": ",".join(map(str, options.jars)),
         "spark.driver.memory": options.memory,
-        "spark.driver.host": "127.0.0.1",  # no name of this machine needs to resolve
+        "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:-UsePerfData",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
