@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from statehold import Dedupe, Handler, Record, Table, Timer
-from statehold.admin.state.key_layout import Layout, leave_own
+from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
 from statehold.common.partitioner import murmur2
 from statehold.errors import UsageError
 from statehold.failures import dead_letter
@@ -32,8 +32,8 @@ class Carts(Handler[str]):
 def dealt(driver: Driver, to: int) -> list[dict[str, set[Any]]]:
     found: list[dict[str, set[Any]]] = [{} for _ in range(to)]
     state = driver._lanes[0].engine().state
-    leave_own(state)
-    for there, changes in Layout(murmur2, {}, state.tables).deal(state, 0, 1, to):
+    drop_partition_data(state)
+    for there, changes in KeyLayout(murmur2, {}, state.tables).redistribute(state, 0, 1, to):
         found[there].setdefault(changes.table, set()).update(changes.keys)
     return found
 
@@ -59,7 +59,7 @@ def test_a_timer_of_a_record_without_a_key_belongs_nowhere() -> None:
     driver = Driver(Carts)
     driver.feed("a", timestamp=1_000_000)
     driver.commit()
-    with pytest.raises(UsageError, match="is no record key"):
+    with pytest.raises(UsageError, match="is not a record key"):
         dealt(driver, 4)
 
 

@@ -13,7 +13,7 @@ from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
 from statehold.admin.state.migrate import Migration, migrate
-from statehold.admin.state.stopped_service import Bench
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.errors import MixedLineages, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.tools.group_lock import GroupHold
@@ -119,12 +119,12 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
 
 def one_partition_alone(stage: Stage) -> None:
     """What no tool of statehold does: partition 0 goes on from another adopt record than partition 1."""
-    with closing(Bench(stage.settings(), stage.names, tally(stage.output), "test")) as bench:
-        place = bench.place(0, 2, bench.facts())
-        bench.fence([0])
-        found = bench.find(place)
+    with closing(StoppedService(stage.settings(), stage.names, tally(stage.output), "test")) as stopped:
+        place = stopped.place(0, 2, stopped.facts())
+        stopped.fence([0])
+        found = stopped.find(place)
         position = found.mark.positions[stage.names.input]
-        base = bench.write(place, "other", found.mark.n + 1, position, found.state, found.mark)
+        base = stopped.write(place, "other", found.mark.n + 1, position, found.state, found.mark)
         state = found.state
         adoption = Adoption(
             place=place,
@@ -135,8 +135,8 @@ def one_partition_alone(stage: Stage) -> None:
             keys=state.keys,
             position=position,
         )
-        with GroupHold(stage.settings(), stage.names, bench.admin, 2) as hold:
-            bench.adopt([adoption], hold.membership(), REASON)
+        with GroupHold(stage.settings(), stage.names, stopped.admin, 2) as hold:
+            stopped.adopt([adoption], hold.membership(), REASON)
 
 
 def test_a_service_that_starts_meanwhile_keeps_the_tool_from_committing(stopped: Stage) -> None:

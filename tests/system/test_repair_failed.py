@@ -20,7 +20,7 @@ from statehold import Output, Record
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.repair import repair as repairing
 from statehold.admin.repair.rebase import Rebase
-from statehold.admin.state.stopped_service import Bench, Found
+from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.errors import NoUsableFull, ToolRefused
 from statehold.failures import dead_letter, retry_later
 from statehold.messages.dead_letter import REPLAY
@@ -63,10 +63,10 @@ def answered(stage: Stage) -> int:
     return len(read_all(stage.servers, stage.output))
 
 
-def found(stage: Stage, kind: type[Tally]) -> Found:
+def found(stage: Stage, kind: type[Tally]) -> LastState:
     """The state of the last mark, as a tool sees it."""
-    with closing(Bench(stage.settings(), stage.names, kind, "test")) as bench:
-        return bench.find(bench.place(0, 1, bench.facts()))
+    with closing(StoppedService(stage.settings(), stage.names, kind, "test")) as stopped:
+        return stopped.find(stopped.place(0, 1, stopped.facts()))
 
 
 def test_a_rebase_knows_which_records_had_failed(stages: StageFactory) -> None:

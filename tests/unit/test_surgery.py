@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from statehold import Handler, Reference, Table
 from statehold.admin.repair.rebase import unrepeatable
-from statehold.admin.state.key_layout import Layout, crc32
+from statehold.admin.state.key_layout import KeyLayout, crc32
 from statehold.admin.state.spool import Spool
 from statehold.common.partitioner import murmur2
 from statehold.errors import ToolRefused, UsageError
@@ -143,9 +143,9 @@ def dealt(names: list[str], before: int) -> list[State]:
     return [state(plain=dict.fromkeys(own, 1), pairs={(n, 2): Balance(3) for n in own}) for own in where]
 
 
-def deal_all(layout: Layout, old: list[State]) -> None:
+def deal_all(layout: KeyLayout, old: list[State]) -> None:
     for here, one in enumerate(old):
-        list(layout.deal(one, here, len(old), 2))
+        list(layout.redistribute(one, here, len(old), 2))
 
 
 @given(st.lists(st.text(max_size=8), unique=True, max_size=30), st.integers(1, 5), st.integers(1, 9))
@@ -153,7 +153,7 @@ def test_every_key_goes_where_its_records_go_and_none_is_lost(names: list[str], 
     old, spool = dealt(names, before), Spool(after)
     with closing(spool):
         for here, one in enumerate(old):
-            for there, changes in Layout(murmur2, KEYS, TABLES).deal(one, here, before, after):
+            for there, changes in KeyLayout(murmur2, KEYS, TABLES).redistribute(one, here, before, after):
                 spool.add(there, changes)
         new = [spool.load(partition, state()) for partition in range(after)]
     for partition, each in enumerate(new):
@@ -165,10 +165,10 @@ def test_every_key_goes_where_its_records_go_and_none_is_lost(names: list[str], 
 
 def test_a_layout_that_is_not_the_producers_is_noticed() -> None:
     old = dealt([f"key-{i}" for i in range(20)], 3)
-    with pytest.raises(ToolRefused, match=r"table 'plain', key 'key-\d+' lies in partition \d"):
-        deal_all(Layout(crc32, KEYS, TABLES), old)
+    with pytest.raises(ToolRefused, match=r"table 'plain', key 'key-\d+' is in partition \d"):
+        deal_all(KeyLayout(crc32, KEYS, TABLES), old)
     with pytest.raises(ToolRefused, match=r"table 'pairs', key \('key-\d+', 2\)"):
-        deal_all(Layout(murmur2, {"pairs": lambda key, value: "all"}, TABLES), old)
+        deal_all(KeyLayout(murmur2, {"pairs": lambda key, value: "all"}, TABLES), old)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_a_layout_that_is_not_the_producers_is_noticed() -> None:
 )
 def test_a_table_whose_keys_do_not_tell_by_themselves_is_asked_for(keys: Any, text: str) -> None:
     with pytest.raises(UsageError, match=text):
-        Layout(murmur2, keys, TABLES)
+        KeyLayout(murmur2, keys, TABLES)
 
 
 def test_a_key_that_is_none_is_refused() -> None:
-    layout = Layout(murmur2, {"pairs": lambda key, value: None}, TABLES)  # type: ignore[dict-item, return-value]
-    with pytest.raises(UsageError, match="None is no record key"):
+    layout = KeyLayout(murmur2, {"pairs": lambda key, value: None}, TABLES)  # type: ignore[dict-item, return-value]
+    with pytest.raises(UsageError, match="None is not a record key"):
         deal_all(layout, [state(pairs={("a", 1): Balance(1)})])
 
 

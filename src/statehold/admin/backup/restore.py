@@ -12,7 +12,7 @@ import msgspec
 from statehold.admin.backup.cut_offsets import Cuts
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.position_args import milliseconds, per_partition
-from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -87,7 +87,7 @@ def restore(
         )
     check_all(source, manifest)
     work = _Work(settings, names, handler, source, manifest)
-    with closing(work.bench):
+    with closing(work.stopped):
         if at_time is not None:
             if cut is not None:
                 raise UsageError("--to-offset and --at-time both say where to go back to: give one of them")
@@ -96,8 +96,8 @@ def restore(
             work.cuts.find(cut)
         work.make_topics(outputs, replication, with_input=input_at is None)
         work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
-        with GroupHold(settings, names, work.bench.admin, work.count) as hold:
-            work.bench.fence(range(work.count))
+        with GroupHold(settings, names, work.stopped.admin, work.count) as hold:
+            work.stopped.fence(range(work.count))
             work.require_empty(with_input=input_at is None)
             place_input = work.write_input if input_at is None else lambda: work.look_up(input_at)
             return work.adopt(place_input(), hold, reason)
@@ -106,17 +106,17 @@ def restore(
 class _Work:
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: Manifest) -> None:
         self.settings, self.names, self.source, self.manifest = settings, names, source, manifest
-        self.bench = Bench(settings, names, handler, TOOL)
+        self.stopped = StoppedService(settings, names, handler, TOOL)
         self.cuts = Cuts(names, source, manifest)
         self.count, self.reader = self.cuts.count, self.cuts.reader
-        self.topics = TopicAdmin(self.bench.admin)
+        self.topics = TopicAdmin(self.stopped.admin)
         self.maps: dict[int, OffsetMap] = {}
 
     # What is there
 
     def make_topics(self, outputs: Sequence[str], replication: int, *, with_input: bool) -> None:
         """Input and outputs as they were, where they are missing; ours beside them, without a genesis mark."""
-        facts = self.bench.admin.describe([self.names.input])
+        facts = self.stopped.admin.describe([self.names.input])
         if facts[self.names.input] is None and not with_input:
             raise ToolRefused(
                 f"{self.names.input} does not exist, so there is nothing to go on in: mirror it first, or restore from "
@@ -124,7 +124,7 @@ class _Work:
             )
         wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
         ServiceTopics(self.settings, self.names).make(replication, {self.names.input: self.count, **wanted})
-        found = self.bench.facts()
+        found = self.stopped.facts()
         wrong = [f"{name} has {fact.partitions}" for name, fact in found.items() if fact.partitions != self.count]
         if wrong:
             raise ToolRefused(f"the backup is of {self.count} partitions: {', '.join(wrong)}. Nothing was written")
@@ -136,7 +136,7 @@ class _Work:
             f"{topic}[{partition}] ends at {end}"
             for topic in topics
             for partition in range(self.count)
-            if (end := self.bench.bounds(topic, partition)[1]) > 0
+            if (end := self.stopped.bounds(topic, partition)[1]) > 0
         ]
         if held:
             raise ToolRefused(
@@ -146,11 +146,11 @@ class _Work:
 
     def require_no_outputs(self, outputs: Sequence[str], *, accept_duplicates: bool) -> None:
         """What was answered after the cut would be answered again (rule M3)."""
-        facts = self.bench.admin.describe(list(outputs)) if outputs else {}
+        facts = self.stopped.admin.describe(list(outputs)) if outputs else {}
         held = [
             topic
             for topic, fact in facts.items()
-            if fact is not None and any(self.bench.bounds(topic, p)[1] > 0 for p in range(fact.partitions))
+            if fact is not None and any(self.stopped.bounds(topic, p)[1] > 0 for p in range(fact.partitions))
         ]
         if held and not accept_duplicates:
             raise ToolRefused(
@@ -180,7 +180,7 @@ class _Work:
         """Positions in an input that is there already."""
         places = {p: self._look_up(p, text) for p, text in per_partition(input_at, self.count).items()}
         for partition, position in places.items():
-            low, end = self.bench.bounds(self.names.input, partition)
+            low, end = self.stopped.bounds(self.names.input, partition)
             if not low <= position <= end:
                 raise ToolRefused(
                     f"{self.names.input}[{partition}] holds offsets {low} to {end}, not {position}. Nothing was adopted"
@@ -199,23 +199,23 @@ class _Work:
     # The state
 
     def adopt(self, positions: Mapping[int, int], hold: GroupHold, reason: Reason) -> Restoration:
-        lineage, facts = state_replacement.new_lineage(), self.bench.facts()
+        lineage, facts = state_replacement.new_lineage(), self.stopped.facts()
         notes = {"backup": self.manifest.backup, "made": self.manifest.made}
         told = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])
         if self.maps:
             told.offsets = str(self._write_map(lineage))
             notes["offsets"] = told.offsets
         adoptions = [self._adoption(p, positions[p], lineage, facts, told) for p in range(self.count)]
-        self.bench.adopt(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
+        self.stopped.adopt(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
         return told
 
     def _adoption(
         self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], told: Restoration
     ) -> Adoption:
         found = self.cuts.at(partition)
-        mark, place = self.cuts.mark(partition, found), self.bench.place(partition, self.count, facts)
+        mark, place = self.cuts.mark(partition, found), self.stopped.place(partition, self.count, facts)
         state = self._state(partition, found)
-        base = self.bench.write(place, lineage, 0, position, state, mark)
+        base = self.stopped.write(place, lineage, 0, position, state, mark)
         offsets = self.maps.get(partition)
         told.partitions.append(
             Restored(
@@ -237,12 +237,12 @@ class _Work:
             keys=state.keys,
             position=position,
             effects=mark.effects,
-            control=control_position(self.bench.admin, self.names, partition).get(self.names.control, 0),
+            control=control_position(self.stopped.admin, self.names, partition).get(self.names.control, 0),
         )
 
     def _state(self, partition: int, found: At) -> State:
         """:raises ToolRefused: the handler declares other tables."""
-        state = self.bench.new_state(partition)
+        state = self.stopped.new_state(partition)
         unknown = [name for name, held in found.contents.tables.items() if held and name not in state.tables]
         if unknown:
             raise ToolRefused(f"the backup holds table {', '.join(unknown)}, which this code does not declare")

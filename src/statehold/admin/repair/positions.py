@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from statehold.admin.repair.repair import Mended
-from statehold.admin.state.stopped_service import Bench, Found
+from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.errors import NoMark, ToolRefused
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
@@ -27,14 +27,14 @@ class AcceptGap:
         """`targets`: where to go on, for all partitions that have a gap, or for those that are named."""
         self._targets = targets
 
-    def mend(self, bench: Bench, place: Place) -> Mended:
-        mark = required_mark(bench, place)
+    def mend(self, stopped: StoppedService, place: Place) -> Mended:
+        mark = required_mark(stopped, place)
         position = mark.positions[place.input]
         replaced = mark.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input])
-        low, end = bench.bounds(place.input, place.partition)
+        low, end = stopped.bounds(place.input, place.partition)
         finding = _gap(position, low, end, replaced=replaced)
         target = self._target(place, low, end, finding, must_choose=replaced or position > end)
-        found = bench.find(as_marked(place, mark)) if not finding else _whole(bench, as_marked(place, mark), low)
+        found = stopped.find(as_marked(place, mark)) if not finding else _whole(stopped, as_marked(place, mark), low)
         if not finding:
             return Mended(old=found.mark, like=found.mark, state=found.state, position=position)
         lost = f"{target - position} offsets are passed over" if target > position else "nothing is passed over"
@@ -80,17 +80,17 @@ class AdoptOffsets:
     def __init__(self, source: Literal["mark", "group"]) -> None:
         self._source = source
 
-    def mend(self, bench: Bench, place: Place) -> Mended:
-        found = bench.find(place)
+    def mend(self, stopped: StoppedService, place: Place) -> Mended:
+        found = stopped.find(place)
         position = found.mark.positions[place.input]
-        committed = bench.admin.committed(place.input, place.partition)
+        committed = stopped.admin.committed(place.input, place.partition)
         plain = Mended(old=found.mark, like=found.mark, state=found.state, position=position)
         if committed is None or committed in (position, found.mark.start):
             return plain
         finding = f"the group has committed {committed}, the last mark says {position}"
         if self._source == "mark":
             return msgspec.structs.replace(plain, finding=finding, consequence="the group's offset is set to the mark")
-        low, end = bench.bounds(place.input, place.partition)
+        low, end = stopped.bounds(place.input, place.partition)
         if not low <= committed <= end:
             raise ToolRefused(
                 f"{place.input}[{place.partition}] holds offsets {low} to {end}, the group has committed {committed}: "
@@ -107,9 +107,9 @@ class AdoptOffsets:
         return "group offsets and marks agree in every partition"
 
 
-def required_mark(bench: Bench, place: Place) -> Mark:
+def required_mark(stopped: StoppedService, place: Place) -> Mark:
     """:raises NoMark: there is none."""
-    mark = bench.mark(place.partition)
+    mark = stopped.mark(place.partition)
     if mark is None:
         raise NoMark(
             f"{place.names.changelog} holds no mark: `statehold repair rebase` looks for a full, or begin anew with "
@@ -136,12 +136,12 @@ def _gap(position: int, low: int, end: int, *, replaced: bool) -> str:
     return ""
 
 
-def _whole(bench: Bench, place: Place, low: int) -> Found:
+def _whole(stopped: StoppedService, place: Place, low: int) -> LastState:
     """The state at the last mark, which needs none of the records that are gone.
 
     :raises ToolRefused: it would need them.
     """
-    found, newest = bench.newest(place)
+    found, newest = stopped.newest(place)
     position = found.mark.positions[place.input]
     if newest != position or digest.to_bytes(found.state.digest) != found.mark.digest:
         raise ToolRefused(

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from statehold.admin.initial_commit import control_position
 from statehold.admin.repair.positions import as_marked
 from statehold.admin.repair.repair import Mended
-from statehold.admin.state.stopped_service import Bench
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.errors import (
     DamagedIncrement,
     DigestMismatch,
@@ -68,11 +68,11 @@ class Rebase:
         if full is not None and len(partitions) != 1:
             raise UsageError("--full names a full of one partition: say which, --partitions P")
 
-    def mend(self, bench: Bench, place: Place) -> Mended:
+    def mend(self, stopped: StoppedService, place: Place) -> Mended:
         chosen = place.partition in self._chosen
         try:
             if not chosen:
-                found = bench.find(place)
+                found = stopped.find(place)
                 position = found.mark.positions[place.input]
                 return Mended(old=found.mark, like=found.mark, state=found.state, position=position)
         except _MENDS as refusal:
@@ -81,18 +81,18 @@ class Rebase:
             finding = f"{type(refusal).__name__}: {refusal}"
         else:
             finding = "chosen by the operator"
-        return self._rebase(bench, place, finding)
+        return self._rebase(stopped, place, finding)
 
     def nothing(self) -> str:
         return "every partition can be restored; --partitions rebases one all the same"
 
-    def _rebase(self, bench: Bench, place: Place, finding: str) -> Mended:
-        reader = bench.reader()
+    def _rebase(self, stopped: StoppedService, place: Place, finding: str) -> Mended:
+        reader = stopped.reader()
         try:
             last = salvage.last_readable(reader, place)
             lineage = last.lineage if last is not None else ""
             salvaged = salvage.newest(reader, place, lineage, self._full)
-            since = Since.find(bench, reader, place, salvaged, last)
+            since = Since.find(stopped, reader, place, salvaged, last)
         finally:
             reader.close()
         where = f"{place.input}[{place.partition}]"
@@ -104,20 +104,20 @@ class Rebase:
                 f"from. `statehold snapshot restore` from a backup, or begin anew. Nothing was changed"
             )
         at = salvaged.position(place)
-        end = self._last_position(bench, place, last, at)
+        end = self._last_position(stopped, place, last, at)
         base = "the beginning" if salvaged.full < 0 else f"the full at {salvaged.full}"
         told = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
         control = since.control if last is None else None
         if self._records == "replay" and (end > at or since.marks or since.untold):
-            if why := unrepeatable(bench.kind):
+            if why := unrepeatable(stopped.kind):
                 raise ToolRefused(f"{where}: {why}: --records again has the service handle them. Nothing was changed")
-            state = self._replayed(bench, as_marked(place, salvaged.mark), salvaged, at, end, since)
+            state = self._replayed(stopped, as_marked(place, salvaged.mark), salvaged, at, end, since)
             done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
         else:
-            state, position = state_of(bench, place, salvaged), at
+            state, position = state_of(stopped, place, salvaged), at
             done = f"{end - at} offsets are handled again: their outputs come twice"
             if self._records == "again" and (end > at or since.marks):
-                done += self._failed(bench, place, salvaged, since)
+                done += self._failed(stopped, place, salvaged, since)
             if commands := since.commands:
                 control = commands[0].offset
                 done += f"; {len(commands)} command(s) of {place.names.control} are handled again from {control} on"
@@ -135,15 +135,17 @@ class Rebase:
             consequence=f"{told}; {done}",
         )
 
-    def _last_position(self, bench: Bench, place: Place, last: Mark | None, at: int) -> int:
+    def _last_position(self, stopped: StoppedService, place: Place, last: Mark | None, at: int) -> int:
         """Up to where records were answered: what the group has committed tells it where no mark is left."""
         marked = last.positions.get(place.input, at) if last is not None else at
-        committed = bench.admin.committed(place.input, place.partition)
+        committed = stopped.admin.committed(place.input, place.partition)
         return max(marked, at, committed if committed is not None and last is None else 0)
 
-    def _replayed(self, bench: Bench, place: Place, salvaged: Salvaged, start: int, end: int, since: Since) -> State:
+    def _replayed(
+        self, stopped: StoppedService, place: Place, salvaged: Salvaged, start: int, end: int, since: Since
+    ) -> State:
         """:raises ToolRefused: a record is gone, the handler refuses it, or what came beside the input is not known."""
-        engine, where = bench.engine(place.partition), f"{place.input}[{place.partition}]"
+        engine, where = stopped.engine(place.partition), f"{place.input}[{place.partition}]"
         if since.untold:
             raise ToolRefused(
                 f"{where}: commands of {place.names.control} may have been handled since transaction "
@@ -152,7 +154,7 @@ class Rebase:
             )
         _fill(place, engine.state, salvaged)
         engine.mute(replaying=True)
-        reader = bench.reader()
+        reader = stopped.reader()
         try:
             tried = recall(engine, reader, place.names, place.partition)
             beside = since.beside(place, salvaged.mark, end, tried)
@@ -176,12 +178,12 @@ class Rebase:
         engine.mute(replaying=False)
         return engine.state
 
-    def _failed(self, bench: Bench, place: Place, salvaged: Salvaged, since: Since) -> str:
+    def _failed(self, stopped: StoppedService, place: Place, salvaged: Salvaged, since: Since) -> str:
         """What is to be said of records that failed; handled again they may fail again, or not.
 
         :raises ToolRefused: there are some, and the operator has not said that this may be.
         """
-        engine, reader = bench.engine(place.partition), bench.reader()
+        engine, reader = stopped.engine(place.partition), stopped.reader()
         try:
             tried = recall(engine, reader, place.names, place.partition)
         finally:
@@ -235,11 +237,11 @@ class Since(NamedTuple):
 
     @classmethod
     def find(
-        cls, bench: Bench, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
+        cls, stopped: StoppedService, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
     ) -> Since:
         topic = place.names.control
         if last is None:
-            control = control_position(bench.admin, place.names, place.partition).get(topic, 0)
+            control = control_position(stopped.admin, place.names, place.partition).get(topic, 0)
         else:
             control = last.positions.get(topic, 0)
         if salvaged is None:
@@ -279,9 +281,9 @@ class Since(NamedTuple):
         return placed
 
 
-def state_of(bench: Bench, place: Place, salvaged: Salvaged) -> State:
+def state_of(stopped: StoppedService, place: Place, salvaged: Salvaged) -> State:
     """As the service's own code holds it."""
-    state = bench.new_state(place.partition)
+    state = stopped.new_state(place.partition)
     _fill(place, state, salvaged)
     return state
 

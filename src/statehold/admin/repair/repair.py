@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
@@ -48,7 +48,7 @@ class Repair(Protocol):
 
     name: str
 
-    def mend(self, bench: Bench, place: Place) -> Mended:
+    def mend(self, stopped: StoppedService, place: Place) -> Mended:
         """Look at one partition, and change nothing.
 
         :raises ToolRefused, StateRefused: this repair does not help it.
@@ -90,46 +90,46 @@ def run(settings: Settings, names: Names, handler: HandlerOf, repair: Repair, re
     :raises ToolRefused: the group has members, nothing is to be repaired, or this repair does not help; nothing was
         changed. :raises StateRefused: a partition's state cannot be restored: `rebase` comes first.
     """
-    with closing(Bench(settings, names, handler, repair.name)) as bench:
-        facts = bench.facts()
+    with closing(StoppedService(settings, names, handler, repair.name)) as stopped:
+        facts = stopped.facts()
         count = _partitions(facts, names)
         if not act:
-            steps, _ = _each(bench, facts, count, repair, None)
+            steps, _ = _each(stopped, facts, count, repair, None)
             _require_work(steps, repair)
             return Repaired("", steps)
-        with GroupHold(settings, names, bench.admin, count) as hold:
-            bench.fence(range(count))
+        with GroupHold(settings, names, stopped.admin, count) as hold:
+            stopped.fence(range(count))
             lineage = state_replacement.new_lineage()
-            steps, adoptions = _each(bench, facts, count, repair, lineage)
+            steps, adoptions = _each(stopped, facts, count, repair, lineage)
             _require_work(steps, repair)
             noted = msgspec.structs.replace(reason, notes={**reason.notes, **_notes(steps)})
-            marks = bench.adopt(adoptions, hold.membership(), noted)
+            marks = stopped.adopt(adoptions, hold.membership(), noted)
         for step in steps:
             step.transaction = marks[step.partition].n
         return Repaired(lineage, steps)
 
 
 def _each(
-    bench: Bench, facts: Mapping[str, TopicFacts], count: int, repair: Repair, lineage: str | None
+    stopped: StoppedService, facts: Mapping[str, TopicFacts], count: int, repair: Repair, lineage: str | None
 ) -> tuple[list[Step], list[Adoption]]:
     """Every partition in turn; with a lineage its state is written as a full, which no mark refers to yet."""
     steps, adoptions = [], []
     for partition in range(count):
-        place = bench.place(partition, count, facts)
-        mended = repair.mend(bench, place)
+        place = stopped.place(partition, count, facts)
+        mended = repair.mend(stopped, place)
         step = _step(place, mended)
         steps.append(step)
         if lineage is not None:
-            adoption = _adoption(bench, place, mended, lineage)
+            adoption = _adoption(stopped, place, mended, lineage)
             step.full = adoption.base.offset if adoption.base else None
             adoptions.append(adoption)
     return steps, adoptions
 
 
-def _adoption(bench: Bench, place: Place, mended: Mended, lineage: str) -> Adoption:
+def _adoption(stopped: StoppedService, place: Place, mended: Mended, lineage: str) -> Adoption:
     n = 0 if mended.old is None else mended.old.n + 1
     like = msgspec.structs.replace(mended.like, schemas=place.merged_schemas(mended.like, mended.state.tables))
-    base = bench.write(place, lineage, n, mended.position, mended.state, like)
+    base = stopped.write(place, lineage, n, mended.position, mended.state, like)
     return Adoption(
         place=place,
         old=mended.old,

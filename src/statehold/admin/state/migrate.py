@@ -1,4 +1,4 @@
-"""`statehold state migrate`: another state for a stopped service, partition by partition, adopted all at once (S6)."""
+"""`statehold state migrate`: edits the state of a stopped service; one transaction replaces all partitions (S6)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 
 import msgspec
 
-from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import TopicFacts
@@ -21,7 +21,7 @@ TOOL = "state migrate"
 
 
 class Migrated(msgspec.Struct, kw_only=True):
-    """What became of one partition; `transaction` and `full` are None in a dry run."""
+    """Result for one partition; `transaction` and `full` are None in a dry run."""
 
     partition: int
     position: int
@@ -33,7 +33,7 @@ class Migrated(msgspec.Struct, kw_only=True):
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """All partitions; `lineage` is the new one, '' in a dry run."""
+    """Result for all partitions. `lineage` is the new state generation, '' in a dry run."""
 
     lineage: str
     partitions: list[Migrated]
@@ -49,37 +49,37 @@ def migrate(
     *,
     dry_run: bool = False,
 ) -> Migration:
-    """Change the state of every partition of a stopped service. Holds one partition's state in memory at a time.
+    """Edit the state of every partition of a stopped service, one partition in memory at a time.
 
-    :raises ToolRefused: the group has members, or a state is not what its last mark says; nothing was changed.
+    :raises ToolRefused: the group has members, or a state differs from its last commit record; nothing was changed.
     :raises StateRefused: a partition could not be restored. :raises UsageError: a function or a patch is wrong.
     """
-    with closing(Bench(settings, names, handler, TOOL)) as bench:
-        edits = Edits(functions, patches, bench.new_state(0).tables)
-        facts = bench.facts()
+    with closing(StoppedService(settings, names, handler, TOOL)) as stopped:
+        edits = Edits(functions, patches, stopped.new_state(0).tables)
+        facts = stopped.facts()
         count = facts[names.input].partitions
         if dry_run:
-            done, _ = _each(bench, facts, edits, None)
+            done, _ = _each(stopped, facts, edits, None)
             return Migration("", done)
-        with GroupHold(settings, names, bench.admin, count) as hold:
-            bench.fence(range(count))
+        with GroupHold(settings, names, stopped.admin, count) as hold:
+            stopped.fence(range(count))
             lineage = state_replacement.new_lineage()
-            done, adoptions = _each(bench, facts, edits, lineage)
-            marks = bench.adopt(adoptions, hold.membership(), reason)
+            done, adoptions = _each(stopped, facts, edits, lineage)
+            marks = stopped.adopt(adoptions, hold.membership(), reason)
         for each in done:
             each.transaction = marks[each.partition].n
         return Migration(lineage, done)
 
 
 def _each(
-    bench: Bench, facts: Mapping[str, TopicFacts], edits: Edits, lineage: str | None
+    stopped: StoppedService, facts: Mapping[str, TopicFacts], edits: Edits, lineage: str | None
 ) -> tuple[list[Migrated], list[Adoption]]:
-    """Every partition in turn; with a lineage the new state is written as a full, which no mark refers to yet."""
-    done, adoptions, count = [], [], facts[bench.names.input].partitions
+    """Edit each partition in turn. With a lineage, write it as a full snapshot without a commit record that names it."""
+    done, adoptions, count = [], [], facts[stopped.names.input].partitions
     for partition in range(count):
-        place = bench.place(partition, count, facts)
-        found = bench.find(place)
-        state = bench.new_state(partition)
+        place = stopped.place(partition, count, facts)
+        found = stopped.find(place)
+        state = stopped.new_state(partition)
         counts = edits.apply(partition, found.state, state)
         position = found.mark.positions[place.input]
         each = Migrated(
@@ -91,7 +91,7 @@ def _each(
         )
         if lineage is not None:
             like = msgspec.structs.replace(found.mark, schemas=place.merged_schemas(found.mark, edits.tables))
-            base = bench.write(place, lineage, found.mark.n + 1, position, state, like)
+            base = stopped.write(place, lineage, found.mark.n + 1, position, state, like)
             each.full = base.offset if base else None
             adoptions.append(
                 Adoption(

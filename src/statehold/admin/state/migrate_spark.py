@@ -1,7 +1,7 @@
-"""`statehold state migrate --spark-master`: the same edit, on the executors of a Spark cluster.
+"""`statehold state migrate --spark-master`: edits the state on the executors of a Spark cluster.
 
-No partition's state is ever in one Python process: Spark folds it, functions are applied batch by batch where the rows
-are, chunks are written from there. Needs pyspark, by way of `statehold.snapshot.spark`; imported by the command only.
+No process holds a whole partition: Spark folds it, and executors apply the functions and write the chunks batch by
+batch. Needs pyspark; only the command imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.admin.state.migrate import TOOL, Migrated, Migration
-from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
@@ -48,21 +48,21 @@ def migrate(
     *,
     dry_run: bool = False,
 ) -> Migration:
-    """As `statehold.admin.state.migrate.migrate`, by Spark.
+    """Do the same as `statehold.admin.state.migrate.migrate` with Spark.
 
-    :raises ToolRefused, StateRefused, UsageError: as there. :raises JobFailed: Spark, or a function.
+    :raises ToolRefused, StateRefused, UsageError: as that function. :raises JobFailed: Spark or a function failed.
     """
-    with closing(Bench(settings, names, handler, TOOL)) as bench:
-        edits = Edits(functions, patches, bench.new_state(0).tables)
-        facts = bench.facts()
-        work = _Work(spark, bench, facts, edits, Editor(handler, functions, patches))
+    with closing(StoppedService(settings, names, handler, TOOL)) as stopped:
+        edits = Edits(functions, patches, stopped.new_state(0).tables)
+        facts = stopped.facts()
+        work = _Work(spark, stopped, facts, edits, Editor(handler, functions, patches))
         if dry_run:
             return Migration("", work.run(None)[0])
-        with GroupHold(settings, names, bench.admin, facts[names.input].partitions) as hold:
-            bench.fence(range(facts[names.input].partitions))
+        with GroupHold(settings, names, stopped.admin, facts[names.input].partitions) as hold:
+            stopped.fence(range(facts[names.input].partitions))
             lineage = state_replacement.new_lineage()
             done, adoptions = work.run(lineage)
-            marks = bench.adopt(adoptions, hold.membership(), reason)
+            marks = stopped.adopt(adoptions, hold.membership(), reason)
         for each in done:
             each.transaction = marks[each.partition].n
         return Migration(lineage, done)
@@ -70,11 +70,11 @@ def migrate(
 
 class _Work:
     def __init__(
-        self, spark: Session, bench: Bench, facts: Mapping[str, TopicFacts], edits: Edits, editor: Editor
+        self, spark: Session, stopped: StoppedService, facts: Mapping[str, TopicFacts], edits: Edits, editor: Editor
     ) -> None:
-        self._spark, self._bench, self._facts, self._edits, self._editor = spark, bench, facts, edits, editor
-        self._names, self._settings = bench.names, bench.settings
-        #: by table: patched keys that are there; rows of those that a patch adds
+        self._spark, self._stopped, self._facts, self._edits, self._editor = spark, stopped, facts, edits, editor
+        self._names, self._settings = stopped.names, stopped.settings
+        #: Patched keys that exist, by table; rows that a patch adds.
         self._known: dict[str, set[Any]] = {}
         self._born: list[Row] = []
 
@@ -83,7 +83,7 @@ class _Work:
         fold = state_at(self._spark, self._settings, list(plans.values()))
         findings = [f"partition {p}: {finding}" for p, finding in fold.check().items() if finding]
         if findings:
-            raise ToolRefused(f"the state that was folded is not the one that was recorded: {'; '.join(findings)}")
+            raise ToolRefused(f"the folded state differs from the recorded one: {'; '.join(findings)}")
         self._require_patched(fold)
         written, tallies = self._write(fold, plans, lineage is not None)
         done = [self._told(plan, written[p], tallies.get(p, Counts())) for p, plan in plans.items()]
@@ -98,19 +98,19 @@ class _Work:
         count = self._facts[self._names.input].partitions
         plans = {}
         for partition in range(count):
-            reader = StableReader(self._settings, self._names.group, self._bench.admin)
+            reader = StableReader(self._settings, self._names.group, self._stopped.admin)
             try:
-                plan = planning.make(reader, self._bench.place(partition, count, self._facts))
+                plan = planning.make(reader, self._stopped.place(partition, count, self._facts))
                 plan = planning.divided(reader, plan, pieces(self._spark, count))
             finally:
                 reader.close()
             goal = plan.goal.mark
-            self._bench.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
+            self._stopped.require_complete(plan.place, plan.last, goal.positions[self._names.input], goal.digest)
             plans[partition] = plan
         return plans
 
     def _require_patched(self, fold: Fold) -> None:
-        """Every patched key must be there, or be told where to be."""
+        """Check that every patched key exists or names its partition."""
         for table in sorted(self._edits.tables):
             keys = {packed(key): key for key in self._edits.patched(table)}
             found = collect(fold.having(table, list(keys))) if keys else []
@@ -144,7 +144,7 @@ class _Work:
         return written, tallies
 
     def _digest(self, written: Written) -> int:
-        """Keys that are str or bytes are hashed as such, others as msgpack: the handler knows which."""
+        """Return the digest: keys of type str or bytes are hashed as they are, others as msgpack."""
         tables, total = tables_of(self._editor.handler), 0
         for name, sums in written.digest_sums().items():
             total += sums.text if name in tables and tables[name].key_type in (str, bytes) else sums.packed
@@ -160,7 +160,7 @@ class _Work:
         )
 
     def _publish(self, plans: Mapping[int, Plan], written: Mapping[int, Written], lineage: str) -> dict[int, Found]:
-        """Send the manifests, read everything back; no mark names these fulls yet."""
+        """Write the manifests and read everything back. No commit record refers to these full snapshots yet."""
         bases: dict[int, Found] = {}
         for partition, plan in plans.items():
             manifest = self._manifest(plan, written[partition], lineage)
@@ -170,7 +170,7 @@ class _Work:
         back = read_back(self._spark, self._settings, [(plans[p].place, found) for p, found in bases.items()])
         wrong = [f"partition {p}: {finding}" for (p, _), finding in back.items() if finding]
         if wrong:
-            raise ToolRefused(f"the new fulls cannot be read back: {'; '.join(wrong)}. Nothing was adopted")
+            raise ToolRefused(f"read back the new full snapshots: {'; '.join(wrong)}. The state was not replaced")
         return bases
 
     def _manifest(self, plan: Plan, written: Written, lineage: str) -> Manifest:
@@ -186,7 +186,7 @@ class _Work:
             positions=last.positions,
             topic_ids=place.topic_ids,
             digest=digest.to_bytes(self._digest(written)),
-            increment=self._bench.bounds(self._names.changelog, place.partition)[1],
+            increment=self._stopped.bounds(self._names.changelog, place.partition)[1],
             low=written.low,
             store=written.store if written.checksums else "",
             segments=written.segments,

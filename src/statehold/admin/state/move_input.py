@@ -1,7 +1,7 @@
-"""`statehold state repartition --into TOPIC --barrier ...`: a stopped service's state goes on in another input topic.
+"""`statehold state repartition --into TOPIC --barrier ...`: moves a stopped service's state to another input topic.
 
-The barrier says where the old input ends, partition by partition. The state must be exactly that of the barrier, and
-nothing may lie beyond it: what is there would be handled by nobody. The new input is handled from its first record.
+The barrier is the end of the old input, for each partition. The state must be exactly the state at the barrier, and no
+record may follow it, because the service would never process that record. The new input is read from its first record.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from statehold.admin.initial_commit import control_position
-from statehold.admin.state.key_layout import KeyOf, Layout, Partitioner
-from statehold.admin.state.redistribute import Dealing, Repartitioned, Watch
+from statehold.admin.state.key_layout import KeyLayout, KeyOf, Partitioner
+from statehold.admin.state.redistribute import InputWatch, Redistribution, Repartitioned
 from statehold.admin.state.repartition import TOOL
-from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.admin.topics import ServiceTopics
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -27,10 +27,10 @@ from statehold.kafka.tools.group_lock import GroupHold
 from statehold.snapshot import state_replacement
 from statehold.snapshot.state_replacement import Adoption, Leaving, Reason
 
-#: so many records are counted beyond a barrier, to name them
+#: Limit of the count of records beyond a barrier.
 _COUNTED = 1000
 
-#: partition -> position, one position for all, or where each ends now
+#: partition -> position; one position for all; None: the current end of each.
 Barrier = Mapping[int, int] | int | None
 
 
@@ -49,20 +49,24 @@ def move(
     dry_run: bool = False,
     spool_dir: Path | None = None,
 ) -> Repartitioned:
-    """Deal the state at the barrier out to the `to` partitions of another input, and close the old one.
+    """Redistribute the state at the barrier to the `to` partitions of another input, and close the old one.
 
-    Producers may write to `into` already. ServiceTopics that are missing are created, our own for it among them. One
-    transaction adopts all new partitions and marks all old ones as moved: no owner can go on from those.
+    Producers may already write to `into`. Missing topics are created, including changelog and snapshot. One transaction
+    replaces the state of all new partitions and marks all old ones as moved, so that no owner continues from those.
 
-    :raises ToolRefused: somebody is in the group; a partition is not at the barrier, or records lie beyond it (each is
-        named with its lag); an effect is owed, a command waits; the new topics hold a mark. Nothing was adopted.
-    :raises StateRefused: a partition could not be restored. :raises UsageError: see `Layout`; or the barrier is none.
+    :raises ToolRefused: the group has a member; a partition is not at its barrier, or records follow it (the text names
+        the lag); an effect or a command is pending; the new topics hold a commit record. The state was not replaced.
+    :raises StateRefused: a partition could not be restored. :raises UsageError: see `KeyLayout`; or the barrier is
+        not valid.
     """
     target = Names(names.service, into, names.namespace)
     if into == names.input:
-        raise UsageError(f"--into {into}: that is the input it has; without --into its partitions are grown")
-    with closing(Bench(settings, names, handler, TOOL)) as old, closing(Bench(settings, target, handler, TOOL)) as new:
-        layout = Layout(partitioner, keys, old.new_state(0).tables)
+        raise UsageError(f"--into {into}: this is the current input. Next: omit --into to add partitions to it")
+    with (
+        closing(StoppedService(settings, names, handler, TOOL)) as old,
+        closing(StoppedService(settings, target, handler, TOOL)) as new,
+    ):
+        layout = KeyLayout(partitioner, keys, old.new_state(0).tables)
         with closing(_Move(settings, old, new, to, layout, quiet, spool_dir)) as work:
             if dry_run:
                 return work.shown(barrier)
@@ -72,27 +76,34 @@ def move(
 
 class _Move:
     def __init__(
-        self, settings: Settings, old: Bench, new: Bench, to: int, layout: Layout, quiet: float, spool_dir: Path | None
+        self,
+        settings: Settings,
+        old: StoppedService,
+        new: StoppedService,
+        to: int,
+        layout: KeyLayout,
+        quiet: float,
+        spool_dir: Path | None,
     ) -> None:
         self.settings, self.old, self.new, self.to = settings, old, new, to
         self.facts = old.facts()
         self.before = self._count_before()
-        self.watch = Watch(old, quiet)
-        self.dealing = Dealing(old, layout, self.before, to, spool_dir)
+        self.watch = InputWatch(old, quiet)
+        self.redistribution = Redistribution(old, layout, self.before, to, spool_dir)
 
     def close(self) -> None:
-        self.dealing.close()
+        self.redistribution.close()
 
     def shown(self, barrier: Barrier) -> Repartitioned:
-        self._deal(barrier)
+        self._read_states(barrier)
         there = self.new.admin.describe([self.new.names.input])[self.new.names.input]
         self._require_count(there)
         starts = [self._start(p) for p in range(self.to)] if there is not None else [0] * self.to
-        return self._into(self.dealing.told(starts))
+        return self._into(self.redistribution.report(starts))
 
     def adopt(self, barrier: Barrier, hold: GroupHold, reason: Reason) -> Repartitioned:
         self.old.fence(range(self.before))
-        self._deal(barrier)
+        self._read_states(barrier)
         facts = self._make_topics()
         self.new.fence(range(self.to))
         lineage = state_replacement.new_lineage()
@@ -100,38 +111,38 @@ class _Move:
         self.watch.require_quiet()
         leaving = [
             Leaving(self.old.place(p, self.before, self.facts), mark, self.new.names.input)
-            for p, mark in enumerate(self.dealing.marks)
+            for p, mark in enumerate(self.redistribution.marks)
         ]
         marks = self.new.adopt(adoptions, hold.membership(), reason, leaving)
-        return self._into(self.dealing.adopted(adoptions, marks))
+        return self._into(self.redistribution.adopted(adoptions, marks))
 
     # Before
 
     def _count_before(self) -> int:
         names, first = self.old.names, self.old.mark(0)
         if first is None:
-            raise ToolRefused(f"{names.changelog}[0] holds no mark: there is no state to deal out")
+            raise ToolRefused(f"{names.changelog}[0]: read the state: there is no commit record. Nothing was changed")
         if first.moved:
             raise StateMoved(
-                f"the state has moved to {first.moved} already", topic=names.input, partition=0, position=-1
+                f"the state has already moved to {first.moved}", topic=names.input, partition=0, position=-1
             )
         found = {topic: fact.partitions for topic, fact in self.facts.items() if fact.partitions != first.partitions}
         if found:
             shown = ", ".join(f"{topic} has {count}" for topic, count in found.items())
-            raise ToolRefused(f"the state is one of {first.partitions} partitions, {shown}. Nothing was changed")
+            raise ToolRefused(f"the state has {first.partitions} partitions, {shown}. Nothing was changed")
         return first.partitions
 
-    def _deal(self, barrier: Barrier) -> None:
-        """:raises ToolRefused: a partition is not at the barrier, or something lies beyond it."""
+    def _read_states(self, barrier: Barrier) -> None:
+        """:raises ToolRefused: a partition is not at its barrier, or a record follows it."""
         ends = self._barrier(barrier)
-        self.dealing.read(self.facts)
+        self.redistribution.read(self.facts)
         wrong = [text for p in range(self.before) if (text := self._lag(p, ends[p]))]
         if wrong:
             raise ToolRefused(f"{self.old.names.input}: {'; '.join(wrong)}. Nothing was changed")
-        self.dealing.weigh()
+        self.redistribution.compare()
 
     def _barrier(self, barrier: Barrier) -> dict[int, int]:
-        """:raises UsageError: it does not name each partition, or lies where no record can be."""
+        """:raises UsageError: the barrier does not name each partition, or is behind the end of the input."""
         if barrier is None:
             return dict(self.watch.ends)
         named = dict.fromkeys(range(self.before), barrier) if isinstance(barrier, int) else dict(barrier)
@@ -140,19 +151,19 @@ class _Move:
         for partition, position in named.items():
             if position > self.watch.ends[partition]:
                 raise UsageError(
-                    f"{self.old.names.input}[{partition}] ends at {self.watch.ends[partition]}: {position} is no "
-                    f"barrier of it"
+                    f"{self.old.names.input}[{partition}] ends at {self.watch.ends[partition]}: the barrier "
+                    f"{position} is behind its end"
                 )
         return named
 
     def _lag(self, partition: int, barrier: int) -> str:
-        """What is wrong with a partition, or ''. Markers of transactions are no records."""
-        names, mark = self.old.names, self.dealing.marks[partition]
+        """Describe why the partition is not exactly at its barrier; '' if it is. Ignores transaction markers."""
+        names, mark = self.old.names, self.redistribution.marks[partition]
         position = mark.positions[names.input]
         if position > barrier:
             return (
-                f"partition {partition} is at {position}, behind its barrier {barrier}: its state holds records that "
-                f"do not count; name the barrier where the producers really stopped"
+                f"partition {partition} is at {position}, behind its barrier {barrier}: its state includes records "
+                f"after the barrier; name the offset where the producers stopped"
             )
         unread = [message.offset() or 0 for message in islice(self.old.unread(partition, position), _COUNTED)]
         more = "at least " if len(unread) == _COUNTED else ""
@@ -160,17 +171,17 @@ class _Move:
         if before:
             return (
                 f"partition {partition} is at {position}, its barrier at {barrier}: {more}{len(before)} records are "
-                f"not handled yet; start the service, let it reach the barrier, stop it"
+                f"not processed yet; start the service, wait until it reaches the barrier, stop it"
             )
         if unread:
             return (
-                f"partition {partition}: {more}{len(unread)} records from {unread[0]} on lie beyond its barrier "
-                f"{barrier} and would be handled by nobody: a producer still writes there. Write them to "
-                f"{self.new.names.input}, or let the service handle them and name a later barrier"
+                f"partition {partition}: {more}{len(unread)} records from offset {unread[0]} follow its barrier "
+                f"{barrier} and would never be processed: a producer still writes there. Write them to "
+                f"{self.new.names.input}, or let the service process them and name a later barrier"
             )
         obeyed = mark.positions.get(names.control, 0)
         waiting = control_position(self.old.admin, names, partition).get(names.control, 0) - obeyed
-        return f"partition {partition}: {waiting} command(s) wait in {names.control}" if waiting > 0 else ""
+        return f"partition {partition}: {waiting} command(s) are pending on {names.control}" if waiting > 0 else ""
 
     # After
 
@@ -187,27 +198,28 @@ class _Move:
         facts = self.new.facts()
         wrong = [f"{topic} has {fact.partitions}" for topic, fact in facts.items() if fact.partitions != self.to]
         if wrong:
-            raise TopicMissing(f"{', '.join(wrong)} partitions, not {self.to}. Nothing was adopted")
+            raise TopicMissing(f"{', '.join(wrong)} partitions, not {self.to}. The state was not replaced")
         held = [p for p in range(self.to) if self.new.mark(p) is not None]
         if held:
             raise ToolRefused(
-                f"{names.changelog}[{held[0]}] holds a mark: that topic has begun a life of its own (`topics create` "
-                f"is not for it). Delete {names.changelog} and {names.snapshot}, then try again. Nothing was adopted"
+                f"{names.changelog}[{held[0]}]: move the state there: the partition already holds a commit record, "
+                f"perhaps of `statehold topics create`. The state was not replaced. Next: delete {names.changelog} and "
+                f"{names.snapshot}, then run the command again"
             )
         return facts
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
         place = self.new.place(partition, self.to, facts)
         control = control_position(self.new.admin, self.new.names, partition).get(self.new.names.control, 0)
-        return self.dealing.adoption(self.new, place, lineage, None, self._start(partition), control)
+        return self.redistribution.adoption(self.new, place, lineage, None, self._start(partition), control)
 
     def _start(self, partition: int) -> int:
-        """:raises ToolRefused: records of the new input are gone before anybody has handled them."""
+        """:raises ToolRefused: retention has deleted records of the new input."""
         low, _ = self.new.bounds(self.new.names.input, partition)
         if low > 0:
             raise ToolRefused(
-                f"{self.new.names.input}[{partition}] begins at {low}: records that nobody has handled are gone. "
-                f"Nothing was adopted"
+                f"{self.new.names.input}[{partition}] begins at {low}: retention has deleted unprocessed records. "
+                f"The state was not replaced"
             )
         return low
 

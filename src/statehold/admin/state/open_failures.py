@@ -1,37 +1,37 @@
-"""What of records that failed belongs to a partition, and keeps its state from being dealt out to others."""
+"""Finds a partition's unresolved failures, because its state cannot be redistributed while there are any."""
 
 from __future__ import annotations
 
 from statehold.admin.initial_commit import control_position
-from statehold.admin.state.stopped_service import Bench, Found
+from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.messages.dead_letter import PARKED, SETTLED
 from statehold.tables.system import by_default_name
 
 
-def unsettled(bench: Bench, found: Found, partition: int) -> str:
-    """In words, '' where there is nothing.
+def unresolved_failures(stopped: StoppedService, found: LastState, partition: int) -> str:
+    """Describe dead letters, retries and commands that are pending for the partition; '' if there are none.
 
-    Letters and retry topics are those of the input's partition, and the commands that settle letters go there.
+    They refer to the partition by its number, so a redistribution would separate them from their keys.
     """
-    names, mark, tables = bench.names, found.mark, by_default_name(found.state.tables)
+    names, mark, tables = stopped.names, found.mark, by_default_name(found.state.tables)
     if PARKED in tables and (keys := len(tables[PARKED].stored)):
-        return f"partition {partition}: {keys} key(s) wait for dead letters (`statehold dlq list`)"
+        return f"partition {partition}: {keys} key(s) are blocked by dead letters (`statehold dlq list`)"
     for topic, position in mark.positions.items():
-        if names.is_for_retries(topic) and (count := _records(bench, topic, partition, position)):
-            return f"partition {partition}: {count} record(s) on {topic} are tried later (`statehold lag`)"
+        if names.is_for_retries(topic) and (count := _records(stopped, topic, partition, position)):
+            return f"partition {partition}: {count} record(s) are pending on {topic} (`statehold lag`)"
     if SETTLED in tables and tables[SETTLED].stored:
-        asked = control_position(bench.admin, names, partition).get(names.control, 0)
+        asked = control_position(stopped.admin, names, partition).get(names.control, 0)
         waiting = asked - mark.positions.get(names.control, 0)
-        return f"partition {partition}: {waiting} command(s) wait in {names.control}" if waiting > 0 else ""
+        return f"partition {partition}: {waiting} command(s) are pending on {names.control}" if waiting > 0 else ""
     return ""
 
 
-def _records(bench: Bench, topic: str, partition: int, position: int) -> int:
-    """Each of them has a marker beside it, so they are counted one by one."""
-    if bench.admin.describe([topic])[topic] is None:
+def _records(stopped: StoppedService, topic: str, partition: int, position: int) -> int:
+    """Count records one by one, because offsets also count transaction markers."""
+    if stopped.admin.describe([topic])[topic] is None:
         return 0
-    start, end = bench.bounds(topic, partition)
-    reader = bench.reader()
+    start, end = stopped.bounds(topic, partition)
+    reader = stopped.reader()
     try:
         return sum(map(len, reader.read(topic, partition, max(start, position), end)))
     finally:

@@ -1,4 +1,4 @@
-"""Places in an input as an operator types them: positions, for all partitions or each, and times."""
+"""Parses input positions of the command line: one for all partitions, one for each, or a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statehold.errors import UsageError
 
 
 def per_partition(text: str, partitions: int) -> dict[int, str]:
-    """:raises UsageError: neither one place for all, nor one for each."""
+    """Return the text for each partition. :raises UsageError: the text names neither one place nor every partition."""
     if "=" not in text:
         return dict.fromkeys(range(partitions), text)
     pairs = [piece.split("=", 1) for piece in text.split(",")]
@@ -22,7 +22,7 @@ def per_partition(text: str, partitions: int) -> dict[int, str]:
 def positions_of(text: str) -> Mapping[int, int] | int:
     """`120` for all partitions, or `0=120,1=90` for some.
 
-    :raises UsageError: it is neither.
+    :raises UsageError: the text is neither.
     """
     if text.isdecimal():
         return int(text)
@@ -33,7 +33,7 @@ def positions_of(text: str) -> Mapping[int, int] | int:
 
 
 def milliseconds(text: str, option: str) -> int:
-    """:raises UsageError: it is no time."""
+    """Return milliseconds since 1970 for an ISO 8601 time. :raises UsageError: the text is not a time."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -43,4 +43,5 @@ def milliseconds(text: str, option: str) -> int:
 
 
 def shown(moment: int) -> str:
+    """Return milliseconds since 1970 as ISO 8601 text."""
     return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds") if moment >= 0 else "no time"

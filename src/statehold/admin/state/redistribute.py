@@ -1,4 +1,4 @@
-"""A stopped service's state dealt out to other partitions: read one by one, spooled to disk, loaded one by one."""
+"""Redistributes a stopped service's state to other partitions, one partition in memory at a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from statehold.admin.state.key_layout import Layout, leave_own
-from statehold.admin.state.open_failures import unsettled
+from statehold.admin.state.key_layout import KeyLayout, drop_partition_data
+from statehold.admin.state.open_failures import unresolved_failures
 from statehold.admin.state.spool import Spool
-from statehold.admin.state.stopped_service import Bench
+from statehold.admin.state.stopped_service import StoppedService
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.snapshot.format import digest
@@ -22,8 +22,8 @@ from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption
 
 
-class Share(msgspec.Struct, kw_only=True):
-    """One partition before and after; what did not exist before, or does not exist any more, is None."""
+class PartitionShare(msgspec.Struct, kw_only=True):
+    """One partition before and after; `old_keys` is None if the partition did not exist before."""
 
     partition: int
     position: int
@@ -34,7 +34,10 @@ class Share(msgspec.Struct, kw_only=True):
 
 
 class Repartitioned(msgspec.Struct, kw_only=True):
-    """`lineage` is the new one, '' in a dry run; the digest is that of all partitions together, before and after."""
+    """Result for all partitions. `lineage` is the new state generation, '' in a dry run.
+
+    `digest` covers all partitions together and is the same before and after.
+    """
 
     lineage: str = ""
     before: int
@@ -42,79 +45,80 @@ class Repartitioned(msgspec.Struct, kw_only=True):
     keys: int
     moved: int
     digest: str
-    partitions: list[Share]
-    #: the input from now on, where that is another one
+    partitions: list[PartitionShare]
+    #: The new input topic; '' if it did not change.
     into: str = ""
 
 
-class Weight(msgspec.Struct, frozen=True):
-    """What of a partition's state stays in memory."""
+class PartitionSum(msgspec.Struct, frozen=True):
+    """Number of keys and digest of a partition, kept in memory to compare before and after."""
 
     keys: int
     digest: int
 
 
-class Dealing:
-    """The states of `before` old partitions, on their way into `to` new ones. Used by one thread."""
+class Redistribution:
+    """Redistributes the states of `before` old partitions to `to` new ones. Single-threaded."""
 
-    def __init__(self, bench: Bench, layout: Layout, before: int, to: int, spool_dir: Path | None) -> None:
-        self._bench, self._layout, self.before, self.to = bench, layout, before, to
+    def __init__(
+        self, stopped: StoppedService, layout: KeyLayout, before: int, to: int, spool_dir: Path | None
+    ) -> None:
+        self._stopped, self._layout, self.before, self.to = stopped, layout, before, to
         self._spool = Spool(to, spool_dir)
-        #: of the old partitions
+        #: Last commit record of each old partition.
         self.marks: list[Mark] = []
-        self.old: list[Weight] = []
-        self.new: list[Weight] = []
+        self.old: list[PartitionSum] = []
+        self.new: list[PartitionSum] = []
         self.moved = 0
 
     def read(self, facts: Mapping[str, TopicFacts]) -> None:
-        """Take the old partitions' states, one after the other.
+        """Read the old partitions' states, one after the other, into the spool.
 
-        :raises ToolRefused: a key lies where the layout would not have put it, a side effect is owed, or a letter or a
-            record that is tried later waits.
-        :raises StateRefused: a partition could not be restored.
+        :raises ToolRefused: the layout maps a key to another partition; or an effect, a dead letter or a retry is
+            pending. :raises StateRefused: a partition could not be restored.
         """
         waiting: list[str] = []
         for partition in range(self.before):
-            found = self._bench.find(self._bench.place(partition, self.before, facts))
-            if text := unsettled(self._bench, found, partition):
+            found = self._stopped.find(self._stopped.place(partition, self.before, facts))
+            if text := unresolved_failures(self._stopped, found, partition):
                 waiting.append(text)
                 continue
-            leave_own(found.state)
-            for there, changes in self._layout.deal(found.state, partition, self.before, self.to):
+            drop_partition_data(found.state)
+            for there, changes in self._layout.redistribute(found.state, partition, self.before, self.to):
                 self._spool.add(there, changes)
                 self.moved += len(changes.keys) if there != partition else 0
             self.marks.append(found.mark)
-            self.old.append(Weight(found.state.keys, found.state.digest))
+            self.old.append(PartitionSum(found.state.keys, found.state.digest))
         if waiting:
-            raise ToolRefused(f"records that failed are not settled: {'; '.join(waiting)}. Nothing was changed")
-        owed = [f"partition {p}: {len(mark.effects)}" for p, mark in enumerate(self.marks) if mark.effects]
-        if owed:
+            raise ToolRefused(f"failed records are unresolved: {'; '.join(waiting)}. Nothing was changed")
+        pending = [f"partition {p}: {len(mark.effects)}" for p, mark in enumerate(self.marks) if mark.effects]
+        if pending:
             raise ToolRefused(
-                f"side effects are owed ({', '.join(owed)}) and belong to a partition: run the service until they are "
-                f"done. Nothing was changed"
+                f"effects are pending ({', '.join(pending)}) and belong to their partitions. Nothing was changed. "
+                f"Next: run the service until they are done"
             )
 
-    def weigh(self) -> None:
-        """Counts and digests together must be what they were: a digest is a sum over keys.
+    def compare(self) -> None:
+        """Compare the numbers of keys and the digests before and after; a digest is a sum over keys.
 
-        :raises ToolRefused: they are not.
+        :raises ToolRefused: they differ.
         """
         for partition in range(self.to):
             state = self.state(partition)
-            self.new.append(Weight(state.keys, state.digest))
+            self.new.append(PartitionSum(state.keys, state.digest))
         (old_keys, old_sum), (new_keys, new_sum) = _sums(self.old), _sums(self.new)
         if (old_sum, old_keys) != (new_sum, new_keys):
             raise ToolRefused(
-                f"{old_keys} keys with digest {digest.show(old_sum)} have become {new_keys} with "
-                f"{digest.show(new_sum)}: a key was in several partitions. Nothing was changed"
+                f"compare the redistributed state: {old_keys} keys with digest {digest.show(old_sum)} became "
+                f"{new_keys} with {digest.show(new_sum)}: a key was in several partitions. Nothing was changed"
             )
 
     def state(self, partition: int) -> State:
-        """The state of a new partition, made anew by each call."""
-        return self._spool.load(partition, self._bench.new_state(partition))
+        """Load the state of a new partition; each call returns another object."""
+        return self._spool.load(partition, self._stopped.new_state(partition))
 
     def like(self) -> Mark:
-        """What the new partitions come from: no state of their own, the newest format, the highest versions."""
+        """Return the commit record that the new partitions start from: the newest format, the highest versions."""
         schemas: dict[str, int] = {}
         for mark in self.marks:
             schemas |= {table: max(version, schemas.get(table, 1)) for table, version in mark.schemas.items()}
@@ -130,14 +134,20 @@ class Dealing:
         )
 
     def adoption(
-        self, bench: Bench, place: Place, lineage: str, old: Mark | None, position: int, control: int | None = None
+        self,
+        stopped: StoppedService,
+        place: Place,
+        lineage: str,
+        old: Mark | None,
+        position: int,
+        control: int | None = None,
     ) -> Adoption:
-        """A new partition's state, written by its own bench as the full that the adopt record after `old` will name.
+        """Write a new partition's state as a full snapshot, to which the state-replacement record after `old` refers.
 
-        :raises ToolRefused: it is not on the topic as it was written.
+        :raises ToolRefused: the snapshot that is read back differs.
         """
         like, state = self.like(), self.state(place.partition)
-        base = bench.write(place, lineage, 0 if old is None else old.n + 1, position, state, like)
+        base = stopped.write(place, lineage, 0 if old is None else old.n + 1, position, state, like)
         return Adoption(
             place=place,
             old=old,
@@ -152,18 +162,18 @@ class Dealing:
         )
 
     def adopted(self, adoptions: Sequence[Adoption], marks: Mapping[int, Mark]) -> Repartitioned:
-        """For people, when it is done; `marks` are those that were adopted."""
-        told = self.told([each.position for each in adoptions])
-        told.lineage = adoptions[0].lineage
-        for share in told.partitions:
+        """Return the report after the state was replaced; `marks` are the new commit records."""
+        report = self.report([each.position for each in adoptions])
+        report.lineage = adoptions[0].lineage
+        for share in report.partitions:
             share.transaction = marks[share.partition].n
-        return told
+        return report
 
-    def told(self, positions: Sequence[int]) -> Repartitioned:
-        """For people; `positions` are those of the new partitions."""
+    def report(self, positions: Sequence[int]) -> Repartitioned:
+        """Return the report; `positions` are the next offsets of the new partitions."""
         keys, total = _sums(self.new)
         shares = [
-            Share(
+            PartitionShare(
                 partition=p,
                 position=positions[p],
                 old_keys=self.old[p].keys if p < self.before else None,
@@ -185,30 +195,30 @@ class Dealing:
         self._spool.close()
 
 
-def _sums(weights: Sequence[Weight]) -> tuple[int, int]:
+def _sums(weights: Sequence[PartitionSum]) -> tuple[int, int]:
     return sum(each.keys for each in weights), sum(each.digest for each in weights) % MODULUS
 
 
-class Watch:
-    """The ends of the input since the tool began: whoever writes meanwhile is noticed, if not silent for that long."""
+class InputWatch:
+    """Detects producers that write to the input while the tool runs, unless they are silent for `quiet` seconds."""
 
-    def __init__(self, bench: Bench, quiet: float) -> None:
-        self._bench, self._quiet = bench, quiet
+    def __init__(self, stopped: StoppedService, quiet: float) -> None:
+        self._stopped, self._quiet = stopped, quiet
         self._since = time.monotonic()
         self.ends = self._now()
 
     def require_quiet(self) -> None:
-        """Waits until it was watched for long enough. :raises ToolRefused: the input has grown since it began."""
+        """Wait until `quiet` seconds have passed since the start. :raises ToolRefused: the input has grown."""
         time.sleep(max(0.0, self._since + self._quiet - time.monotonic()))
         ends = self._now()
         before = {partition: self.ends.get(partition, 0) for partition in ends}
         grown = [f"partition {p} from {before[p]} to {end}" for p, end in ends.items() if end > before[p]]
         if grown:
             raise ToolRefused(
-                f"{self._bench.names.input}: producers keep writing: {'; '.join(grown)}. Stop them, let the service "
-                f"handle the rest, stop it, try again. Nothing was adopted"
+                f"{self._stopped.names.input}: producers keep writing: {'; '.join(grown)}. The state was not replaced. "
+                f"Next: stop the producers, let the service process the rest, stop it and run the command again"
             )
 
     def _now(self) -> dict[int, int]:
-        topic = self._bench.names.input
-        return {p: self._bench.bounds(topic, p)[1] for p in range(self._bench.facts()[topic].partitions)}
+        topic = self._stopped.names.input
+        return {p: self._stopped.bounds(topic, p)[1] for p in range(self._stopped.facts()[topic].partitions)}

@@ -1,4 +1,4 @@
-"""`statehold state repartition`: a stopped service's state dealt out to more partitions of its input (rule M2)."""
+"""`statehold state repartition`: redistributes a stopped service's state to more input partitions (rule M2)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from statehold.admin.state.key_layout import KeyOf, Layout, Partitioner
-from statehold.admin.state.redistribute import Dealing, Repartitioned, Share, Watch
-from statehold.admin.state.stopped_service import Bench, HandlerOf
+from statehold.admin.state.key_layout import KeyLayout, KeyOf, Partitioner
+from statehold.admin.state.redistribute import InputWatch, PartitionShare, Redistribution, Repartitioned
+from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.declared.policies import failure_topics
@@ -22,10 +22,10 @@ from statehold.record import Message
 from statehold.snapshot import state_replacement
 from statehold.snapshot.state_replacement import Adoption, Reason
 
-__all__ = ["TOOL", "Repartitioned", "Share", "repartition"]
+__all__ = ["TOOL", "PartitionShare", "Repartitioned", "repartition"]
 
 TOOL: Final = "state repartition"
-#: so often in a row a grown topic must be told with its new size
+#: Consecutive answers that must show a topic's new number of partitions.
 _SEEN: Final = 8
 _GROWTH_PATIENCE: Final = 30.0
 
@@ -43,46 +43,46 @@ def repartition(
     dry_run: bool = False,
     spool_dir: Path | None = None,
 ) -> Repartitioned:
-    """Deal the state of a stopped service out to `to` partitions, growing its topics.
+    """Redistribute the state of a stopped service to `to` partitions, and add partitions to its topics.
 
-    Memory holds one partition's state at a time; the rest waits in files under `spool_dir`.
+    Memory holds one partition's state at a time; the rest is in files under `spool_dir`. The producers must have
+    stopped: the tool watches the input for at least `quiet` seconds. The input may already have its new partitions.
 
-    The producers must have stopped: the input is watched for `quiet` seconds at least. The input may have been grown
-    already.
-
-    :raises ToolRefused: somebody is in the group, a record is not handled yet or comes meanwhile, an effect is owed,
-        or a key lies where the partitioner would not have put it. Nothing was changed, except perhaps topics grown.
-    :raises StateRefused: a partition could not be restored. :raises UsageError: see `Layout`.
+    :raises ToolRefused: the group has a member; a record is not processed yet or arrives meanwhile; an effect is
+        pending; or the partitioner maps a key to another partition. The state was not replaced, but topics may have
+        more partitions. :raises StateRefused: a partition could not be restored. :raises UsageError: see `KeyLayout`.
     """
-    with closing(Bench(settings, names, handler, TOOL)) as bench:
-        layout = Layout(partitioner, keys, bench.new_state(0).tables)
-        with closing(_Repartition(bench, to, layout, quiet, spool_dir)) as work:
+    with closing(StoppedService(settings, names, handler, TOOL)) as stopped:
+        layout = KeyLayout(partitioner, keys, stopped.new_state(0).tables)
+        with closing(_Repartition(stopped, to, layout, quiet, spool_dir)) as work:
             if dry_run:
                 return work.shown()
-            with GroupHold(settings, names, bench.admin, work.facts[names.input].partitions) as hold:
+            with GroupHold(settings, names, stopped.admin, work.facts[names.input].partitions) as hold:
                 return work.adopt(hold, reason)
 
 
 class _Repartition:
-    def __init__(self, bench: Bench, to: int, layout: Layout, quiet: float, spool_dir: Path | None) -> None:
-        self.bench, self.to, self.layout = bench, to, layout
-        self.names = bench.names
-        self.facts = bench.facts()
+    def __init__(
+        self, stopped: StoppedService, to: int, layout: KeyLayout, quiet: float, spool_dir: Path | None
+    ) -> None:
+        self.stopped, self.to, self.layout = stopped, to, layout
+        self.names = stopped.names
+        self.facts = stopped.facts()
         self.before = self._count_before()
-        self.watch = Watch(bench, quiet)
-        self.dealing = Dealing(bench, layout, self.before, to, spool_dir)
+        self.watch = InputWatch(stopped, quiet)
+        self.redistribution = Redistribution(stopped, layout, self.before, to, spool_dir)
 
     def close(self) -> None:
-        self.dealing.close()
+        self.redistribution.close()
 
     def shown(self) -> Repartitioned:
-        self._deal()
-        return self.dealing.told([self._position(p) for p in range(self.to)])
+        self._read_states()
+        return self.redistribution.report([self._position(p) for p in range(self.to)])
 
     def adopt(self, hold: GroupHold, reason: Reason) -> Repartitioned:
-        self.bench.fence(range(self.to))
-        self._deal()
-        # Ours first and the input last, when all is written: while it grows, a producer may begin to place keys anew.
+        self.stopped.fence(range(self.to))
+        self._read_states()
+        # The input grows last, because producers place keys differently as soon as it has more partitions.
         facts = self._grow(self.names.changelog, self.names.snapshot)
         self._grow_beside()
         lineage = state_replacement.new_lineage()
@@ -90,48 +90,50 @@ class _Repartition:
         self.watch.require_quiet()
         self._grow(self.names.input)
         self.watch.require_quiet()
-        marks = self.bench.adopt(adoptions, hold.membership(), reason)
-        return self.dealing.adopted(adoptions, marks)
+        marks = self.stopped.adopt(adoptions, hold.membership(), reason)
+        return self.redistribution.adopted(adoptions, marks)
 
     # Before
 
     def _count_before(self) -> int:
-        """:raises ToolRefused: there is nothing to do, or no way to do it."""
-        topic, first = self.names.input, self.bench.mark(0)
+        """:raises ToolRefused: the number of partitions is already reached, or cannot be reached."""
+        topic, first = self.names.input, self.stopped.mark(0)
         if first is None:
-            raise ToolRefused(f"{self.names.changelog}[0] holds no mark: there is no state to deal out")
+            raise ToolRefused(
+                f"{self.names.changelog}[0]: read the state: there is no commit record. Nothing was changed"
+            )
         before, now = first.partitions, self.facts[topic].partitions
         if before == self.to:
-            raise ToolRefused(f"the state of {self.names.group!r} is one of {before} partitions already")
+            raise ToolRefused(f"the state of {self.names.group!r} already has {before} partitions")
         if self.to < before:
-            raise ToolRefused(f"{topic}: {before} partitions cannot become {self.to}: Kafka takes none away")
+            raise ToolRefused(f"{topic}: {before} partitions cannot become {self.to}: Kafka cannot remove partitions")
         for each, fact in self.facts.items():
             if fact.partitions not in range(before, self.to + 1) or now not in (before, self.to):
                 raise ToolRefused(
-                    f"{each} has {fact.partitions} partitions; the state is one of {before} and is to be of {self.to}"
+                    f"{each} has {fact.partitions} partitions; the state has {before} and is to have {self.to}"
                 )
         return before
 
-    def _deal(self) -> None:
-        """Every record of the input must be in the old states.
+    def _read_states(self) -> None:
+        """Read the old states, and check that they include every record of the input.
 
-        Where the input has its new partitions already the service cannot handle what came since: such a record may
-        wait, if it lies where the new partitions would have it, for then it will meet its key's state.
+        If the input already has its new partitions, the service cannot process newer records. Such a record may wait if
+        it is in the partition that will hold its key.
         """
-        self.dealing.read(self.facts)
+        self.redistribution.read(self.facts)
         behind = []
-        for partition, mark in enumerate(self.dealing.marks):
+        for partition, mark in enumerate(self.redistribution.marks):
             position = mark.positions[self.names.input]
-            for message in self.bench.unread(partition, position):
+            for message in self.stopped.unread(partition, position):
                 if not self._is_placed(message, partition):
                     behind.append(f"partition {partition} at {position}, end {self.watch.ends[partition]}")
                     break
         if behind:
             raise ToolRefused(
-                f"{self.names.input}: records are not handled yet: {'; '.join(behind)}. Stop the producers, let the "
-                f"service handle the rest, stop it, try again. Nothing was changed"
+                f"{self.names.input}: records are not processed yet: {'; '.join(behind)}. Nothing was changed. Next: "
+                f"stop the producers, let the service process the rest, stop it and run the command again"
             )
-        self.dealing.weigh()
+        self.redistribution.compare()
 
     def _is_placed(self, message: Message, partition: int) -> bool:
         if self.facts[self.names.input].partitions != self.to:
@@ -142,37 +144,42 @@ class _Repartition:
     # After
 
     def _grow(self, *names: str) -> dict[str, TopicFacts]:
-        topics = TopicAdmin(self.bench.admin)
+        topics = TopicAdmin(self.stopped.admin)
         for topic in names:
             if self.facts[topic].partitions < self.to:
                 topics.grow(topic, self.to)
         until, seen, facts = time.monotonic() + _GROWTH_PATIENCE, 0, self.facts
         while seen < _SEEN:
             if time.monotonic() > until:
-                raise StartError(f"grown to {self.to} partitions, but not told so within {_GROWTH_PATIENCE:.0f} s")
-            facts = self.bench.facts()
+                raise StartError(
+                    f"{', '.join(names)}: add partitions up to {self.to}: the brokers do not show them after "
+                    f"{_GROWTH_PATIENCE:.0f} s. The state was not replaced. Next: run the command again"
+                )
+            facts = self.stopped.facts()
             seen = seen + 1 if all(facts[topic].partitions == self.to for topic in names) else 0
             time.sleep(0.05)
         return facts
 
     def _grow_beside(self) -> None:
-        """The control topic, dead letters and retry topics, where they are."""
-        wanted = [self.names.control, *failure_topics(self.bench.kind, self.names)]
-        for topic, there in self.bench.admin.describe(wanted).items():
+        """Add partitions to the control, dead-letter and retry topics that exist."""
+        wanted = [self.names.control, *failure_topics(self.stopped.kind, self.names)]
+        for topic, there in self.stopped.admin.describe(wanted).items():
             if there is not None and there.partitions < self.to:
-                TopicAdmin(self.bench.admin).grow(topic, self.to)
+                TopicAdmin(self.stopped.admin).grow(topic, self.to)
 
     def _adoption(self, partition: int, lineage: str, facts: Mapping[str, TopicFacts]) -> Adoption:
-        place = self.bench.place(partition, self.to, facts)
-        old = self.dealing.marks[partition] if partition < self.before else None
-        if old is None and self.bench.mark(partition) is not None:
-            raise ToolRefused(f"{self.names.changelog}[{partition}] holds a mark already. Nothing was adopted")
-        return self.dealing.adoption(self.bench, place, lineage, old, self._position(partition))
+        place = self.stopped.place(partition, self.to, facts)
+        old = self.redistribution.marks[partition] if partition < self.before else None
+        if old is None and self.stopped.mark(partition) is not None:
+            raise ToolRefused(
+                f"{self.names.changelog}[{partition}] already holds a commit record. The state was not replaced"
+            )
+        return self.redistribution.adoption(self.stopped, place, lineage, old, self._position(partition))
 
     def _position(self, partition: int) -> int:
-        """Where the old ones stand; a new one begins with its first record."""
+        """Return the next offset of an old partition; a new partition starts at its first record."""
         if partition < self.before:
-            return self.dealing.marks[partition].positions[self.names.input]
+            return self.redistribution.marks[partition].positions[self.names.input]
         if partition < self.facts[self.names.input].partitions:
-            return self.bench.bounds(self.names.input, partition)[0]
+            return self.stopped.bounds(self.names.input, partition)[0]
         return 0

@@ -1,4 +1,4 @@
-"""Entries of a state on the local disk, one file for each partition that they go to: memory holds one partition."""
+"""Spools redistributed entries to local disk, one file per new partition, because memory holds one partition."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Spool:
-    """Used by one thread; the files are gone after `close`."""
+    """Single-threaded. `close` deletes the files."""
 
     def __init__(self, partitions: int, directory: Path | None = None) -> None:
-        """:raises OSError: the directory cannot be written to."""
+        """:raises OSError: the directory is not writable."""
         self._open = ExitStack()
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="statehold-", dir=directory)))
         self._files: list[BinaryIO] = [
@@ -31,13 +31,13 @@ class Spool:
         ]
 
     def add(self, partition: int, changes: Changes) -> None:
-        """:raises OSError: the disk is full."""
+        """Append entries to the partition's file. :raises OSError: the disk is full."""
         data = records.entry(changes)
         self._files[partition].write(_LENGTH.pack(len(data)))
         self._files[partition].write(data)
 
     def load(self, partition: int, state: State) -> State:
-        """Fill an empty state with all that was added for this partition; its digest is computed."""
+        """Fill an empty state with the partition's entries and compute its digest."""
         decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
         for raw in self._entries(partition):
             state.load(decoder.decode(raw))

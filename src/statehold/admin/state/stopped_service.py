@@ -1,4 +1,4 @@
-"""A stopped service on the bench: its partitions fenced, their states read, new fulls written and proven, adopted."""
+"""State maintenance of a stopped service: fences partitions, reads states, writes full snapshots, replaces states."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ _DEADLINE = 60.0
 HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A partition as it was left: its last mark and the state at it."""
+class LastState(msgspec.Struct, frozen=True):
+    """A partition's last commit record and the state at it."""
 
     mark: Mark
     state: State
 
 
-class Bench:
-    """For tools; used by one thread. Blocks; raises KafkaTrouble when the cluster does not answer."""
+class StoppedService:
+    """Reads and replaces the state of a stopped service, for tools. Single-threaded; every method blocks.
+
+    Every method raises KafkaTrouble when the cluster does not answer.
+    """
 
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, tool: str) -> None:
         self.settings, self.names, self._handler = settings, names, handler
@@ -57,12 +60,15 @@ class Bench:
         self._fenced: dict[int, KafkaTransactions] = {}
 
     def facts(self) -> dict[str, TopicFacts]:
-        """:raises TopicMissing: naming the topics."""
+        """Return the facts of input, changelog and snapshot topic. :raises TopicMissing: the text names the topics."""
         names = self.names
         found = self.admin.describe([names.input, names.changelog, names.snapshot])
         missing = [topic for topic, fact in found.items() if fact is None]
         if missing:
-            raise TopicMissing(f"missing: {', '.join(missing)}; is the service called {names.service!r}?")
+            raise TopicMissing(
+                f"{', '.join(missing)}: read the state: the topic does not exist. Next: check the service name "
+                f"{names.service!r}"
+            )
         return {topic: fact for topic, fact in found.items() if fact is not None}
 
     def place(self, partition: int, partitions: int, facts: Mapping[str, TopicFacts]) -> Place:
@@ -74,57 +80,56 @@ class Bench:
         return self.engine(partition).state
 
     def engine(self, partition: int) -> Engine:
-        """The service's own handler, with empty tables."""
+        """Return an engine with the service's handler and empty tables."""
         return Engine(self._handler, partition, names=self.names)
 
     def reader(self) -> KafkaReader:
         return KafkaReader(self.settings, self.names.group, self.admin, lambda: False, time.monotonic)
 
     def fence(self, partitions: Sequence[int]) -> None:
-        """From here no older owner of these can commit; what is read after this is the last word."""
+        """Fence these partitions: no older owner can commit afterwards, so a later read is final."""
         for partition in partitions:
             producer = KafkaTransactions(self.settings, self.names, partition, self._log, time.monotonic)
             producer.fence(lambda: False)
             self._fenced[partition] = producer
 
-    def find(self, place: Place) -> Found:
-        """The last mark and the state at it.
+    def find(self, place: Place) -> LastState:
+        """Return the last commit record and the state at it.
 
-        :raises StateRefused: it could not be restored by the service either.
-        :raises ToolRefused: the state at the last mark is not kept, but one before it.
+        :raises StateRefused: the service could not restore the state either.
+        :raises ToolRefused: the topics hold an older state only.
         """
         found, newest = self.newest(place)
         self.require_complete(place, found.mark, newest, digest.to_bytes(found.state.digest))
         return found
 
-    def newest(self, place: Place) -> tuple[Found, int]:
-        """The newest state that is kept, and its position: older than the last mark's where records must be replayed.
+    def newest(self, place: Place) -> tuple[LastState, int]:
+        """Return the newest stored state and its position, which may be older than the last commit record's.
 
-        :raises StateRefused: it could not be restored by the service either.
+        :raises StateRefused: the service could not restore the state either.
         """
         reader = self.reader()
         try:
             found = restore(reader, place, lambda: self.new_state(place.partition), self._note, time.monotonic)
         finally:
             reader.close()
-        return Found(found.mark, found.state), found.position
+        return LastState(found.mark, found.state), found.position
 
     def require_complete(self, place: Place, last: Mark, newest: int, digest_: bytes) -> None:
-        """Whether the newest state that is kept, of position `newest`, is that of the last mark.
+        """Check that the newest stored state, at position `newest`, is the state of the last commit record.
 
-        :raises ToolRefused: it is not: records, or commands that came beside them, would have to be replayed.
+        :raises ToolRefused: it is not, because records or commands would have to be replayed.
         """
         position = last.positions[place.input]
         if newest != position or digest_ != last.digest:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]: the last mark is at {position}, the newest state at {newest}"
-                f"{' with another digest' if newest == position else ''}; "
-                f"start the service and stop it in good order with snapshot.on_stop, so that a full says what the "
-                f"last mark means. Nothing was changed"
+                f"{place.input}[{place.partition}]@{position}: read the state: the newest stored state is at {newest}"
+                f"{' with another digest' if newest == position else ''}. Nothing was changed. Next: start the "
+                f"service and stop it with snapshot.on_stop, which writes a full snapshot of the last commit record"
             )
 
     def mark(self, partition: int) -> Mark | None:
-        """The last mark, whatever it says."""
+        """Return the last commit record without any check."""
         reader = self.reader()
         try:
             return last_mark(reader, self.names.changelog, partition)
@@ -135,7 +140,7 @@ class Bench:
         return self.admin.bounds(topic, partition, _DEADLINE, lambda: False)
 
     def unread(self, partition: int, position: int) -> Iterator[Message]:
-        """The records of the input from `position` to its end; markers of transactions are none.
+        """Yield the input's records from `position` to its end, without transaction markers.
 
         :raises HangingTransaction: a producer's transaction is open.
         """
@@ -146,18 +151,17 @@ class Bench:
                 yield from batch
         except OutOfRange as error:
             raise ToolRefused(
-                f"{self.names.input}[{partition}]@{position}: the records that come next are gone: {error}. Nothing "
-                f"was changed"
+                f"{self.names.input}[{partition}]@{position}: read the next records: {error}. Nothing was changed"
             ) from error
         finally:
             reader.close()
 
     def write(self, place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> FullRef | None:
-        """Write the state as the full that adopt record `n` will name, read it back, compare; None where it is empty.
+        """Write the state as a full snapshot for state-replacement record `n`, read it back and compare it.
 
-        The versions of its values are those of `like`.
+        Returns None if the state is empty. The table versions are those of `like`.
 
-        :raises ToolRefused: what is on the topic is not what was written. No mark refers to it: it does no harm.
+        :raises ToolRefused: the snapshot read back differs. No commit record refers to it, so it is never restored.
         """
         if state.keys == 0:
             return None
@@ -180,24 +184,26 @@ class Bench:
     def adopt(
         self, adoptions: Sequence[Adoption], membership: Any, reason: Reason, leaving: Sequence[Leaving] = ()
     ) -> Mapping[int, Mark]:
-        """All of them in one transaction, by the producer of the first.
+        """Replace the states in one transaction, with the producer of the first partition.
 
-        :raises KafkaTrouble: refused or unknown; the text says how to find out.
+        :raises ToolRefused: the brokers rejected the transaction. :raises KafkaTrouble: its outcome is unknown; the
+            text says how to find it out.
         """
         producer = self._fenced[min(self._fenced)]
         try:
             return state_replacement.commit(producer, membership, adoptions, reason, time.time(), leaving)
         except TransactionAborted as error:
-            producer.abort()  # an open transaction would hide the ends of all partitions from the service
+            producer.abort()  # because an open transaction hides the ends of all partitions from the service
             raise ToolRefused(
-                f"the brokers refused the transaction of {self.names.group!r} ({error}): is the service being started? "
-                f"Nothing was adopted; stop it and try again"
+                f"{self.names.changelog}: replace the state of {self.names.group!r}: the brokers rejected the "
+                f"transaction: {error}. The state was not replaced. Next: make sure that the service is stopped, then "
+                f"run the command again"
             ) from error
         except KafkaTrouble as error:
             raise KafkaTrouble(
-                f"the adopt transaction of {self.names.group!r} did not end as it should ({error}). All partitions are "
-                f"adopted, or none is: the last mark of each tells (lineage {adoptions[0].lineage} is the new one). "
-                f"Run the command again; it goes on from whichever holds"
+                f"{self.names.changelog}: replace the state of {self.names.group!r}: the outcome of the transaction is "
+                f"unknown: {error}. The state of all partitions was replaced, or of none; state generation "
+                f"{adoptions[0].lineage} is the new one. Next: run the command again, it continues from either"
             ) from error
 
     def close(self) -> None:
@@ -211,12 +217,14 @@ class Bench:
             load(reader, place, ref, shown, state, decoder)
         except FullUnusable as finding:
             where = f"{self.names.snapshot}[{place.partition}]@{ref.offset}"
-            raise ToolRefused(f"{where} cannot be read back: {finding}. Nothing was adopted") from finding
+            raise ToolRefused(
+                f"{where}: read back the full snapshot: {finding}. The state was not replaced"
+            ) from finding
         state.loaded()
         if digest.to_bytes(state.digest) != shown.digest:
             raise ToolRefused(
-                f"{self.names.snapshot}[{place.partition}]@{ref.offset}: digest {digest.show(state.digest)} is read "
-                f"back, {digest.show(shown.digest)} was written. Nothing was adopted"
+                f"{self.names.snapshot}[{place.partition}]@{ref.offset}: read back the full snapshot: its digest is "
+                f"{digest.show(state.digest)}, {digest.show(shown.digest)} was written. The state was not replaced"
             )
 
     def _note(self, event: str, fields: dict[str, object]) -> None:
