@@ -174,16 +174,16 @@ def test_a_layout_that_is_not_the_producers_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({}, "table 'pairs' has keys of type tuple.* --key pairs=MODULE:FUNCTION"),
+        ({}, "table 'pairs'.* keys have type tuple.* --key pairs=MODULE:FUNCTION"),
         (KEYS | {"none": lambda key, value: key}, "no table 'none'"),
     ],
 )
-def test_a_table_whose_keys_do_not_tell_by_themselves_is_asked_for(keys: Any, text: str) -> None:
+def test_a_table_whose_key_is_not_the_record_key_needs_a_function(keys: Any, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         KeyLayout(murmur2, keys, TABLES)
 
 
-def test_a_key_that_is_none_is_refused() -> None:
+def test_a_key_function_that_returns_none_is_rejected() -> None:
     layout = KeyLayout(murmur2, {"pairs": lambda key, value: None}, TABLES)  # type: ignore[dict-item, return-value]
     with pytest.raises(UsageError, match="None is not a record key"):
         deal_all(layout, [state(pairs={("a", 1): Balance(1)})])
