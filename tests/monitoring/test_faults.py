@@ -5,6 +5,7 @@ The rules are the shipped expressions; how far they look back, how long they wai
 
 from __future__ import annotations
 
+import json
 import resource
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from tests.monitoring.shipped import ALERTS, rules
 from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
@@ -30,7 +32,6 @@ from statehold.dev import Cluster
 from statehold.dev.pytest_plugin import ClusterFactory
 from statehold.messages.command import PAUSE, TAKE
 from statehold.ops.http.server import OpsServer
-from statehold.ops.monitoring.alerts import ALERTS, rules
 from statehold.ops.process.job_metrics import JobMetrics
 
 pytestmark = [
@@ -56,18 +57,12 @@ fired: set[str] = set()
 
 
 def quick() -> str:
-    return rules(
-        alerts=[
-            replace(
-                alert,
-                value=alert.query("60s"),
-                besides=alert.besides.replace("{window}:", "60s:2s").replace("{window}", "60s"),
-                threshold=LIMITS.get(alert.name, alert.threshold),
-                lasting="1s",
-            )
-            for alert in ALERTS
-        ]
-    )
+    """Return the shipped rules with short windows and durations, and `LIMITS`."""
+    chosen = [
+        {**rule, "expr": alert.quick("60s", str(LIMITS.get(alert.name, ""))), "for": "1s"}
+        for rule, alert in zip(rules(), ALERTS, strict=True)
+    ]
+    return json.dumps({"groups": [{"name": "statehold", "rules": chosen}]})  # JSON is YAML
 
 
 class Effective(Desk):

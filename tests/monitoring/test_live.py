@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from tests.monitoring.shipped import ALERTS, RULES, panels, shorter
 from tests.ops.desk import Desk, Names, Order, a_desk, await_true, create_topics, feed
 from tests.support.prometheus import Prometheus, missing
 
@@ -17,8 +18,6 @@ from statehold.dev import Cluster
 from statehold.failures import dead_letter
 from statehold.messages.command import TAKE
 from statehold.ops.http.server import OpsServer
-from statehold.ops.monitoring.alerts import ALERTS, rules
-from statehold.ops.monitoring.dashboard import rows
 from statehold.ops.process.job_metrics import registry_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
@@ -56,18 +55,18 @@ def test_every_panel_and_alert_has_series(kafka: Cluster, tmp_path: Path) -> Non
     with ExitStack() as stack:
         url = stack.enter_context(OpsServer(service)).url
         stack.enter_context(service)
-        prometheus = stack.enter_context(Prometheus(tmp_path / "prometheus", rules()))
+        prometheus = stack.enter_context(Prometheus(tmp_path / "prometheus", RULES))
         prometheus.scrape(desk=url)
         await_true(lambda: [each["phase"] for each in service.status()["partitions"]] == ["live"] * 2, "it is live")
         feed(names, [Order("ann", 1), Order("bob", 2), Order("cy", 3), Order("dee", 0)])
         Commander(service.settings, service.names).send(TAKE, [])
-        panels = [each for row in rows().values() for each in row if each.title not in ONLY_THEN | NOT_USED]
-        chosen = [(line, panel.title) for panel in panels for line, _ in panel.lines]
-        asked = [line.replace("$service", names.service).replace("$__rate_interval", WINDOW) for line, _ in chosen]
+        shown = [panel for panel in panels() if panel["title"] not in ONLY_THEN | NOT_USED]
+        lines = [target["expr"] for panel in shown for target in panel["targets"]]
+        asked = [line.replace("$service", names.service).replace("$__rate_interval", WINDOW) for line in lines]
         prometheus.await_series(asked)
-        prometheus.await_series([alert.query(WINDOW) for alert in ALERTS if alert.name not in OF_A_JOB])
+        prometheus.await_series([shorter(alert.series, WINDOW) for alert in ALERTS if alert.name not in OF_A_JOB])
         for alert in ALERTS:  # as it stands in the rules
-            prometheus.query(alert.expression())
+            prometheus.query(alert.expression)
         assert prometheus.query('ALERTS{alertname="StateholdPartitionFailed"}') == []
 
 
@@ -75,9 +74,9 @@ def test_what_a_compaction_leaves_has_the_names_that_its_alerts_look_at() -> Non
     told = {family.name for family in registry_of("desk", [], 1.0, ok=False).collect()}
     for alert in ALERTS:
         if alert.name in OF_A_JOB:
-            assert any(name in alert.value for name in told)
+            assert any(name in alert.series for name in told)
 
 
 @pytest.mark.parametrize("title", sorted(ONLY_THEN | NOT_USED))
 def test_the_exceptions_are_panels(title: str) -> None:
-    assert title in {panel.title for row in rows().values() for panel in row}
+    assert title in {panel["title"] for panel in panels()}

@@ -61,6 +61,8 @@ def test_the_wheel_holds_every_module_and_the_broker_settings(root: Path, wheel:
         expected.add(f"{stem}/__init__.py" if path.name == "__init__.py" else f"{stem}.py")
     shipped = {f"statehold/deploy/kafka/{path.name}" for path in (root / "deploy" / "kafka").iterdir()}
     assert {name for name in names if name.endswith(".py")} == expected
+    shipped |= {"statehold/deploy/stateholdctl", "statehold/deploy/grafana/statehold.json"}
+    shipped |= {"statehold/deploy/prometheus/statehold.rules.yml"}
     assert {*shipped, "statehold/py.typed"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
