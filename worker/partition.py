@@ -35,7 +35,7 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.followers.queries import Committed, shown
 from statehold.worker.loop import Live
-from statehold.worker.recovery.recovery import Opened, Opening
+from statehold.worker.recovery.recovery import Opening, Recovered
 from statehold.worker.recovery.replay import Replaying
 from statehold.worker.transaction.transaction import Committer
 from statehold.worker.watchdog import Attendant
@@ -68,7 +68,7 @@ class PartitionWorker:
         self._since = tools.wall()
         self._timings: dict[str, float] = {}
         self._producer: Transactions | None = None
-        self._opened: Opened | None = None
+        self._opened: Recovered | None = None
         self._live: Live | None = None
         self._ownership = Ownership(tools, self._signals)
         self._attendant = Attendant(tools, self._signals)
@@ -296,7 +296,7 @@ class PartitionWorker:
 
     # Small helpers
 
-    def _replaying(self, opened: Opened) -> Replaying:
+    def _replaying(self, opened: Recovered) -> Replaying:
         return Replaying(self._tools, self._signals, self._opening.progress, opened.engine, opened.restored)
 
     def _explained(self, error: Exception) -> Exception:

@@ -42,7 +42,7 @@ def test_the_wall_clock_is_asked_where_it_is_listed_and_nowhere_else() -> None:
     [
         "transaction/policy",
         "common/ownership",
-        "recovery/recheck",
+        "recovery/checks",
         "fulls/restore_cost",
         "fulls/truncation",
         "loop",

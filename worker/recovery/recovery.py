@@ -1,4 +1,4 @@
-"""From an assignment to a state and its last mark: fence, restore or settle, compare (invariants 1 and 8)."""
+"""Recovers an assigned partition: fence, restore, compare with the group (invariants 1 and 8)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import tenacity
 
 from statehold.errors import KafkaTrouble, MemoryShort, Misconfigured, OffsetDisagrees, RestoreTimeout, StateholdError
-from statehold.ports import Cancelled, Reader, Transactions
+from statehold.ports import Cancelled, Transactions
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore.last_commit_record import last_mark
@@ -19,21 +19,19 @@ from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.restore.standby_copy import Copy, go_on
 from statehold.snapshot.state import State
 from statehold.worker.common.context import Tools
-from statehold.worker.common.errors import gap
 from statehold.worker.common.memory_guard import Room
 from statehold.worker.common.reporting import tell_progress
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.handler.engine import Engine
 from statehold.worker.participants.retry_topics import tell_unread
-from statehold.worker.recovery.generation_check import require_newest, require_one_lineage
-from statehold.worker.recovery.recheck import surely
+from statehold.worker.recovery.checks import compare_with_group, recheck, require_input
 
 T = TypeVar("T")
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """A restored state with the engine it lives in."""
+class Recovered(msgspec.Struct, frozen=True):
+    """A restored state and the engine that holds it."""
 
     engine: Engine
     restored: Restored
@@ -42,30 +40,30 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Opening:
-    """Used by the partition's thread; every call ends with Cancelled soon after the partition is revoked or lost."""
+    """Used by the partition's thread. Every call ends with Cancelled soon after the partition is revoked or lost."""
 
     def __init__(self, tools: Tools, signals: Signals) -> None:
         self._tools, self._signals = tools, signals
         self._names, self._partition = tools.place.names, tools.place.partition
-        #: what this process has kept of the state while another one owned it; None once it is used
+        #: this process's standby copy of the state; None once it is used
         self._copy: Copy | None = None
         self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
-        #: of the restore and the replay that go on, or were the last ones
+        #: of the current or last restore and replay
         self.progress = Progress(tools.clock, partial(tell_progress, tools), self._room)
 
     def fence(self, ascertain: Callable[[], None]) -> Transactions:
-        """A new producer whose epoch shuts every older owner out; retried until it works or the partition leaves.
+        """Return a new producer, whose epoch fences every older owner. Retry until it works or the partition leaves.
 
-        `ascertain` is called right before each attempt, and raises when we are not the owner any more.
+        `ascertain` is called right before each attempt, and raises if this process is no longer the owner.
 
         :raises Misconfigured: a right is missing. :raises Cancelled:
         """
-        return self._patiently("fence", partial(self._fence_once, ascertain), tenacity.stop_never)
+        return self._retrying("fence", partial(self._fence_once, ascertain), tenacity.stop_never)
 
     def locate(self) -> Place:
-        """The topics as they are now: one may have been deleted, created again or grown while this process ran.
+        """Return the current topics: one may have been deleted, created again or extended while this process ran.
 
-        While no controller answers, what was seen last counts: a takeover must not wait for one.
+        If no controller answers, return the last known topics, because a takeover must not wait for a controller.
         """
         try:
             return self._tools.locate()
@@ -75,67 +73,66 @@ class Opening:
             self._tools.log.warning("kafka_retry", doing="describe the topics", cause=str(error))
             return self._tools.place
 
-    def restore(self) -> Opened:
-        """The newest committed state; see `statehold.snapshot.restore.restore` for what it raises."""
+    def restore(self) -> Recovered:
+        """Restore the newest committed state; see `statehold.snapshot.restore.restore` for the errors."""
         self._copy = self._tools.standby.take(self._partition)
         try:
             with self._room:
                 try:
-                    return surely(self._restore_once, self._tools, self._signals)
+                    return recheck(self._restore_once, self._tools, self._signals)
                 except MemoryShort:
                     if not self._tools.standby.give_way():
                         raise
-                return surely(self._restore_once, self._tools, self._signals)
+                return recheck(self._restore_once, self._tools, self._signals)
         finally:
             self._copy = None  # a partition that fails holds no state
 
-    def _restore_once(self) -> Opened:
+    def _restore_once(self) -> Recovered:
+        tools, names, partition = self._tools, self._names, self._partition
         engines: list[Engine] = []
 
         def new_state() -> State:
             engines[:] = [self._new_engine()]
             return engines[0].state
 
-        reader = self._tools.reader(self._leaving)
+        reader = tools.reader(self._leaving)
+        copy, self._copy = self._copy, None
         try:
-            restored = self._go_on(reader) or restore(
-                reader,
-                self._tools.place,
-                new_state,
-                self._note,
-                self._tools.clock,
-                self._tools.settings.restore.attempts,
-                self.progress,
-                self._tools.local(),
-            )
-            behind = self._offset_behind(restored.mark)
-            require_one_lineage(self._tools, restored.mark)
-            self._check_input(reader.bounds(self._names.input, self._partition), restored)
-            self._tools.referring.await_version(restored.mark.reference, self._partition, self._leaving)
+            restored = go_on(reader, tools.place, copy, self._note, tools.clock, self.progress) if copy else None
+            if restored is not None:
+                self._copy = copy  # a recheck needs it again
+            else:
+                restored = restore(
+                    reader,
+                    tools.place,
+                    new_state,
+                    self._note,
+                    tools.clock,
+                    tools.settings.restore.attempts,
+                    self.progress,
+                    tools.local(),
+                )
+            mark = restored.mark
+            behind = self._offset_behind(mark)
+            compare_with_group(tools, mark, others=True)
+            require_input(tools, reader.bounds(names.input, partition), restored.position, mark)
+            if tools.referring.shared:
+                tools.referring.await_version(mark.reference, partition, self._leaving)
             engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
-            tell_unread(self._tools, engine, reader, restored.mark)
+            if len(mark.positions) > 1:
+                tell_unread(tools, engine, reader, mark)
         finally:
             reader.close()
         self._copy = None
         engine.renew()
-        return Opened(engine, restored, behind)
-
-    def _go_on(self, reader: Reader) -> Restored | None:
-        """From the copy that this process has kept, after the fence as any restore; None: there is none of use."""
-        if (copy := self._copy) is None:
-            return None
-        self._copy = None
-        restored = go_on(reader, self._tools.place, copy, self._note, self._tools.clock, self.progress)
-        if restored is not None:
-            self._copy = copy  # what follows may have to look again
-        return restored
+        return Recovered(engine, restored, behind)
 
     def last_mark(self) -> Mark | None:
-        """After a fence: how the transaction before it ended (rule T4).
+        """Return the last mark after a fence: it shows how the transaction before the fence ended (rule T4).
 
-        The group's offset was committed with it: a mark that is older than that is not the last one.
+        The group's offset was committed with the last mark, so an older mark than the offset's is not the last one.
         """
-        return surely(self._last_mark_once, self._tools, self._signals)
+        return recheck(self._last_mark_once, self._tools, self._signals)
 
     def _last_mark_once(self) -> Mark | None:
         reader = self._tools.reader(self._signals.leaving)
@@ -145,11 +142,11 @@ class Opening:
             reader.close()
         if mark is not None:
             self._offset_behind(mark)
-            require_newest(self._tools, mark)
+            compare_with_group(self._tools, mark, others=False)
         return mark
 
     def _leaving(self) -> bool:
-        """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
+        """Return whether to stop reading. The reader asks often, so this also logs the progress while no data comes."""
         self.progress.tick()
         return self._signals.leaving()
 
@@ -180,50 +177,50 @@ class Opening:
         )
 
     def _offset_behind(self, mark: Mark) -> bool:
-        """The mark is the truth; a group offset that is further off than one transaction is a warning of worse (D6).
+        """Compare the group's offset with the mark, which is the truth (rule D6).
 
-        True: the offset has expired, or is the one before the last transaction, and is to be written again.
+        Return True if the offset has expired, or is the one before the last transaction: it must be written again.
+
+        :raises OffsetDisagrees: the offset differs by more. :raises RestoreTimeout: the group's coordinator did not
+            answer within `restore.deadline`.
         """
-        position = mark.positions[self._names.input]
-        committed = self._committed()
-        if committed == position:
-            return False
-        if committed in (None, mark.start):
-            self._tools.log.warning("offset_behind", group_offset=committed, position=position)
-            return True
-        raise OffsetDisagrees(
-            f"group {self._names.group!r} has committed {committed}, the last mark says {position} (transaction "
-            f"{mark.n}, from {mark.start}): somebody has reset the group's offsets. Nothing was skipped. Stop the "
-            f"service and say which is right: `statehold repair adopt-offsets MODULE:SERVICE --from mark|group --why "
-            f"... --dry-run`",
-            topic=self._names.input,
-            partition=self._partition,
-            position=position,
-        )
-
-    def _committed(self) -> int | None:
-        """:raises RestoreTimeout: the group's coordinator did not answer within `restore.deadline`."""
+        names, partition, position = self._names, self._partition, mark.positions[self._names.input]
         until = self._tools.clock() + self._tools.settings.restore.deadline
         try:
-            return self._patiently(
+            committed = self._retrying(
                 "read the group's offset",
-                lambda: self._tools.offsets.committed(self._names.input, self._partition),
+                partial(self._tools.offsets.committed, names.input, partition),
                 lambda _: self._tools.clock() >= until,
             )
         except Misconfigured:
             raise
         except KafkaTrouble as error:
             raise RestoreTimeout(
-                f"the offset of group {self._names.group!r} did not come within restore.deadline ({error}); is its "
-                f"coordinator reachable? `statehold retry {self._partition}` tries again",
-                topic=self._names.input,
-                partition=self._partition,
+                f"the offset of group {names.group!r} did not come within restore.deadline ({error}); is its "
+                f"coordinator reachable? `statehold retry {partition}` tries again",
+                topic=names.input,
+                partition=partition,
             ) from error
+        if committed == position:
+            return False
+        if committed in (None, mark.start):
+            self._tools.log.warning("offset_behind", group_offset=committed, position=position)
+            return True
+        raise OffsetDisagrees(
+            f"group {names.group!r} has committed {committed}, the last mark says {position} (transaction "
+            f"{mark.n}, from {mark.start}): somebody has reset the group's offsets. Nothing was skipped. Stop the "
+            f"service and say which is right: `statehold repair adopt-offsets MODULE:SERVICE --from mark|group --why "
+            f"... --dry-run`",
+            topic=names.input,
+            partition=partition,
+            position=position,
+        )
 
-    def _patiently(self, doing: str, call: Callable[[], T], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
-        """Brokers come and go: repeat until it works, until `stop`, or until the partition leaves.
+    def _retrying(self, doing: str, call: Callable[[], T], stop: Callable[[tenacity.RetryCallState], bool]) -> T:
+        """Call until it works, until `stop` returns True, or until the partition leaves; brokers come and go.
 
-        :raises Cancelled: it leaves. :raises KafkaTrouble: the last one, or the first that no repetition mends.
+        :raises Cancelled: the partition leaves.
+        :raises KafkaTrouble: the last one, or the first that a repetition cannot fix.
         """
         any_signal = self._signals.any
         retrying = tenacity.Retrying(
@@ -233,7 +230,7 @@ class Opening:
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=10),
             stop=lambda state: any_signal.is_set() or stop(state),
             sleep=tenacity.sleep_using_event(any_signal),
-            before_sleep=lambda state: self._tell(doing, state),
+            before_sleep=lambda state: self._log_retry(doing, state),
             reraise=True,
         )
         try:
@@ -241,23 +238,13 @@ class Opening:
         except KafkaTrouble as error:
             if self._signals.leaving() and not isinstance(error, Misconfigured):
                 raise Cancelled from error
-            self._signals.raise_failure()  # what ended the patience tells more than the last answer
+            self._signals.raise_failure()  # the cause that the manager saw says more than the last answer
             raise
-
-    def _check_input(self, bounds: tuple[int, int], restored: Restored) -> None:
-        start, end = bounds
-        if restored.position < start:
-            raise gap(self._tools.place, restored.position, f"the topic begins at {start}")
-        position = restored.mark.positions[self._names.input]
-        if position > end:
-            raise gap(self._tools.place, position, f"the topic ends at {end}: records that were handled are gone")
 
     def _note(self, event: str, fields: dict[str, Any]) -> None:
         self._tools.log.warning(event, **fields)  # type: ignore[arg-type]
 
-    def _tell(self, doing: str, state: tenacity.RetryCallState) -> None:
+    def _log_retry(self, doing: str, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         self._tools.log.warning("kafka_retry", doing=doing, attempt=state.attempt_number, cause=str(error))
-        clear_frames(
-            error
-        )  # a failed attempt's producer would live on in them (`src/statehold/common/background_call.py`)
+        clear_frames(error)  # because its frames keep the failed attempt's producer alive

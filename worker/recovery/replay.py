@@ -1,4 +1,4 @@
-"""The gap between a restored state and its last mark: handled again with every side effect suppressed (rule D1)."""
+"""Replays the gap between a restored state and its last mark, with every side effect suppressed (rule D1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from statehold.messages.pinned_command import Pinned, PinnedMessage, in_order
 from statehold.ports import OutOfRange, Reader
 from statehold.record import Message
 from statehold.snapshot.format import digest
-from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Restored
 from statehold.worker.common.context import Tools
@@ -21,7 +20,7 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import Poisoned
 from statehold.worker.recovery.replay_batch import commit, handle_again
 
-#: records handled at once: a slow handler, too, shows how far it is
+#: records handled at once; few enough that a slow handler shows progress
 _BATCH: Final = 500
 
 
@@ -31,13 +30,13 @@ class Replaying:
     def __init__(self, tools: Tools, signals: Signals, progress: Progress, engine: Engine, restored: Restored) -> None:
         self._tools, self._signals, self._progress = tools, signals, progress
         self._names, self._partition = tools.place.names, tools.place.partition
-        #: the restored state lives in it
+        #: holds the restored state
         self._engine, self._restored = engine, restored
 
     def run(self) -> int:
-        """The number of records replayed.
+        """Replay the gap and compare the digest. Return the number of records.
 
-        :raises NonDeterministicReplay: the state after it is not the one that the previous owner recorded.
+        :raises NonDeterministicReplay: the previous owner recorded another state.
         :raises RecordError: the handler failed on a record that it had handled before.
         :raises RetentionGap: a record is gone.
         """
@@ -47,10 +46,11 @@ class Replaying:
         replayed = self._replay(start, end) if start < end or self._restored.pinned else 0
         engine.mute(replaying=False)
         if digest.to_bytes(engine.state.digest) != mark.digest:
+            code = f" ({mark.writer.code})" if mark.writer.code else ""
             raise NonDeterministicReplay(
                 f"replaying {start} to {end} gave digest {digest.show(engine.state.digest)}, the last mark says "
                 f"{digest.show(mark.digest)}: the handler depends on more than its records and tables. It stays down; "
-                f'run the code that wrote the mark{_named(mark)}, or set snapshot.delta_interval = "commit" from then '
+                f'run the code that wrote the mark{code}, or set snapshot.delta_interval = "commit" from then '
                 f"on, and `statehold retry {self._partition}`",
                 topic=self._names.input,
                 partition=self._partition,
@@ -64,7 +64,7 @@ class Replaying:
         progress.enter("replay", start, end)
         reader, count = WatchedReader(self._tools.reader(self._leaving), progress, _BATCH), 0
         try:
-            self._see_again(reader)
+            self._use_old_references(reader)
             batches = reader.read(self._names.input, self._partition, start, end)
             for piece in in_order(batches, self._restored.pinned):
                 if isinstance(piece, Pinned):
@@ -83,8 +83,8 @@ class Replaying:
         engine.renew()
         return count
 
-    def _see_again(self, reader: Reader) -> None:
-        """The reference data that the records of the gap saw: all of them one version, because a delta ends each."""
+    def _use_old_references(self, reader: Reader) -> None:
+        """Use the reference data that the gap's records saw: one version, because a new version comes with a delta."""
         for reference in self._engine.references.values():
             version = self._restored.mark.reference.get(reference.topic, reference.version)
             if version != reference.version:
@@ -94,10 +94,6 @@ class Replaying:
         handle_again(self._engine, batch, self._signals)
 
     def _leaving(self) -> bool:
-        """Asked by the reader all the time, so it also keeps the progress told while nothing comes."""
+        """Return whether to stop reading. The reader asks often, so this also logs the progress while no data comes."""
         self._progress.tick()
         return self._signals.leaving()
-
-
-def _named(mark: Mark) -> str:
-    return f" ({mark.writer.code})" if mark.writer.code else ""

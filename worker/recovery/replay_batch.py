@@ -1,4 +1,4 @@
-"""Records that were handled before, handled once more: by a restore, or by a tool that goes on from an older state."""
+"""Handles records again that were handled before: for a restore, or for a tool that continues from an older state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statehold.worker.handler.record_failure import Poisoned
 
 
 def handle_again(engine: Engine, batch: Sequence[Message], signals: Signals) -> None:
-    """Handle a batch of a muted engine; one that on_batch refuses record by record, as it was when it was live.
+    """Handle a batch with a muted engine. If on_batch fails, handle the records one by one, as the live loop does.
 
     :raises Poisoned: the handler fails. :raises Cancelled: the partition leaves.
     """
@@ -34,15 +34,15 @@ def handle_again(engine: Engine, batch: Sequence[Message], signals: Signals) -> 
 
 
 def commit(engine: Engine) -> None:
-    """What a replay has handled is part of the state, and of nothing else."""
+    """Make the replayed changes part of the state; nothing else keeps them."""
     engine.state.commit(engine.freeze(), delta=False)
     engine.take_commands()
 
 
 class Tries:
-    """Tries in place during a replay: what failed and then worked when it was live may fail again now.
+    """Counts the retries in place during a replay: a record that first failed in the live loop may fail again now.
 
-    No other policy applies there: a record that was buried lies before the delta that a replay begins at.
+    No other policy applies, because a dead-lettered record is always before the delta at which a replay begins.
     """
 
     def __init__(self, engine: Engine, signals: Signals) -> None:
@@ -50,7 +50,7 @@ class Tries:
         self._at, self._attempts = -1, 0
 
     def again(self, poison: Poisoned) -> bool:
-        """Whether to handle it again, once its time has come. :raises Cancelled: the partition leaves."""
+        """Wait for the back-off and return whether to handle it again. :raises Cancelled: the partition leaves."""
         policy = policy_of(self._kind, poison.error) if self._kind.on_failure else None
         self._attempts = self._attempts + 1 if poison.offset == self._at else 1
         self._at = poison.offset

@@ -1,0 +1,97 @@
+"""Compares a restored partition with its group and its input, and repeats checks that a short log may fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from statehold.errors import DamagedIncrement, KafkaTrouble, MixedLineages, NoMark, OffsetDisagrees, TornTransaction
+from statehold.snapshot.format.records import Mark
+from statehold.worker.common.context import Tools
+from statehold.worker.common.errors import gap
+from statehold.worker.common.signals import Signals
+
+T = TypeVar("T")
+
+#: a finding counts once it has lasted this many seconds, or this many attempts, with a pause between two of them
+_LASTS: Final = 5.0
+_ATTEMPTS: Final = 6
+_PAUSE: Final = 1.0
+
+
+def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
+    """Call `attempt` again while it fails because of a short log. Stop early if the partition leaves.
+
+    A leader may briefly report a short log: after the loss of a leader, ListOffsets answered for seconds with an end
+    between committed transactions (three brokers, Kafka 4.4, one of them frozen). A short log looks like a torn
+    transaction, like damage, or like an offset that is ahead of the last mark. Damage stays, a short log does not.
+
+    :raises TornTransaction, OffsetDisagrees, DamagedIncrement, NoMark: the last attempt failed with it.
+    """
+    until = math.inf
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return attempt()
+        except (TornTransaction, OffsetDisagrees, DamagedIncrement, NoMark) as finding:
+            now = tools.clock()
+            until = min(until, now + _LASTS)
+            if now >= until or signals.leaving():
+                raise
+            tools.log.warning("kafka_retry", doing="look again", cause=str(finding))
+        signals.any.wait(_PAUSE)
+    return attempt()
+
+
+def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: Mark) -> None:
+    """Require the input between the state's position and the mark's. :raises RetentionGap: some of it is gone."""
+    start, end = bounds
+    if position < start:
+        raise gap(tools.place, position, f"the topic begins at {start}")
+    handled = mark.positions[tools.place.names.input]
+    if handled > end:
+        raise gap(tools.place, handled, f"the topic ends at {end}: records that were handled are gone")
+
+
+def compare_with_group(tools: Tools, mark: Mark, *, others: bool) -> None:
+    """Compare the mark with what the owners committed with their group offsets: lineage and transaction number.
+
+    A later number of this partition's own offset shows a log that was cut, even if the missing transactions handled no
+    record. `others`: all partitions must continue from the same adopt record (rule M2). The tools ensure that, and this
+    checks it. Call it after reading the partition's own offset, which waits for the end of a transaction over all
+    partitions. Without an answer the partition starts all the same.
+
+    :raises DamagedIncrement: a later mark was committed with this partition's offset.
+    :raises MixedLineages: another partition is of another lineage.
+    """
+    place = tools.place
+    try:
+        noted = tools.offsets.lineages(place.names.input, place.partitions)
+    except KafkaTrouble as error:
+        tools.log.warning("kafka_retry", doing="compare with the group's offsets", cause=str(error))
+        return
+    position = mark.positions[place.names.input]
+    own = noted.pop(place.partition, None)
+    if own is not None and own.lineage == mark.lineage and own.n > mark.n:
+        raise DamagedIncrement(
+            f"transaction {own.n} has committed (the group's offset says so), the last mark that is there is {mark.n}: "
+            f"the brokers have lost the end of {place.names.changelog}, by an unclean election of a leader perhaps. "
+            f"Nothing was changed. See docs/runbook/errors.md#damagedincrement",
+            topic=place.names.input,
+            partition=place.partition,
+            position=position,
+        )
+    differing: dict[int, str] = {}
+    for partition, each in noted.items():
+        if each.lineage not in ("", mark.lineage):
+            differing[partition] = each.lineage
+    if others and differing:
+        partition, lineage = min(differing.items())
+        raise MixedLineages(
+            f"its lineage is {mark.lineage}, that of partition {partition} is {lineage} ({len(differing)} differ): "
+            f"some partitions were restored, migrated or moved, others not. Nothing was changed. `statehold snapshot "
+            f"list` shows each; bring all of them to one state again",
+            topic=place.names.input,
+            partition=place.partition,
+            position=position,
+        )
