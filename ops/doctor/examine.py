@@ -1,11 +1,11 @@
-"""Runs the checks; for `statehold doctor`, for the start of a service, and for whoever embeds one."""
+"""Runs the checks, for `statehold doctor`, the start of a service, and programs that embed one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from statehold.errors import KafkaTrouble, StartError, StateholdError
+from statehold.errors import KafkaTrouble, StateholdError
 from statehold.ops.doctor import (
     access_rights,
     brokers,
@@ -19,7 +19,6 @@ from statehold.ops.doctor import (
 )
 from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Check, Finding, Level, Seen
-from statehold.telemetry.log_events import Log
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     *brokers.CHECKS,
@@ -81,20 +80,3 @@ def _no_broker(case: Case, check: Check, why: str) -> Finding:
 
 def not_good(findings: Iterable[Finding]) -> Iterator[Finding]:
     return (each for each in findings if each.level is not Level.PASS)
-
-
-def tell(findings: Iterable[Finding], log: Log) -> None:
-    """Log what is not good, for the start of a service; what could not be looked at is no news there."""
-    for each in findings:
-        if each.level in (Level.WARN, Level.FAIL):
-            log.warning(
-                "doctor", check=each.check, about=each.about, result=str(each.level), cause=each.reason, mend=each.mend
-            )
-
-
-def refuse(findings: Iterable[Finding]) -> None:
-    """:raises StartError: a check has failed; the text names the first and how many there are."""
-    failed = [each for each in findings if each.level is Level.FAIL]
-    if failed:
-        first, more = failed[0], f" ({len(failed)} checks failed; `statehold doctor` shows all)" if failed[1:] else ""
-        raise StartError(f"doctor.at_start = fail: {first.check}: {first.about}: {first.reason}. {first.mend}{more}")

@@ -21,7 +21,6 @@ from statehold.dev import Cluster
 from statehold.kafka.survey import api_versions
 from statehold.ops.doctor.brokers import Versions
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.document import document
 from statehold.ops.doctor.examine import CHECKS, examine
 from statehold.ops.doctor.machine import ClientLibrary
 from statehold.ops.doctor.report import Check, Finding, Level, answer
@@ -31,7 +30,6 @@ from statehold.ops.doctor.snapshots import RestoreTime
 def test_the_page_has_a_row_for_each_check(root: Path) -> None:
     page = (root / "docs" / "doctor.md").read_text(encoding="utf-8")
 
-    assert page == document()
     assert all(f"\n| `{each.name}` | " in page for each in CHECKS)
     assert len({each.name for each in CHECKS}) == len(CHECKS)
 

@@ -110,9 +110,9 @@ def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[o
     """
     if settings.doctor.at_start == "off":
         return nullcontext()
-    from statehold.ops.doctor.at_start import AtStart
+    from statehold.ops.process.doctor_at_start import DoctorAtStart
 
-    return AtStart(service)
+    return DoctorAtStart(service)
 
 
 def _open(control: Control) -> None:

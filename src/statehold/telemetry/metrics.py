@@ -2,7 +2,7 @@
 
 A name ends with its base unit (seconds, bytes, records, ratio), a counter's with `_total`. To add one: declare it here,
 call `set`, `inc` or `observe` of `telemetry.registry` where it happens (per batch or commit, never per record),
-and run `python -m statehold.ops.metrics_page > docs/metrics.md`.
+and run `python -m script.generate`.
 """
 
 from __future__ import annotations

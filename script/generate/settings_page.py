@@ -1,8 +1,7 @@
-"""docs/settings.md from the declarations: `python -m statehold.config.document > docs/settings.md`."""
+"""Generates docs/settings.md from the declared settings."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 
 from statehold.config import client
@@ -15,7 +14,7 @@ from statehold.config.sources import PREFIX, RESERVED, profile_path
 _INTRODUCTION = """\
 # Settings
 
-This file is generated: `python -m statehold.config.document > docs/settings.md`. A test compares the two.
+This file is generated: `python -m script.generate`. A test compares the two.
 
 A setting is written in one of five places; the first one in this list that has it wins:
 
@@ -134,7 +133,3 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _row(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

@@ -1,15 +1,13 @@
-"""Prints docs/doctor.md: `python -m statehold.ops.doctor.document > docs/doctor.md`. A test compares the two."""
+"""Generates docs/doctor.md from the checks."""
 
 from __future__ import annotations
-
-import sys
 
 from statehold.ops.doctor.examine import CHECKS
 
 _HEAD = """\
 # statehold doctor
 
-This file is generated: `python -m statehold.ops.doctor.document > docs/doctor.md`. A test compares the two.
+This file is generated: `python -m script.generate`. A test compares the two.
 
 ```
 statehold doctor examples.clearing.app:service -c examples/clearing/clearing.toml
@@ -47,7 +45,3 @@ def document() -> str:
     """The whole page as Markdown."""
     rows = [f"| `{each.name}` | {each.looks_at} | {each.fails} | {each.warns} |" for each in CHECKS]
     return _HEAD + "\n".join(["| check | looks at | FAIL when | WARN when |", "|---|---|---|---|", *rows]) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

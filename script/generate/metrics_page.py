@@ -1,8 +1,7 @@
-"""docs/metrics.md from the declarations: `python -m statehold.ops.metrics_page > docs/metrics.md`."""
+"""Generates docs/metrics.md from the declared metrics."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from statehold.telemetry.metrics import DECLARED, Histogram, Metric
@@ -10,7 +9,7 @@ from statehold.telemetry.metrics import DECLARED, Histogram, Metric
 _INTRODUCTION = """\
 # Metrics
 
-This file is generated: `python -m statehold.ops.metrics_page > docs/metrics.md`. A test compares the two.
+This file is generated: `python -m script.generate`. A test compares the two.
 
 Every service has a registry of its own, `service.metrics`. To have its series in a registry that an application exports
 anyway: `prometheus_client.REGISTRY.register(service.metrics)`. Names carry their base unit; each series has the label
@@ -43,7 +42,3 @@ def _buckets() -> Iterator[str]:
     for metric in DECLARED:
         if isinstance(metric, Histogram):
             yield f"- `{metric.name}`: {', '.join(f'{bound:,g}' for bound in metric.buckets)}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

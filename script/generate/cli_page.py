@@ -1,10 +1,9 @@
-"""docs/cli-reference.md from the commands: `python -m statehold.ops.cli.reference > docs/cli-reference.md`."""
+"""Generates docs/cli-reference.md from the commands."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +14,8 @@ from statehold.ops.cli.main import app
 _INTRODUCTION = """\
 # Command reference
 
-This file is generated: `python -m statehold.ops.cli.reference > docs/cli-reference.md`. A test
-compares the two. What the commands are for, how they are used together, the exit codes: [cli.md](cli.md). Every command
-also takes `--help`.
+This file is generated: `python -m script.generate`. A test compares the two. What the commands are for, how they are
+used together, the exit codes: [cli.md](cli.md). Every command also takes `--help`.
 """
 _COMPLETION = """
 ## Completion
@@ -92,7 +90,3 @@ def _escaped(text: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(document())

@@ -1,0 +1,20 @@
+"""Write the generated pages of docs/: `python -m script.generate`, from the repository's root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from script.generate import cli_page, doctor_page, metrics_page, settings_page
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {
+    "cli-reference.md": cli_page.document,
+    "doctor.md": doctor_page.document,
+    "metrics.md": metrics_page.document,
+    "settings.md": settings_page.document,
+}
+
+if __name__ == "__main__":
+    for name, document in PAGES.items():
+        (DOCS / name).write_text(document(), encoding="utf-8")
+        print(DOCS / name)
