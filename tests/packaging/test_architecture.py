@@ -51,50 +51,49 @@ ALLOWED: dict[str, str] = {
     ),
     "balancer": "errors config common record ports telemetry",
     "declared": "errors serde common output sink table messages tables failures handler",
-    "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.transaction "
-        "worker.common worker.failures worker.participants worker.handler"
+    "worker.handler": (
+        "errors config serde common output record sink table messages tables handler reference "
+        "snapshot.format snapshot declared worker.participants worker.common"
     ),
-    "worker.fulls": (
-        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.transaction worker.common"
+    "worker.failures": (
+        "errors common record messages failures handler ports telemetry declared worker.handler worker.common"
     ),
-    "worker.transaction": (
-        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.sinks worker.fulls worker.common worker.failures "
-        "worker.participants worker.handler"
+    "worker.participants": (
+        "errors config.sections messages handler ports snapshot.format declared worker.handler "
+        "worker.failures worker.common worker.transaction worker.sinks"
     ),
     "worker.recovery": (
-        "errors record messages ports snapshot.format snapshot snapshot.restore declared "
-        "worker.followers worker.common worker.participants worker.handler"
+        "errors record messages ports snapshot.format snapshot snapshot.restore declared worker.handler "
+        "worker.participants worker.followers worker.common"
     ),
     "worker": (
-        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.transaction worker.recovery worker.followers worker.common worker.participants "
-        "worker.handler"
+        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore worker.handler "
+        "worker.participants worker.recovery worker.followers worker.common worker.transaction"
     ),
     "worker.followers": (
         "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker worker.common"
     ),
     "worker.common": (
         "errors config common output record sink handler ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore worker.transaction worker.followers worker.participants"
+        "snapshot.store snapshot.restore worker.participants worker.followers worker.transaction"
     ),
-    "worker.failures": (
-        "errors common record messages failures handler ports telemetry declared worker.common worker.handler"
+    "worker.fulls": (
+        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
+        "snapshot.restore worker.common worker.transaction"
     ),
-    "worker.participants": (
-        "errors config.sections messages handler ports snapshot.format declared worker.sinks "
-        "worker.transaction worker.common worker.failures worker.handler"
+    "worker.transaction": (
+        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.handler worker.failures worker.participants worker.common "
+        "worker.fulls worker.sinks"
     ),
-    "worker.handler": (
-        "errors config serde common output record sink table messages tables handler reference "
-        "snapshot.format snapshot declared worker.common worker.participants"
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.handler "
+        "worker.failures worker.participants worker.common worker.transaction"
     ),
     "runtime": (
         "errors config common sink handler reference ports telemetry health kafka.admin snapshot.format "
-        "kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer declared worker.sinks "
-        "worker worker.followers worker.common worker.handler"
+        "kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer declared "
+        "worker.handler worker worker.followers worker.common worker.sinks"
     ),
     "service": (
         "errors config common table handler reference ports telemetry kafka.common kafka.admin "
@@ -118,57 +117,56 @@ ALLOWED: dict[str, str] = {
     ),
     "admin.repair": (
         "errors config common table messages handler reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.recovery worker.common worker.failures "
-        "worker.participants worker.handler snapshot.inspect admin.state"
+        "kafka.clients kafka.tools snapshot admin worker.handler worker.failures worker.participants "
+        "worker.recovery worker.common snapshot.inspect admin.state"
     ),
     "dev": "errors kafka.common",
     "kafka": "",
     "kafka.survey": "errors config ports kafka.common kafka.admin",
-    "ops": "telemetry",
+    "ops": "",
     "ops.http": "errors config.sections common table ports snapshot.format worker.followers service __init__",
     "ops.remote": "errors config ports",
-    "ops.process": "errors config telemetry service __init__ ops.http ops.remote",
     "ops.reports": (
         "errors config.common config.librdkafka config common output record sink table messages "
         "reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
-        "snapshot snapshot.restore admin declared worker.sinks worker.failures worker.participants "
-        "worker.handler service snapshot.inspect dev kafka.survey ops.remote"
-    ),
-    "ops.cli.common": (
-        "errors config.common config common sink handler declared service snapshot.inspect ops.process ops.reports"
+        "snapshot snapshot.restore admin declared worker.handler worker.failures worker.participants "
+        "worker.sinks service snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.doctor": (
-        "errors config.common config common sink ports telemetry kafka.admin snapshot.format "
-        "kafka.clients snapshot.restore admin declared worker.sinks service snapshot.inspect "
-        "kafka.survey ops.reports"
+        "errors config.common config common sink ports kafka.admin snapshot.format kafka.clients "
+        "snapshot.restore admin worker.sinks snapshot.inspect kafka.survey ops.reports"
+    ),
+    "ops.process": "errors config telemetry declared service __init__ ops.http ops.remote ops.doctor",
+    "ops.cli.common": (
+        "errors config.common config common sink handler declared service snapshot.inspect ops.reports ops.process"
     ),
     "ops.generate": "errors serde common reference declared service",
     "ops.cli.inspect": (
         "errors config.common config serde common record messages ports kafka.admin kafka.clients admin "
-        "declared service __init__ snapshot.inspect kafka.survey ops.remote ops.process ops.reports "
-        "ops.cli.common ops.doctor ops.generate"
+        "declared service __init__ snapshot.inspect kafka.survey ops.remote ops.reports ops.doctor "
+        "ops.process ops.cli.common ops.generate"
     ),
     "ops.cli.service": (
         "errors config common messages telemetry admin service dev ops.http ops.remote ops.process "
-        "ops.cli.common ops.doctor ops.generate"
+        "ops.cli.common ops.generate"
     ),
     "ops.cli.state": (
         "errors config common table messages snapshot.format snapshot snapshot.restore snapshot.spark.io "
         "admin declared snapshot.inspect snapshot.spark.export admin.state admin.backup admin.repair dev "
-        "ops.process ops.reports ops.cli.common ops.cli.service"
+        "ops.reports ops.process ops.cli.common ops.cli.service"
     ),
     "ops.cli.topics": "errors config common messages reference admin ops.reports ops.cli.common",
     "ops.cli": (
-        "errors common __init__ ops.process ops.reports ops.cli.common ops.cli.inspect ops.cli.service "
+        "errors common __init__ ops.reports ops.process ops.cli.common ops.cli.inspect ops.cli.service "
         "ops.cli.state ops.cli.topics"
     ),
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.sinks "
-        "worker.recovery worker worker.followers worker.common worker.failures worker.participants "
-        "worker.handler runtime"
+        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.handler "
+        "worker.failures worker.participants worker.recovery worker worker.followers worker.common "
+        "worker.sinks runtime"
     ),
 }
 #: cycles between modules, and why each is there
@@ -216,8 +214,6 @@ FOLDERS = {"src/statehold": "statehold"} | {
 SIZES = range(3, 13)
 #: folders of another size, and why
 OTHER_SIZES: dict[str, str] = {
-    "ops": "1 files",
-    "ops/doctor": "14 files",
     "worker/failures": "2 files",
 }
 #: class names that two modules have, and why
