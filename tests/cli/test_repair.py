@@ -26,7 +26,7 @@ RECORDS = 6
     [
         (["accept-gap", "--why", "x", "--to", "middle"], 1, "--to middle: beginning, end, an offset"),
         (["accept-gap", "--why", "x", "--dry-run", "--yes"], 1, "--dry-run and --yes contradict each other"),
-        (["rebase", "--why", "x", "--records", "again", "--full", "3"], 1, "say which, --partitions P"),
+        (["rebase", "--why", "x", "--records", "again", "--full", "3"], 1, "add --partitions P"),
         (["accept-gap"], 2, "--why"),
         (["rebase", "--why", "x"], 2, "--records"),
         (["adopt-offsets", "--why", "x", "--from", "nowhere"], 2, "nowhere"),
@@ -131,7 +131,7 @@ def test_adopt_offsets_shows_then_does_and_leaves_its_trace(on_kafka: Commands) 
     assert "adopted; the lineage is" in done.stdout + done.stderr
     trace = stopped.trace()
     assert trace["tool"].startswith("repair adopt-offsets")
-    assert "set to the mark" in trace["notes"]["partition 0"]
+    assert "set to the commit record's" in trace["notes"]["partition 0"]
     assert stopped.position() == RECORDS
     stopped.feed(1)
     stopped.run_until(RECORDS + 1)

@@ -124,9 +124,9 @@ def test_a_fresh_cluster_goes_on_as_an_unbroken_run(saved: Saved, elsewhere: str
         assert not local.failures(0)
         assert not local.failures(1)
     assert said(stage) == unbroken(rows, cuts, shift)
-    with pytest.raises(ToolRefused, match=r"holds answers already.*--accept-duplicates"):
+    with pytest.raises(ToolRefused, match=r"already holds records.*--accept-duplicates"):
         put_back(stage, source)
-    with pytest.raises(ToolRefused, match=r"not written over: .*increment\[0\] ends at"):
+    with pytest.raises(ToolRefused, match=r"never held a record: .*changelog\[0\] ends at"):
         put_back(stage, source, accept_duplicates=True)
 
 
@@ -208,9 +208,9 @@ def test_each_partition_goes_on_where_it_is_told(saved: Saved, tmp_path: Path) -
         return Stage(old.servers, tmp_path / name, 2, namespace=f"{name}.", of=old)
 
     by_time = stage("time")
-    with pytest.raises(UsageError, match=r"partition 0 holds no mark of 1999-.* or before; its first is of 20"):
+    with pytest.raises(UsageError, match=r"partition 0: find the state at 1999-.*: the first commit record is of 20"):
         put_back(by_time, source, at_time="1999-01-01T00:00:00Z", input_at="same")
-    with pytest.raises(UsageError, match="both say where to go back to"):
+    with pytest.raises(UsageError, match="exclude each other"):
         put_back(by_time, source, at_time=iso(moment), cut=3, input_at="same")
     done = put_back(by_time, source, at_time=iso(moment), input_at="0=2100-01-01T00:00:00Z,1=beginning")
     assert {p.partition: p.old_position for p in done.partitions} == {

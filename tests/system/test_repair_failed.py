@@ -86,16 +86,16 @@ def test_a_rebase_knows_which_records_had_failed(stages: StageFactory) -> None:
     end = max(each.offset for each in read_all(stage.servers, stage.names.changelog))
     stage.delete_records(stage.names.changelog, 0, end)  # the last mark is left alone
 
-    def rebase(*how: Any, act: bool = True, **more: Any) -> repairing.Step:
+    def rebase(*how: Any, act: bool = True, **more: Any) -> repairing.RepairStep:
         return repairing.run(stage.settings(), stage.names, kind, Rebase(*how, **more), REASON, act=act).partitions[0]
 
     with Service(stage, kind) as local:
         local.await_failed(0, NoUsableFull)
-    with pytest.raises(ToolRefused, match="2 of them failed, and 1 came back from a retry topic"):
+    with pytest.raises(ToolRefused, match="2 of them failed, and 1 came from a retry topic"):
         rebase("again", act=False)
     assert "2 of them failed" in rebase("again", act=False, accept_difference=True).consequence
     done = rebase("replay")
-    assert "the state that the last mark says" in done.consequence
+    assert "the state of the last commit record" in done.consequence
     assert done.position == last.positions[stage.names.input]
 
     with Service(stage, kind):

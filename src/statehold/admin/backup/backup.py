@@ -1,4 +1,4 @@
-"""`statehold snapshot backup`: the kept state of a service, and its input if wanted, into files. It may be running."""
+"""`statehold snapshot backup`: copies a service's stored state, and optionally its input, to files."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from statehold.snapshot.store.fetch import segments_of
 
 
 def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False) -> Manifest:
-    """Write everything that is kept of the service's state into `to`, read it back, prove each partition's last state.
+    """Copy the service's stored state to folder `to`, read it back and verify it. The service may be running.
 
-    Ends are those of committed records: increments first, then fulls, so that every full that a mark refers to is in.
-    Of fulls in a store the segments are copied, too.
+    Copies committed records only. Copies the changelog before the snapshots, so that the backup contains every full
+    snapshot that a commit record refers to. Copies the segments of full snapshots in a store, too.
 
     :raises UsageError: `to` is not empty. :raises NoMark: the service was never started.
-    :raises StateRefused: what is kept could not be restored either. :raises ToolRefused: truncated meanwhile.
+    :raises StateRefused: the service could not restore the state either. :raises ToolRefused: the service truncated
+        its topics meanwhile.
     """
     admin = Admin(settings, names.group)
     facts = require(admin, names, ())
@@ -62,7 +63,8 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
                 _partition(reader, manifest, to, place, roots_of(settings), with_input=with_input)
         except OutOfRange as error:
             raise ToolRefused(
-                f"{error}: the service truncated behind a newer full while this was read; remove {to} and try again"
+                f"{error}: the service truncated its topics behind a newer full snapshot. The backup is incomplete. "
+                f"Next: remove {to} and run the command again"
             ) from error
     archive.write_manifest(to, manifest)
     return manifest
@@ -78,8 +80,8 @@ def _partition(
     manifest.files.extend(copy_segments(kept, to, place, roots))
     mark = last_mark(kept, names.changelog, partition)
     if mark is None:
-        raise NoMark("there is no mark, so nothing to back up", topic=names.changelog, partition=partition)
-    proven = past.at(kept, place, past.LATEST)  # from the files alone, digest compared
+        raise NoMark("back up the state: there is no commit record", topic=names.changelog, partition=partition)
+    proven = past.at(kept, place, past.LATEST)  # reads the files only and compares the digest
     position, oldest = mark.positions[names.input], _oldest(kept, place)
     manifest.partitions[partition] = Saved(
         partition, mark.n, position, oldest, proven.contents.keys, digest.show(mark.digest), mark.lineage
@@ -89,7 +91,7 @@ def _partition(
     low = reader.bounds(names.input, partition)[0]
     if low > position:
         raise DamagedIncrement(
-            f"the input begins at {low}, the next record to handle is {position}: records are lost",
+            f"back up the input: it begins at {low}, but the next record is {position}: records are lost",
             topic=names.input,
             partition=partition,
             position=position,
@@ -107,8 +109,9 @@ def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int
 
 
 def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) -> list[File]:
-    """Copy the chunks of the fulls that are in a store. One that is gone there, whole or in part, is left out: so says
-    its manifest when it is looked for, and whether the rest suffices is proven afterwards.
+    """Copy the segments of full snapshots in a store. Leave out a snapshot with a missing segment.
+
+    The caller verifies afterwards that the remaining snapshots suffice.
 
     :raises StoreTrouble: the store does not answer.
     """
@@ -130,7 +133,7 @@ def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) ->
 
 
 def _oldest(reader: ArchiveReader, place: Place) -> int:
-    """The oldest position whose state is kept: that of the oldest usable full, or where the deltas begin."""
+    """Return the oldest position whose state is stored: the oldest usable full snapshot, or the first delta."""
     mark = last_mark(reader, place.names.changelog, place.partition)
     known: Iterable[full_listing.Full] = full_listing.find(reader, place, mark)
     positions = [

@@ -1,4 +1,4 @@
-"""Which state of a backup is restored: the newest, or the newest at a position or a time."""
+"""Chooses the state of a backup to restore: the newest one, or the newest one up to a position or a time."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import LATEST, At, Point
 
 
-class Cuts:
-    """Where each partition of a backup is cut; `find` or `find_time` first. Reads files only."""
+class CutOffPositions:
+    """The cut-off position of each partition of a backup. Call `find` or `find_time` first. Reads files only."""
 
     def __init__(self, names: Names, source: Path, manifest: Manifest) -> None:
         self.names, self.source, self.manifest = names, source, manifest
         self.count = len(manifest.partitions)
         self.reader = ArchiveReader(source, manifest)
         self._points: list[Point] = []
-        #: partition -> position of its state in the old input
+        #: partition -> next offset of its state in the old input.
         self.positions: dict[int, int] = {}
 
     def find(self, cut: Mapping[int, int] | int | None) -> None:
-        """Where each partition is cut; one look at each state, so that nothing is written for a backup that fails."""
+        """Find the state of each partition at `cut`, and check it before the restore writes anything."""
         self._require_same()
         for partition in range(self.count):
             at = cut if isinstance(cut, int) else (cut or {}).get(partition)
             self._cut(LATEST if at is None else Point("position", at))
 
     def find_time(self, moment: int) -> None:
-        """The same by the time at which Kafka took the marks in, in milliseconds since 1970.
+        """Find the states by the LogAppendTime of their commit records, in milliseconds since 1970.
 
-        :raises UsageError: the backup holds no mark that is as old.
+        :raises UsageError: the backup has no commit record of that age.
         """
         self._require_same()
         for partition in range(self.count):
@@ -56,16 +56,16 @@ class Cuts:
                     found = record.n if isinstance(record, Mark) else found
         if found < 0:
             raise UsageError(
-                f"{self.source}: partition {partition} holds no mark of {shown(moment)} or before; its first is of "
-                f"{shown(first)}"
+                f"{self.source}: partition {partition}: find the state at {shown(moment)}: the first commit record is "
+                f"of {shown(first)}. Nothing was written"
             )
         return found
 
     def _require_same(self) -> None:
         if (self.names.service, self.names.input) != (self.manifest.service, self.manifest.input):
             raise UsageError(
-                f"{self.source} is of service {self.manifest.service!r} with input {self.manifest.input!r}, not of "
-                f"{self.names.service!r} with {self.names.input!r}"
+                f"{self.source}: the backup is of service {self.manifest.service!r} with input "
+                f"{self.manifest.input!r}, not of {self.names.service!r} with {self.names.input!r}"
             )
 
     def _cut(self, point: Point) -> None:
@@ -77,8 +77,8 @@ class Cuts:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])
 
     def mark(self, partition: int, found: At) -> Mark:
-        """The mark of that state; truncation never deletes it while its full is kept (rule C3)."""
+        """Return the commit record of that state; truncation keeps it as long as its full snapshot (rule C3)."""
         for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
             if increment.mark.n == found.n and increment.mark.lineage == found.lineage:
                 return increment.mark
-        raise UsageError(f"{self.source}: the mark of transaction {found.n} of partition {partition} is not in it")
+        raise UsageError(f"{self.source}: partition {partition}: the commit record of transaction {found.n} is missing")

@@ -1,4 +1,4 @@
-"""`statehold snapshot restore`: a service's state and input, from a backup onto a cluster that has neither (M3)."""
+"""`statehold snapshot restore`: restores a service's state and input to a cluster that has neither (rule M3)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from statehold.admin.backup.cut_offsets import Cuts
+from statehold.admin.backup.cut_offsets import CutOffPositions
 from statehold.admin.initial_commit import control_position
 from statehold.admin.state.position_args import milliseconds, per_partition
 from statehold.admin.state.stopped_service import HandlerOf, StoppedService
@@ -35,23 +35,25 @@ from statehold.table import Changes
 TOOL: Final = "snapshot restore"
 
 
-class Restored(msgspec.Struct, kw_only=True):
-    """One partition: where it was cut in the old input, and where it goes on in the new one."""
+class RestoredPartition(msgspec.Struct, kw_only=True):
+    """Result for one partition: its cut-off position in the old input and its next offset in the new one."""
 
     partition: int
     old_position: int
     position: int
     keys: int
     digest: str
-    #: records of the input that were written
+    #: Number of input records that were written.
     records: int = 0
 
 
 class Restoration(msgspec.Struct, kw_only=True):
+    """Result of a restore; `lineage` is the new state generation."""
+
     lineage: str
     backup: str
-    partitions: list[Restored]
-    #: the file with the map of old to new offsets; '' where the input was not written
+    partitions: list[RestoredPartition]
+    #: File with the map of old to new offsets; '' if the input was not written.
     offsets: str = ""
 
 
@@ -69,31 +71,30 @@ def restore(
     accept_duplicates: bool = False,
     replication: int = 0,
 ) -> Restoration:
-    """Write topics, input, fulls, and one adopt record per partition, in this order; the adoption is one transaction.
+    """Create the topics, write the input and the full snapshots, then replace the states in one transaction.
 
-    `cut`: go back to the newest state at or before this position of the old input; `at_time`: to the newest whose mark
-    Kafka had taken in by this time. `input_at`: the input is there
-    already, by other means; go on at `beginning`, a time, an offset, `0=120,1=90`, or at the `same` offset as in the
-    old one.
+    `cut` restores the newest state up to a position of the old input, `at_time` the newest one that was committed by
+    a time. With `input_at` the input already exists: the service continues at `beginning`, a time, an offset,
+    `0=120,1=90`, or the `same` offset as in the old input.
 
-    :raises ToolRefused: the service runs, or a topic holds records that this would write over. Nothing was adopted.
-    :raises UsageError: the backup is damaged or of another service, or does not reach back to the cut.
+    :raises ToolRefused: the service runs, or a topic already holds records. The state was not replaced.
+    :raises UsageError: the backup is damaged, is of another service, or has no state at the cut-off position.
     """
     manifest = archive.read_manifest(source)
     if input_at is None and not manifest.with_input:
         raise UsageError(
-            f"{source} was made without --with-input, so positions mean nothing in another input: say where to go on "
-            f"in it with --input-at OFFSET, a time, beginning, or same (a mirror that kept the offsets)"
+            f"{source}: restore the input: the backup was made without --with-input. Nothing was written. Next: add "
+            f"--input-at OFFSET, a time, beginning, or same (for a mirror with the same offsets)"
         )
     check_all(source, manifest)
     work = _Work(settings, names, handler, source, manifest)
     with closing(work.stopped):
         if at_time is not None:
             if cut is not None:
-                raise UsageError("--to-offset and --at-time both say where to go back to: give one of them")
-            work.cuts.find_time(milliseconds(at_time, "--at-time"))
+                raise UsageError("--to-offset and --at-time exclude each other")
+            work.cut_offs.find_time(milliseconds(at_time, "--at-time"))
         else:
-            work.cuts.find(cut)
+            work.cut_offs.find(cut)
         work.make_topics(outputs, replication, with_input=input_at is None)
         work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
         with GroupHold(settings, names, work.stopped.admin, work.count) as hold:
@@ -107,30 +108,30 @@ class _Work:
     def __init__(self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: Manifest) -> None:
         self.settings, self.names, self.source, self.manifest = settings, names, source, manifest
         self.stopped = StoppedService(settings, names, handler, TOOL)
-        self.cuts = Cuts(names, source, manifest)
-        self.count, self.reader = self.cuts.count, self.cuts.reader
+        self.cut_offs = CutOffPositions(names, source, manifest)
+        self.count, self.reader = self.cut_offs.count, self.cut_offs.reader
         self.topics = TopicAdmin(self.stopped.admin)
         self.maps: dict[int, OffsetMap] = {}
 
-    # What is there
+    # Topics
 
     def make_topics(self, outputs: Sequence[str], replication: int, *, with_input: bool) -> None:
-        """Input and outputs as they were, where they are missing; ours beside them, without a genesis mark."""
+        """Create missing topics: input and outputs as they were, changelog and snapshot without an initial commit."""
         facts = self.stopped.admin.describe([self.names.input])
         if facts[self.names.input] is None and not with_input:
             raise ToolRefused(
-                f"{self.names.input} does not exist, so there is nothing to go on in: mirror it first, or restore from "
-                f"a backup made --with-input"
+                f"{self.names.input}: continue in the existing input: it does not exist. Nothing was written. Next: "
+                f"mirror it first, or restore a backup made --with-input"
             )
         wanted = {topic: self.manifest.outputs.get(topic, self.count) for topic in outputs}
         ServiceTopics(self.settings, self.names).make(replication, {self.names.input: self.count, **wanted})
         found = self.stopped.facts()
         wrong = [f"{name} has {fact.partitions}" for name, fact in found.items() if fact.partitions != self.count]
         if wrong:
-            raise ToolRefused(f"the backup is of {self.count} partitions: {', '.join(wrong)}. Nothing was written")
+            raise ToolRefused(f"the backup has {self.count} partitions, but {', '.join(wrong)}. Nothing was written")
 
     def require_empty(self, *, with_input: bool) -> None:
-        """Asked after the fence: no older owner can write to them any more."""
+        """Check that the topics are empty. Runs after the fence, because an older owner cannot write afterwards."""
         topics = [self.names.changelog, self.names.snapshot, *([self.names.input] if with_input else [])]
         held = [
             f"{topic}[{partition}] ends at {end}"
@@ -140,12 +141,12 @@ class _Work:
         ]
         if held:
             raise ToolRefused(
-                f"not written over: {', '.join(held[:4])}. A restore needs topics that never held a record: delete and "
-                f"re-create them, or choose another service.namespace. Nothing was written"
+                f"restore needs topics that never held a record: {', '.join(held[:4])}. Nothing was written. Next: "
+                f"delete these topics, or choose another service.namespace"
             )
 
     def require_no_outputs(self, outputs: Sequence[str], *, accept_duplicates: bool) -> None:
-        """What was answered after the cut would be answered again (rule M3)."""
+        """Check that the outputs are empty, because records after the cut-off are processed again (rule M3)."""
         facts = self.stopped.admin.describe(list(outputs)) if outputs else {}
         held = [
             topic
@@ -154,14 +155,15 @@ class _Work:
         ]
         if held and not accept_duplicates:
             raise ToolRefused(
-                f"{', '.join(held)} holds answers already, and those to records after the cut would be given again. "
-                f"If that is right (or they end at the cut), say --accept-duplicates. Nothing was written"
+                f"{', '.join(held)}: the output already holds records; those after the cut-off would be duplicated. "
+                f"Nothing was written. Next: add --accept-duplicates if duplicates are acceptable or the output ends "
+                f"at the cut-off"
             )
 
     # The input
 
     def write_input(self) -> dict[int, int]:
-        """Write the input as it was; the new positions."""
+        """Write the input as it was. Return the new next offsets."""
         writer = RecordWriter(self.settings, self.names.input)
         for partition in range(self.count):
             file = file_of(self.source, self.manifest, "input", partition)
@@ -173,17 +175,21 @@ class _Work:
         for partition, offsets in self.maps.items():
             wanted = file_of(self.source, self.manifest, "input", partition).records
             if sum(segment.count for segment in offsets.segments) != wanted:
-                raise ToolRefused(f"{self.names.input}[{partition}]: not all of {wanted} records were written")
-        return {p: offsets.position(self.cuts.positions[p]) for p, offsets in self.maps.items()}
+                raise ToolRefused(
+                    f"{self.names.input}[{partition}]: write the input: fewer than {wanted} records were written. The "
+                    f"state was not replaced"
+                )
+        return {p: offsets.position(self.cut_offs.positions[p]) for p, offsets in self.maps.items()}
 
     def look_up(self, input_at: str) -> dict[int, int]:
-        """Positions in an input that is there already."""
+        """Return the next offsets in an input that already exists."""
         places = {p: self._look_up(p, text) for p, text in per_partition(input_at, self.count).items()}
         for partition, position in places.items():
             low, end = self.stopped.bounds(self.names.input, partition)
             if not low <= position <= end:
                 raise ToolRefused(
-                    f"{self.names.input}[{partition}] holds offsets {low} to {end}, not {position}. Nothing was adopted"
+                    f"{self.names.input}[{partition}] holds offsets {low} to {end}, not {position}. The state was not "
+                    f"replaced"
                 )
         return places
 
@@ -191,7 +197,7 @@ class _Work:
         if text.isdecimal():
             return int(text)
         if text == "same":
-            return self.cuts.positions[partition]
+            return self.cut_offs.positions[partition]
         moment = text if text == "beginning" else milliseconds(text, "--input-at")
         offset = self.topics.offset(self.names.input, partition, moment)
         return offset if offset >= 0 else self.topics.offset(self.names.input, partition, "end")
@@ -201,24 +207,24 @@ class _Work:
     def adopt(self, positions: Mapping[int, int], hold: GroupHold, reason: Reason) -> Restoration:
         lineage, facts = state_replacement.new_lineage(), self.stopped.facts()
         notes = {"backup": self.manifest.backup, "made": self.manifest.made}
-        told = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])
+        result = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])
         if self.maps:
-            told.offsets = str(self._write_map(lineage))
-            notes["offsets"] = told.offsets
-        adoptions = [self._adoption(p, positions[p], lineage, facts, told) for p in range(self.count)]
+            result.offsets = str(self._write_map(lineage))
+            notes["offsets"] = result.offsets
+        adoptions = [self._adoption(p, positions[p], lineage, facts, result) for p in range(self.count)]
         self.stopped.adopt(adoptions, hold.membership(), msgspec.structs.replace(reason, notes=notes))
-        return told
+        return result
 
     def _adoption(
-        self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], told: Restoration
+        self, partition: int, position: int, lineage: str, facts: Mapping[str, TopicFacts], result: Restoration
     ) -> Adoption:
-        found = self.cuts.at(partition)
-        mark, place = self.cuts.mark(partition, found), self.stopped.place(partition, self.count, facts)
+        found = self.cut_offs.at(partition)
+        mark, place = self.cut_offs.mark(partition, found), self.stopped.place(partition, self.count, facts)
         state = self._state(partition, found)
         base = self.stopped.write(place, lineage, 0, position, state, mark)
         offsets = self.maps.get(partition)
-        told.partitions.append(
-            Restored(
+        result.partitions.append(
+            RestoredPartition(
                 partition=partition,
                 old_position=found.position,
                 position=position,
@@ -241,24 +247,24 @@ class _Work:
         )
 
     def _state(self, partition: int, found: At) -> State:
-        """:raises ToolRefused: the handler declares other tables."""
+        """:raises ToolRefused: the handler does not declare a table, or the digest differs."""
         state = self.stopped.new_state(partition)
         unknown = [name for name, held in found.contents.tables.items() if held and name not in state.tables]
         if unknown:
-            raise ToolRefused(f"the backup holds table {', '.join(unknown)}, which this code does not declare")
+            raise ToolRefused(f"the backup holds table {', '.join(unknown)}, which the handler does not declare")
         for name, held in found.contents.tables.items():
             if held:
                 state.load(Changes(name, list(held), list(held.values())))
         state.loaded()
         if digest.to_bytes(state.digest) != found.digest:
             raise ToolRefused(
-                f"partition {partition}: digest {digest.show(state.digest)}, the backup's mark says "
-                f"{digest.show(found.digest)}. Nothing was adopted"
+                f"partition {partition}: load the state: its digest is {digest.show(state.digest)}, the backup's "
+                f"commit record has {digest.show(found.digest)}. The state was not replaced"
             )
         return state
 
     def _write_map(self, lineage: str) -> Path:
-        """Old -> new offsets, beside the backup: for whoever keeps old offsets elsewhere."""
+        """Write the map of old to new offsets next to the backup, for systems that stored old offsets."""
         path = self.source / f"offsets-{lineage}.json"
         with archive.private(path) as file:
             file.write(msgspec.json.encode(list(self.maps.values())) + b"\n")

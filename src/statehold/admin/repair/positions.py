@@ -1,4 +1,4 @@
-"""The repairs that leave the state as it is and change where it goes on: `accept-gap` and `adopt-offsets`."""
+"""Repairs that keep the state and change the next offset: `accept-gap` and `adopt-offsets`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Literal
 
 import msgspec
 
-from statehold.admin.repair.repair import Mended
+from statehold.admin.repair.repair import RepairedState
 from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.errors import NoMark, ToolRefused
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 
-#: an offset, or a place in the input as it is now
+#: An offset, or the current beginning or end of the input.
 Target = int | Literal["beginning", "end"]
 
 
 class AcceptGap:
-    """The records that come next are gone, or are other records: go on behind them, with the state as it is."""
+    """Continues after a gap in the input, with the state as it is, if the next records were deleted or replaced."""
 
     name = "repair accept-gap"
 
     def __init__(self, targets: Mapping[int, Target] | Target | None = None) -> None:
-        """`targets`: where to go on, for all partitions that have a gap, or for those that are named."""
+        """`targets`: where to continue, for all partitions that have a gap, or by partition."""
         self._targets = targets
 
-    def mend(self, stopped: StoppedService, place: Place) -> Mended:
+    def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         mark = required_mark(stopped, place)
         position = mark.positions[place.input]
         replaced = mark.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input])
@@ -36,22 +36,22 @@ class AcceptGap:
         target = self._target(place, low, end, finding, must_choose=replaced or position > end)
         found = stopped.find(as_marked(place, mark)) if not finding else _whole(stopped, as_marked(place, mark), low)
         if not finding:
-            return Mended(old=found.mark, like=found.mark, state=found.state, position=position)
-        lost = f"{target - position} offsets are passed over" if target > position else "nothing is passed over"
-        return Mended(
+            return RepairedState(old=found.mark, like=found.mark, state=found.state, position=position)
+        lost = f"{target - position} offsets are skipped" if target > position else "no offset is skipped"
+        return RepairedState(
             old=found.mark,
             like=found.mark,
             state=found.state,
             position=target,
             finding=finding,
-            consequence="the new topic's records are handled from there on" if replaced else lost,
+            consequence="the new topic's records are processed from there" if replaced else lost,
         )
 
     def nothing(self) -> str:
-        return "no partition has a gap: the next record of each is there, or still to come"
+        return "no partition has a gap: the next record of each exists or is not written yet"
 
     def _target(self, place: Place, low: int, end: int, finding: str, *, must_choose: bool) -> int:
-        """:raises ToolRefused: none was chosen where one must be, or it is not in the topic."""
+        """:raises ToolRefused: a target is needed but not chosen, or it is not in the topic."""
         where = f"{place.input}[{place.partition}]"
         chosen = self._targets
         if isinstance(chosen, Mapping):
@@ -62,8 +62,8 @@ class AcceptGap:
             return -1
         if chosen is None and must_choose:
             raise ToolRefused(
-                f"{where}: {finding}. What there is begins at {low} and ends at {end}: say where to go on, --to "
-                f"beginning, --to end, or --to {place.partition}=OFFSET. Nothing was changed"
+                f"{where}: {finding}. The topic begins at {low} and ends at {end}. Nothing was changed. Next: add --to "
+                f"beginning, --to end, or --to {place.partition}=OFFSET"
             )
         target = {"beginning": low, "end": end, None: low}.get(chosen, chosen)  # type: ignore[arg-type]
         assert isinstance(target, int)
@@ -73,47 +73,48 @@ class AcceptGap:
 
 
 class AdoptOffsets:
-    """Group offset and mark tell different positions: one of them is right, and the operator says which."""
+    """Resolves a difference between the group's offset and the last commit record: the operator chooses one."""
 
     name = "repair adopt-offsets"
 
     def __init__(self, source: Literal["mark", "group"]) -> None:
         self._source = source
 
-    def mend(self, stopped: StoppedService, place: Place) -> Mended:
+    def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         found = stopped.find(place)
         position = found.mark.positions[place.input]
         committed = stopped.admin.committed(place.input, place.partition)
-        plain = Mended(old=found.mark, like=found.mark, state=found.state, position=position)
+        plain = RepairedState(old=found.mark, like=found.mark, state=found.state, position=position)
         if committed is None or committed in (position, found.mark.start):
             return plain
-        finding = f"the group has committed {committed}, the last mark says {position}"
+        finding = f"the group's offset is {committed}, the last commit record has {position}"
         if self._source == "mark":
-            return msgspec.structs.replace(plain, finding=finding, consequence="the group's offset is set to the mark")
+            consequence = "the group's offset is set to the commit record's"
+            return msgspec.structs.replace(plain, finding=finding, consequence=consequence)
         low, end = stopped.bounds(place.input, place.partition)
         if not low <= committed <= end:
             raise ToolRefused(
-                f"{place.input}[{place.partition}] holds offsets {low} to {end}, the group has committed {committed}: "
-                f"nothing can go on there. Nothing was changed"
+                f"{place.input}[{place.partition}]@{committed}: continue at the group's offset: the partition holds "
+                f"offsets {low} to {end}. Nothing was changed"
             )
-        told = (
-            f"{committed - position} offsets are passed over"
+        consequence = (
+            f"{committed - position} offsets are skipped"
             if committed > position
-            else f"{position - committed} offsets are handled again: their outputs come twice"
+            else f"{position - committed} offsets are processed again: their outputs are duplicated"
         )
-        return msgspec.structs.replace(plain, position=committed, finding=finding, consequence=told)
+        return msgspec.structs.replace(plain, position=committed, finding=finding, consequence=consequence)
 
     def nothing(self) -> str:
-        return "group offsets and marks agree in every partition"
+        return "group offsets and commit records agree in every partition"
 
 
 def required_mark(stopped: StoppedService, place: Place) -> Mark:
-    """:raises NoMark: there is none."""
+    """Return the last commit record. :raises NoMark: there is none."""
     mark = stopped.mark(place.partition)
     if mark is None:
         raise NoMark(
-            f"{place.names.changelog} holds no mark: `statehold repair rebase` looks for a full, or begin anew with "
-            f"`statehold topics create --start-at ...`. Nothing was changed",
+            f"{place.names.changelog} holds no commit record. Nothing was changed. Next: run `statehold repair "
+            f"rebase`, which searches for a full snapshot; or `statehold topics create`, if the state may be lost",
             topic=place.input,
             partition=place.partition,
         )
@@ -121,32 +122,32 @@ def required_mark(stopped: StoppedService, place: Place) -> Mark:
 
 
 def as_marked(place: Place, mark: Mark) -> Place:
-    """The same place under the id that the input had then: its state does not depend on what the input holds now."""
+    """Return the place with the input's topic id at that commit record, because the state depends on no later input."""
     known = {topic: mark.topic_ids.get(topic, now) for topic, now in place.topic_ids.items() if topic == place.input}
     return msgspec.structs.replace(place, topic_ids=place.topic_ids | known)
 
 
 def _gap(position: int, low: int, end: int, *, replaced: bool) -> str:
     if replaced:
-        return f"the input was deleted and created again; the last mark is at {position} of the old one"
+        return f"the input was deleted and created again; the last commit record is at {position} of the old one"
     if position < low:
-        return f"offsets {position} to {low} are gone: the input begins at {low}"
+        return f"offsets {position} to {low} are deleted: the input begins at {low}"
     if position > end:
-        return f"the input ends at {end}, and {position} comes next: records that were handled are gone"
+        return f"the input ends at {end}, but the next offset is {position}: processed records are deleted"
     return ""
 
 
 def _whole(stopped: StoppedService, place: Place, low: int) -> LastState:
-    """The state at the last mark, which needs none of the records that are gone.
+    """Return the state at the last commit record.
 
-    :raises ToolRefused: it would need them.
+    :raises ToolRefused: restoring it needs deleted records.
     """
     found, newest = stopped.newest(place)
     position = found.mark.positions[place.input]
     if newest != position or digest.to_bytes(found.state.digest) != found.mark.digest:
         raise ToolRefused(
-            f"{place.input}[{place.partition}]: the state at the last mark ({position}) follows from the records from "
-            f"{newest} on, and the input begins at {low}: it is lost. `statehold repair rebase` goes on from an older "
-            f"state. Nothing was changed"
+            f"{place.input}[{place.partition}]@{position}: restore the state: it needs the records from {newest}, but "
+            f"the input begins at {low}. Nothing was changed. Next: run `statehold repair rebase`, which continues "
+            f"from an older state"
         )
     return found

@@ -1,4 +1,4 @@
-"""`statehold repair rebase`: go on from an older state, where the one of the last mark cannot be brought back."""
+"""`statehold repair rebase`: continues from an older state if the last commit record's state cannot be restored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from statehold.admin.initial_commit import control_position
 from statehold.admin.repair.positions import as_marked
-from statehold.admin.repair.repair import Mended
+from statehold.admin.repair.repair import RepairedState
 from statehold.admin.state.stopped_service import StoppedService
 from statehold.errors import (
     DamagedIncrement,
@@ -40,16 +40,16 @@ from statehold.worker.recovery.replay_batch import commit, handle_again
 
 Records = Literal["replay", "again"]
 
-#: what an older state helps against; other refusals have other remedies
-_MENDS = (DamagedIncrement, TornTransaction, DigestMismatch, NoMark, TopicReplaced)
+#: Errors that an older state resolves; other errors have other repairs.
+_RESOLVED = (DamagedIncrement, TornTransaction, DigestMismatch, NoMark, TopicReplaced)
 
 
 class Rebase:
-    """The records between the older state and the last mark were answered already: what becomes of them is a choice.
+    """Continues from an older state. The operator chooses what happens to the records up to the last commit record.
 
-    `replay` handles them here, sends nothing, and goes on at the last mark's position; what became of those that failed
-    is told by their letters, and the digest tells whether it is the state that was lost. `again` has the service handle
-    them once more: their outputs come twice.
+    With `replay` this tool processes them without sending outputs, and the service continues at the last commit
+    record's position. Failed records are treated as their dead letters say. The digest shows whether the replay gave
+    the lost state. With `again` the service processes the records again, so their outputs are duplicated.
     """
 
     name = "repair rebase"
@@ -62,20 +62,20 @@ class Rebase:
         *,
         accept_difference: bool = False,
     ) -> None:
-        """`partitions` are rebased whether they need it or not; without any, those that cannot be restored are."""
+        """`partitions` are always rebased; without any, those that cannot be restored are."""
         self._records, self._chosen, self._full = records, partitions, full
         self._accept = accept_difference
         if full is not None and len(partitions) != 1:
-            raise UsageError("--full names a full of one partition: say which, --partitions P")
+            raise UsageError("--full names a full snapshot of one partition. Next: add --partitions P")
 
-    def mend(self, stopped: StoppedService, place: Place) -> Mended:
+    def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
         chosen = place.partition in self._chosen
         try:
             if not chosen:
                 found = stopped.find(place)
                 position = found.mark.positions[place.input]
-                return Mended(old=found.mark, like=found.mark, state=found.state, position=position)
-        except _MENDS as refusal:
+                return RepairedState(old=found.mark, like=found.mark, state=found.state, position=position)
+        except _RESOLVED as refusal:
             if self._chosen:
                 raise
             finding = f"{type(refusal).__name__}: {refusal}"
@@ -84,80 +84,86 @@ class Rebase:
         return self._rebase(stopped, place, finding)
 
     def nothing(self) -> str:
-        return "every partition can be restored; --partitions rebases one all the same"
+        return "every partition can be restored; --partitions P rebases one anyway"
 
-    def _rebase(self, stopped: StoppedService, place: Place, finding: str) -> Mended:
+    def _rebase(self, stopped: StoppedService, place: Place, finding: str) -> RepairedState:
         reader = stopped.reader()
         try:
             last = salvage.last_readable(reader, place)
             lineage = last.lineage if last is not None else ""
             salvaged = salvage.newest(reader, place, lineage, self._full)
-            since = Since.find(stopped, reader, place, salvaged, last)
+            side_inputs = SideInputs.find(stopped, reader, place, salvaged, last)
         finally:
             reader.close()
         where = f"{place.input}[{place.partition}]"
         if last is not None and last.topic_ids.get(place.input, "") not in ("", place.topic_ids[place.input]):
-            raise ToolRefused(f"{where}: the input was made anew: that is for `statehold repair accept-gap`")
+            raise ToolRefused(
+                f"{where}: the input was deleted and created again. Nothing was changed. Next: run `statehold repair "
+                f"accept-gap`"
+            )
         if salvaged is None:
             raise ToolRefused(
-                f"{where}: {finding}. No full is whole, and the deltas do not begin at the beginning: nothing to go on "
-                f"from. `statehold snapshot restore` from a backup, or begin anew. Nothing was changed"
+                f"{where}: {finding}. No full snapshot is usable, and the deltas do not reach back to the first start. "
+                f"Nothing was changed. Next: run `statehold snapshot restore` with a backup, or create the topics again"
             )
         at = salvaged.position(place)
         end = self._last_position(stopped, place, last, at)
-        base = "the beginning" if salvaged.full < 0 else f"the full at {salvaged.full}"
-        told = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
-        control = since.control if last is None else None
-        if self._records == "replay" and (end > at or since.marks or since.untold):
+        base = "the beginning" if salvaged.full < 0 else f"the full snapshot at {salvaged.full}"
+        report = f"from {base} and {salvaged.deltas} deltas: transaction {salvaged.mark.n}, position {at}"
+        control = side_inputs.control if last is None else None
+        if self._records == "replay" and (end > at or side_inputs.marks or side_inputs.unknown_commands):
             if why := unrepeatable(stopped.kind):
-                raise ToolRefused(f"{where}: {why}: --records again has the service handle them. Nothing was changed")
-            state = self._replayed(stopped, as_marked(place, salvaged.mark), salvaged, at, end, since)
+                raise ToolRefused(
+                    f"{where}: replay: {why}. Nothing was changed. Next: --records again, so that the service "
+                    f"processes the records again"
+                )
+            state = self._replayed(stopped, as_marked(place, salvaged.mark), salvaged, at, end, side_inputs)
             done, position = f"replayed up to {end}, {self._compare(where, state, last)}", end
         else:
             state, position = state_of(stopped, place, salvaged), at
-            done = f"{end - at} offsets are handled again: their outputs come twice"
-            if self._records == "again" and (end > at or since.marks):
-                done += self._failed(stopped, place, salvaged, since)
-            if commands := since.commands:
+            done = f"{end - at} offsets are processed again: their outputs are duplicated"
+            if self._records == "again" and (end > at or side_inputs.marks):
+                done += self._failed(stopped, place, salvaged, side_inputs)
+            if commands := side_inputs.commands:
                 control = commands[0].offset
-                done += f"; {len(commands)} command(s) of {place.names.control} are handled again from {control} on"
-            elif since.untold:
-                done += f"; commands of {place.names.control} that were handled since are not handled again"
+                done += f"; {len(commands)} command(s) of {place.names.control} are executed again from {control}"
+            elif side_inputs.unknown_commands:
+                done += f"; later commands of {place.names.control} are not executed again"
             elif end <= at:
-                done = f"nothing comes after it, {self._compare(where, state, last)}"
-        return Mended(
+                done = f"no record follows it, {self._compare(where, state, last)}"
+        return RepairedState(
             old=last,
             like=salvaged.mark,
             state=state,
             position=position,
             control=control,
             finding=finding,
-            consequence=f"{told}; {done}",
+            consequence=f"{report}; {done}",
         )
 
     def _last_position(self, stopped: StoppedService, place: Place, last: Mark | None, at: int) -> int:
-        """Up to where records were answered: what the group has committed tells it where no mark is left."""
+        """Return the end of the processed records. Without a commit record this is the group's offset."""
         marked = last.positions.get(place.input, at) if last is not None else at
         committed = stopped.admin.committed(place.input, place.partition)
         return max(marked, at, committed if committed is not None and last is None else 0)
 
     def _replayed(
-        self, stopped: StoppedService, place: Place, salvaged: Salvaged, start: int, end: int, since: Since
+        self, stopped: StoppedService, place: Place, salvaged: Salvaged, start: int, end: int, side_inputs: SideInputs
     ) -> State:
-        """:raises ToolRefused: a record is gone, the handler refuses it, or what came beside the input is not known."""
+        """:raises ToolRefused: a record is deleted, the handler fails, or the commands and retries are unknown."""
         engine, where = stopped.engine(place.partition), f"{place.input}[{place.partition}]"
-        if since.untold:
+        if side_inputs.unknown_commands:
             raise ToolRefused(
-                f"{where}: commands of {place.names.control} may have been handled since transaction "
-                f"{salvaged.mark.n}, and not all marks that repeat them can be read, so no replay gives the same "
-                f"state. --records again goes on without them: send again what still matters. Nothing was changed"
+                f"{where}: replay: commands of {place.names.control} may have been executed since transaction "
+                f"{salvaged.mark.n}, and some commit records that repeat them are unreadable. Nothing was changed. "
+                f"Next: --records again, which omits them; then send the commands again that still matter"
             )
         _fill(place, engine.state, salvaged)
         engine.mute(replaying=True)
         reader = stopped.reader()
         try:
             tried = recall(engine, reader, place.names, place.partition)
-            beside = since.beside(place, salvaged.mark, end, tried)
+            beside = side_inputs.beside(place, salvaged.mark, end, tried)
             for piece in in_order(reader.read(place.input, place.partition, start, end, 500), beside):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(place.names.control, place.partition, piece))
@@ -168,20 +174,20 @@ class Rebase:
                 commit(engine)
         except OutOfRange as error:
             raise ToolRefused(
-                f"{where}: the records from {start} to {end} are to be replayed and not all there ({error}): --records "
-                f"again goes on at {start}, and `statehold repair accept-gap` behind what is gone. Nothing was changed"
+                f"{where}: replay the records from {start} to {end}: {error}. Nothing was changed. Next: --records "
+                f"again, which continues at {start}; then `statehold repair accept-gap`, which skips deleted records"
             ) from error
         except Poisoned as poison:
-            raise ToolRefused(f"{where}@{poison.offset}: the replay failed: {poison.error}") from poison
+            raise ToolRefused(f"{where}@{poison.offset}: replay: {poison.error}. Nothing was changed") from poison
         finally:
             reader.close()
         engine.mute(replaying=False)
         return engine.state
 
-    def _failed(self, stopped: StoppedService, place: Place, salvaged: Salvaged, since: Since) -> str:
-        """What is to be said of records that failed; handled again they may fail again, or not.
+    def _failed(self, stopped: StoppedService, place: Place, salvaged: Salvaged, side_inputs: SideInputs) -> str:
+        """Describe the failed records, which may fail again or succeed when the service processes them again.
 
-        :raises ToolRefused: there are some, and the operator has not said that this may be.
+        :raises ToolRefused: there are failed records, and --accept-difference is not set.
         """
         engine, reader = stopped.engine(place.partition), stopped.reader()
         try:
@@ -190,87 +196,89 @@ class Rebase:
             reader.close()
         letters, at = engine.letters, salvaged.position(place)
         failed = sum(topic == place.input and offset >= at for topic, offset in letters.verdicts) if letters else 0
-        late = len(since.late(place, salvaged.mark, tried))
+        late = len(side_inputs.late(place, salvaged.mark, tried))
         if not failed and not late:
             return ""
-        said = f"{failed} of them failed, and {late} came back from a retry topic"
+        said = f"{failed} of them failed, and {late} came from a retry topic"
         if not self._accept:
             raise ToolRefused(
-                f"{place.input}[{place.partition}]: since transaction {salvaged.mark.n} {said}: handled again, they "
-                f"may count twice or not at all. --records replay keeps what was decided; --accept-difference goes on "
-                f"all the same. Nothing was changed"
+                f"{place.input}[{place.partition}]: process the records since transaction {salvaged.mark.n} again: "
+                f"{said}; their changes may be applied twice or not at all. Nothing was changed. Next: --records "
+                f"replay, which keeps the failure decisions; or add --accept-difference"
             )
-        return f"; {said}: they may count twice or not at all (`statehold dlq list`)"
+        return f"; {said}: their changes may be applied twice or not at all (`statehold dlq list`)"
 
     def _compare(self, where: str, state: State, last: Mark | None) -> str:
         if last is None:
-            return "with no mark left to compare the state with"
+            return "without a commit record to compare the state with"
         if digest.to_bytes(state.digest) == last.digest:
-            return "which gives the state that the last mark says"
+            return "which gives the state of the last commit record"
         if not self._accept:
             raise ToolRefused(
-                f"{where}: the digest would be {digest.show(state.digest)}, the last mark says "
-                f"{digest.show(last.digest)}: that mark is forged, or the handler depends on more than its records, or "
-                f"is another version. --accept-difference goes on all the same. Nothing was changed"
+                f"{where}: compare the state: its digest is {digest.show(state.digest)}, the last commit record has "
+                f"{digest.show(last.digest)}. The commit record is forged, the handler is another version, or it "
+                f"depends on more than its records. Nothing was changed. Next: add --accept-difference to continue "
+                f"anyway"
             )
-        return f"which gives another state than the last mark says ({digest.show(last.digest)})"
+        return f"which gives another state than the last commit record ({digest.show(last.digest)})"
 
 
 def unrepeatable(kind: type[Handler[Any]]) -> str:
-    """Why records cannot be handled here as they were, or ''."""
+    """Return why a replay cannot give the same result; '' if it can."""
     found = references(kind)
     if not found:
         return ""
-    return f"{kind.__name__} reads reference data, and what the records saw of {', '.join(found)} is not kept"
+    return f"{kind.__name__} reads reference data, but the values of {', '.join(found)} at that time are not stored"
 
 
-class Since(NamedTuple):
-    """What came beside the input after the salvaged state."""
+class SideInputs(NamedTuple):
+    """Commands and retries that the service processed after the salvaged state."""
 
-    #: of the transactions since, where all can be read; the last one is None where no mark is left
+    #: Commit records since then; None if one is unreadable.
     marks: Sequence[Mark] | None
+    #: The last commit record, if there is one.
     last: Mark | None
-    #: next offset of the control topic by the last mark, or its end where no mark is left
+    #: Next offset of the control topic in the last commit record, or the topic's end without one.
     control: int
-    #: commands were handled since, and nobody can tell which
-    untold: bool
+    #: True if commands were executed since, but it is unknown which.
+    unknown_commands: bool
 
     @classmethod
     def find(
         cls, stopped: StoppedService, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
-    ) -> Since:
+    ) -> SideInputs:
         topic = place.names.control
         if last is None:
             control = control_position(stopped.admin, place.names, place.partition).get(topic, 0)
         else:
             control = last.positions.get(topic, 0)
         if salvaged is None:
-            return cls(None, last, control, untold=False)
+            return cls(None, last, control, unknown_commands=False)
         marks = None if last is None else salvage.marks_since(reader, place, salvaged.mark.n, last)
         return cls(marks, last, control, marks is None and control > salvaged.mark.positions.get(topic, 0))
 
     @property
     def commands(self) -> list[Pinned]:
-        """Users' commands of the control topic, in their order; a tick is none."""
+        """Return the user's commands of the control topic, in order, without ticks."""
         pinned = (each for mark in self.marks or () for each in mark.pinned)
         return [each for each in pinned if (found := command_of(PinnedMessage("", 0, each))) and found.name != TICK]
 
     def late(self, place: Place, before: Mark, tried: Tried) -> list[Late]:
-        """Records of retry topics that were handled; where no mark is left, all that may have been."""
+        """Return the processed records of retry topics; without a commit record, all that may have been processed."""
         after = dict.fromkeys(tried.topics, sys.maxsize) if self.last is None else self.last.positions
         return list(tried.between(before.positions, after))
 
     def beside(self, place: Place, before: Mark, end: int, tried: Tried) -> list[Placed[Pinned | Late]]:
-        """What a replay hands over beside the input's records; at their end where no mark tells the place.
+        """Return commands and retries with their places in the replay; without commit records, at its end.
 
-        :raises ToolRefused: which of them were handled is not known.
+        :raises ToolRefused: it is unknown which retries were processed.
         """
         if self.marks is None:
             found = self.late(place, before, tried)
             if found and self.last is None:
                 raise ToolRefused(
-                    f"{place.input}[{place.partition}]: records wait on {found[0].topic}, and no mark is left to tell "
-                    f"which of them were handled, so no replay gives the same state. Nothing was changed"
+                    f"{place.input}[{place.partition}]: replay: {found[0].topic} holds records, and no commit record "
+                    f"shows which of them were processed. Nothing was changed"
                 )
             return [Placed(end, each) for each in found]
         placed: list[Placed[Pinned | Late]] = []
@@ -282,24 +290,25 @@ class Since(NamedTuple):
 
 
 def state_of(stopped: StoppedService, place: Place, salvaged: Salvaged) -> State:
-    """As the service's own code holds it."""
+    """Return the salvaged state in the handler's tables."""
     state = stopped.new_state(place.partition)
     _fill(place, state, salvaged)
     return state
 
 
 def _fill(place: Place, state: State, salvaged: Salvaged) -> None:
-    """:raises ToolRefused: this code declares other tables."""
+    """:raises ToolRefused: the handler does not declare a table, or the digest differs."""
     for name, held in salvaged.contents.tables.items():
         if held and name not in state.tables:
             raise ToolRefused(
-                f"{place.input}[{place.partition}] holds table {name!r}, which this code does not declare"
+                f"{place.input}[{place.partition}] holds table {name!r}, which the handler does not declare. Nothing "
+                f"was changed"
             )
         if held:
             state.load(Changes(name, list(held), list(held.values())))
     state.loaded()
     if digest.to_bytes(state.digest) != salvaged.mark.digest:
         raise ToolRefused(
-            f"{place.input}[{place.partition}]: digest {digest.show(state.digest)} was loaded, its writer recorded "
-            f"{digest.show(salvaged.mark.digest)}. Nothing was changed"
+            f"{place.input}[{place.partition}]: load the state: its digest is {digest.show(state.digest)}, the writer "
+            f"recorded {digest.show(salvaged.mark.digest)}. Nothing was changed"
         )

@@ -1,7 +1,7 @@
-"""`statehold repair`: a stopped service goes on where it was refused, by an operator's word, which stays in the log.
+"""`statehold repair`: repairs partitions that refuse to start; the changelog records the operator and the reason.
 
-Every repair ends one lineage and begins another in one transaction over all partitions (rule S6): what was mended and
-what was left as it is go on together, and each adopt record says who, why, from where and to where.
+Every repair starts a new state generation in one transaction over all partitions, repaired or not (rule S6). Each
+state-replacement record stores who repaired why, and the old and new positions.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, Reason
 
 
-class Mended(msgspec.Struct, frozen=True, kw_only=True):
-    """What one partition goes on from, as a repair has found it."""
+class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state and position that one partition continues from after a repair."""
 
-    #: the last mark; None where no mark is left
+    #: Last commit record; None if there is none.
     old: Mark | None
-    #: what is known of the state's own past: `old`, or what a full says
+    #: Commit record of `state`: `old`, or one derived from a full snapshot.
     like: Mark
     state: State
     position: int
-    #: next offset of the control topic; None: as in `old`
+    #: Next offset of the control topic; None: as in `old`.
     control: int | None = None
-    #: why it is repaired; '' for a partition that only comes along
+    #: Reason for the repair; '' for a partition that needs none.
     finding: str = ""
-    #: what becomes of the records between the old position and the new one
+    #: Effect on the records between the old and the new position.
     consequence: str = ""
 
 
@@ -48,26 +48,26 @@ class Repair(Protocol):
 
     name: str
 
-    def mend(self, stopped: StoppedService, place: Place) -> Mended:
-        """Look at one partition, and change nothing.
+    def examine(self, stopped: StoppedService, place: Place) -> RepairedState:
+        """Examine one partition. Changes nothing.
 
-        :raises ToolRefused, StateRefused: this repair does not help it.
+        :raises ToolRefused, StateRefused: this repair does not resolve the partition's error.
         """
         ...
 
     def nothing(self) -> str:
-        """What to say when no partition needs it."""
+        """Return the text for the case that no partition needs this repair."""
         ...
 
 
-class Step(msgspec.Struct, kw_only=True):
-    """What becomes of one partition; `transaction` and `full` are None when nothing was written."""
+class RepairStep(msgspec.Struct, kw_only=True):
+    """Result for one partition; `transaction` and `full` are None if nothing was written."""
 
     partition: int
-    #: '' for one that only comes along into the new lineage
+    #: Reason for the repair; '' for a partition that needs none.
     finding: str
     consequence: str
-    #: next input offset by the last mark, None where there is none; and from now on
+    #: Next input offset of the last commit record, None without one; then the new next offset.
     old_position: int | None
     position: int
     keys: int
@@ -78,17 +78,17 @@ class Step(msgspec.Struct, kw_only=True):
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """All partitions; `lineage` is the new one, '' where nothing was written."""
+    """Result for all partitions; `lineage` is the new state generation, '' if nothing was written."""
 
     lineage: str
-    partitions: list[Step]
+    partitions: list[RepairStep]
 
 
 def run(settings: Settings, names: Names, handler: HandlerOf, repair: Repair, reason: Reason, *, act: bool) -> Repaired:
-    """Repair a stopped service; without `act` only tell what would be done. Holds one partition's state at a time.
+    """Repair a stopped service, one partition's state in memory at a time; without `act` only return the plan.
 
-    :raises ToolRefused: the group has members, nothing is to be repaired, or this repair does not help; nothing was
-        changed. :raises StateRefused: a partition's state cannot be restored: `rebase` comes first.
+    :raises ToolRefused: the group has members, no partition needs the repair, or the repair does not help; nothing was
+        changed. :raises StateRefused: a partition's state cannot be restored; run `rebase` first.
     """
     with closing(StoppedService(settings, names, handler, repair.name)) as stopped:
         facts = stopped.facts()
@@ -111,57 +111,57 @@ def run(settings: Settings, names: Names, handler: HandlerOf, repair: Repair, re
 
 def _each(
     stopped: StoppedService, facts: Mapping[str, TopicFacts], count: int, repair: Repair, lineage: str | None
-) -> tuple[list[Step], list[Adoption]]:
-    """Every partition in turn; with a lineage its state is written as a full, which no mark refers to yet."""
+) -> tuple[list[RepairStep], list[Adoption]]:
+    """Examine each partition. With a lineage, write its state as a full snapshot, not yet named by a commit record."""
     steps, adoptions = [], []
     for partition in range(count):
         place = stopped.place(partition, count, facts)
-        mended = repair.mend(stopped, place)
-        step = _step(place, mended)
+        repaired = repair.examine(stopped, place)
+        step = _step(place, repaired)
         steps.append(step)
         if lineage is not None:
-            adoption = _adoption(stopped, place, mended, lineage)
+            adoption = _adoption(stopped, place, repaired, lineage)
             step.full = adoption.base.offset if adoption.base else None
             adoptions.append(adoption)
     return steps, adoptions
 
 
-def _adoption(stopped: StoppedService, place: Place, mended: Mended, lineage: str) -> Adoption:
-    n = 0 if mended.old is None else mended.old.n + 1
-    like = msgspec.structs.replace(mended.like, schemas=place.merged_schemas(mended.like, mended.state.tables))
-    base = stopped.write(place, lineage, n, mended.position, mended.state, like)
+def _adoption(stopped: StoppedService, place: Place, repaired: RepairedState, lineage: str) -> Adoption:
+    n = 0 if repaired.old is None else repaired.old.n + 1
+    like = msgspec.structs.replace(repaired.like, schemas=place.merged_schemas(repaired.like, repaired.state.tables))
+    base = stopped.write(place, lineage, n, repaired.position, repaired.state, like)
     return Adoption(
         place=place,
-        old=mended.old,
-        source=mended.like,
+        old=repaired.old,
+        source=repaired.like,
         lineage=lineage,
         base=base,
-        digest=mended.state.digest,
-        keys=mended.state.keys,
-        position=mended.position,
-        effects=mended.like.effects,
+        digest=repaired.state.digest,
+        keys=repaired.state.keys,
+        position=repaired.position,
+        effects=repaired.like.effects,
         schemas=like.schemas,
-        control=mended.control,
-        retries={topic: at for topic, at in mended.like.positions.items() if place.names.is_for_retries(topic)},
+        control=repaired.control,
+        retries={topic: at for topic, at in repaired.like.positions.items() if place.names.is_for_retries(topic)},
     )
 
 
-def _step(place: Place, mended: Mended) -> Step:
-    old = mended.old
-    return Step(
+def _step(place: Place, repaired: RepairedState) -> RepairStep:
+    old = repaired.old
+    return RepairStep(
         partition=place.partition,
-        finding=mended.finding,
-        consequence=mended.consequence,
+        finding=repaired.finding,
+        consequence=repaired.consequence,
         old_position=old.positions.get(place.input) if old is not None else None,
-        position=mended.position,
-        keys=mended.state.keys,
+        position=repaired.position,
+        keys=repaired.state.keys,
         old_digest=digest.show(old.digest) if old is not None else "",
-        digest=digest.show(mended.state.digest),
+        digest=digest.show(repaired.state.digest),
     )
 
 
-def _notes(steps: list[Step]) -> dict[str, str]:
-    """Every adopt record tells of all partitions that were repaired: whoever finds one need not look for the others."""
+def _notes(steps: list[RepairStep]) -> dict[str, str]:
+    """Return the notes for every state-replacement record: each one lists all repaired partitions."""
     return {
         f"partition {step.partition}": (
             f"{step.finding}; position {'none' if step.old_position is None else step.old_position} -> "
@@ -172,18 +172,18 @@ def _notes(steps: list[Step]) -> dict[str, str]:
     }
 
 
-def _require_work(steps: list[Step], repair: Repair) -> None:
+def _require_work(steps: list[RepairStep], repair: Repair) -> None:
     if not any(step.finding for step in steps):
         raise ToolRefused(f"{repair.nothing()}. Nothing was changed")
 
 
 def _partitions(facts: Mapping[str, TopicFacts], names: Names) -> int:
-    """:raises ToolRefused: the topics do not have the same number of partitions."""
+    """Return the number of partitions. :raises ToolRefused: the topics differ in it."""
     counts = {topic: facts[topic].partitions for topic in (names.input, names.changelog, names.snapshot)}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+        listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ToolRefused(
-            f"the topics differ in their partitions: {told}. `statehold state repartition` comes first; nothing was "
-            f"changed"
+            f"the topics have different numbers of partitions: {listed}. Nothing was changed. Next: run `statehold "
+            f"state repartition`"
         )
     return counts[names.input]
