@@ -17,7 +17,7 @@ from statehold.balancer.flow_control import FlowControl
 from statehold.balancer.join_diagnosis import JoinDiagnosis
 from statehold.config.settings import Settings
 from statehold.errors import RetentionGap, StateholdError
-from statehold.ports import Clock, GroupConsumer, Membership, Trouble
+from statehold.ports import Clock, ConsumerTrouble, GroupConsumer, Membership
 from statehold.record import Message
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
@@ -210,7 +210,7 @@ class Manager:
             self._logged_errors[cause] = now
             self._log.warning("kafka_retry", doing="consume", cause=cause)
 
-    def _note_troubles(self, troubles: Sequence[Trouble]) -> None:
+    def _note_troubles(self, troubles: Sequence[ConsumerTrouble]) -> None:
         for partition, error, out_of_range, topic in troubles:
             track = self._assignment.tracks.get(partition)
             # A partition that is not live seeks before it reads, so the consumer's current offset does not matter.

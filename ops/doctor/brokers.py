@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from statehold.kafka.survey import api_versions
-from statehold.kafka.survey.api_versions import Spoken
+from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, Seen
 
@@ -210,9 +210,9 @@ class LogDirectory:
                     )
 
 
-def spoken(case: Case) -> dict[str, Spoken | str]:
+def spoken(case: Case) -> dict[str, ApiVersions | str]:
     """`broker 1 at host:port` -> what it said, or why it said nothing; asked once for each case."""
-    kept: dict[str, Spoken | str] | None = case.__dict__.get("_spoken")
+    kept: dict[str, ApiVersions | str] | None = case.__dict__.get("_spoken")
     if kept is None:
         tls = api_versions.tls_of(case.settings)
         patience = case.settings.kafka.connection_timeout

@@ -11,9 +11,9 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import Misconfigured, StateholdError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.survey.cluster import ClusterSurvey
-from statehold.kafka.survey.facts import Broker, Topic
+from statehold.kafka.survey.facts import BrokerAddress, Topic
 from statehold.ports import ConsumerGroup
 from statehold.sink import Sink
 from statehold.snapshot.format.partition_identity import Place
@@ -65,7 +65,7 @@ class Case:
         return self.settings.service.mode == "production"
 
     @cached_property
-    def brokers(self) -> list[Broker]:
+    def brokers(self) -> list[BrokerAddress]:
         return self.cluster.brokers()
 
     def broker_settings(self, broker: int) -> dict[str, str | None]:
@@ -135,8 +135,8 @@ class Case:
         return self.cluster.group(self.names.group)
 
     @cached_property
-    def reader(self) -> StableReader:
-        return StableReader(self.settings, self.names.group, self.admin)
+    def reader(self) -> CommittedReader:
+        return CommittedReader(self.settings, self.names.group, self.admin)
 
     @cached_property
     def places(self) -> list[Place]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from statehold.config.common.units import format_duration
-from statehold.kafka.survey.open_transactions import Opened, opened_at
+from statehold.kafka.survey.open_transactions import OpenTransaction, opened_at
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, Seen
 
@@ -88,7 +88,7 @@ class Hanging:
         if not case.data:
             raise NotAsked("none of the service's topics exists")
 
-    def _still(self, case: Case) -> list[Opened]:
+    def _still(self, case: Case) -> list[OpenTransaction]:
         """Old ones that are the same at a second look: times in records alone may be those of old events."""
         limit, now = case.settings.commit.transaction_timeout, case.wall()
         places = [(topic, each.partition) for topic in case.data for each in case.topic(topic).partitions]

@@ -13,7 +13,7 @@ from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.ports import OutOfRange
 from statehold.snapshot.restore.last_commit_record import last_mark
@@ -51,7 +51,7 @@ class Lags:
         self.partitions = facts[names.input].partitions
         # Whoever watches waits for no broker as long as a restore would.
         patience = replace(settings.restore, deadline=min(settings.restore.deadline, _PATIENCE))
-        self._reader = StableReader(replace(settings, restore=patience), names.group, self.admin)
+        self._reader = CommittedReader(replace(settings, restore=patience), names.group, self.admin)
         #: mostly none
         self._retry_topics = list(filter(names.is_for_retries, self.cluster.topic_names()))
 

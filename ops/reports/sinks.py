@@ -13,7 +13,7 @@ from statehold.config.settings import Settings
 from statehold.declared.attributes import sinks_of
 from statehold.errors import NoMark, SinkRefused, SinkUnreachable, StartError, UsageError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.service import Service
 from statehold.sink import DatabaseTrouble, RowsRefused
 from statehold.snapshot.format.records import Mark
@@ -100,7 +100,7 @@ def _marks(settings: Settings, names: Names) -> list[Mark]:
     admin = Admin(settings, names.group)
     with reaching(settings):
         partitions = require(admin, names, ())[names.input].partitions
-    reader = StableReader(settings, names.group, admin)
+    reader = CommittedReader(settings, names.group, admin)
     try:
         marks = [last_mark(reader, names.changelog, partition) for partition in range(partitions)]
     finally:

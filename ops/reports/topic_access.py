@@ -11,7 +11,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
 from statehold.kafka.admin.admin import Admin, TopicFacts
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import Point
@@ -24,7 +24,7 @@ class Looking:
     def __init__(self, settings: Settings, names: Names, admin: Admin, facts: dict[str, TopicFacts]) -> None:
         self.settings, self.names, self.admin, self._facts = settings, names, admin, facts
         self.partitions = facts[names.input].partitions
-        self.reader = StableReader(settings, names.group, admin)
+        self.reader = CommittedReader(settings, names.group, admin)
 
     def hidden_from(self, topic: str, partition: int) -> int:
         """The offset from which on an open transaction hides the log; -1 when none does."""
@@ -32,9 +32,9 @@ class Looking:
         stable = self.reader.bounds(topic, partition)[1]
         return stable if stable < end else -1
 
-    def another_reader(self) -> StableReader:
+    def another_reader(self) -> CommittedReader:
         """For reading two topics in turns; whoever asks closes it."""
-        return StableReader(self.settings, self.names.group, self.admin)
+        return CommittedReader(self.settings, self.names.group, self.admin)
 
     def facts_of(self, topics: Sequence[str]) -> dict[str, TopicFacts | None]:
         """Other topics, None where one is missing."""

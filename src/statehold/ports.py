@@ -282,7 +282,7 @@ class Offsets(Protocol):
         ...
 
 
-class Trouble(NamedTuple):
+class ConsumerTrouble(NamedTuple):
     """A consumer's event that is no record. `partition` is -1 when it concerns the whole client."""
 
     partition: int
@@ -339,7 +339,7 @@ class GroupConsumer(Protocol):
 
     def subscribe(self, listener: Listener) -> None: ...
 
-    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
         """Blocks `timeout` seconds at most, and for the callbacks. Raises KafkaTrouble on a fatal error."""
         ...
 

@@ -21,7 +21,7 @@ from statehold.errors import (
 )
 from statehold.failures import dead_letter, park, retry, retry_later
 from statehold.handler import EffectKey
-from statehold.messages.dead_letter import DISCARDED, FAILED_AGAIN, PARKED, Letter, Trace, read
+from statehold.messages.dead_letter import DISCARDED, FAILED_AGAIN, PARKED, DeadLetter, Resolution, read
 from statehold.testing import Driver
 
 DELTAS: list[Interval] = ["commit", 5.0]
@@ -64,8 +64,8 @@ def _as_new() -> None:
     Book.refused, Book.down = set(), 0
 
 
-def letters(driver: Driver) -> list[Letter]:
-    return [each for each in found(driver) if isinstance(each, Letter)]
+def letters(driver: Driver) -> list[DeadLetter]:
+    return [each for each in found(driver) if isinstance(each, DeadLetter)]
 
 
 def found(driver: Driver) -> list[object]:
@@ -138,14 +138,14 @@ def test_a_letter_that_fails_again_stays_at_the_head_of_its_key() -> None:
     driver.advance(1)
     assert driver.outputs("lines") == ["ann 1", "bob 7"]
     assert [each.offset for each in driver.letters()] == [1, 2]
-    traces = [each for each in found(driver) if isinstance(each, Trace)]
+    traces = [each for each in found(driver) if isinstance(each, Resolution)]
     assert [(each.what, each.offset, each.error, each.who) for each in traces] == [
         (FAILED_AGAIN, 1, "ValueError", "driver")
     ]
     assert driver.release("ann", discard=True, why="test data") == 2
     driver.advance(1)
     assert driver.letters() == []
-    traces = [each for each in found(driver) if isinstance(each, Trace)]
+    traces = [each for each in found(driver) if isinstance(each, Resolution)]
     assert [(each.what, each.offset, each.why) for each in traces[1:]] == [
         (DISCARDED, 1, "test data"),
         (DISCARDED, 2, "test data"),
@@ -231,7 +231,7 @@ def test_a_letter_whose_output_is_refused_again_fails_again_and_nothing_else() -
     driver.advance(1)
     post(driver, "bob", 3)
     assert driver.outputs("lines") == ["bob 2", "bob 3"]
-    traces = [each for each in found(driver) if isinstance(each, Trace)]
+    traces = [each for each in found(driver) if isinstance(each, Resolution)]
     assert [(each.what, each.offset, each.error) for each in traces] == [(FAILED_AGAIN, 0, "OutputRefused")]
     driver.release("ann")
     driver.advance(1)

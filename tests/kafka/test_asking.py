@@ -17,7 +17,7 @@ ENDS = """
 import ctypes, sys, threading
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from statehold.kafka.admin.tracked_client import AskingClient
+from statehold.kafka.admin.tracked_client import TrackedClient
 
 client = {kind}({{"bootstrap.servers": "127.0.0.1:1", "log_level": 0}})
 threading.Thread(target=lambda held: threading.Event().wait(), args=(client,), daemon=True).start()
@@ -33,13 +33,13 @@ def ended(kind: str, seconds: float) -> int:
 
 
 def test_an_answer_is_awaited_before_python_ends() -> None:
-    assert ended("AskingClient", 0.6) == 1
+    assert ended("TrackedClient", 0.6) == 1
 
 
 def test_without_that_it_ends_with_a_signal() -> None:
-    """What `AskingClient` is there for. When this fails the client library has mended it."""
+    """What `TrackedClient` is there for. When this fails the client library has mended it."""
     assert ended("AdminClient", 0.6) == -11
 
 
 def test_brokers_that_never_answer_do_not_keep_it() -> None:
-    assert ended("AskingClient", 60) == 1
+    assert ended("TrackedClient", 60) == 1

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from statehold.dev import Cluster
-from statehold.kafka.clients.producer_handle import Handle
+from statehold.kafka.clients.producer_handle import ProducerHandle
 
 pytestmark = pytest.mark.kafka
 
@@ -31,7 +31,7 @@ def test_the_end_of_a_predecessor_is_asked_for_by_new_clients_of_which_only_the_
     dead.produce(topic, b"never committed")
     assert dead.flush(30) == 0
 
-    handle = Handle(config, topic, lambda level, message: None)
+    handle = ProducerHandle(config, topic, lambda level, message: None)
     handle.get_to_know()
     initialised(handle)
     assert handle.made > 1, "librdkafka's own pace was waited for"
@@ -46,7 +46,7 @@ def test_the_end_of_a_predecessor_is_asked_for_by_new_clients_of_which_only_the_
     assert refused.value.args[0].code() == KafkaError._FENCED
 
 
-def initialised(handle: Handle) -> None:
+def initialised(handle: ProducerHandle) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from statehold.config.sections.connection import GroupSettings
 from statehold.config.settings import ServiceSettings, Settings
 from statehold.errors import InstanceTaken, TransactionAborted
-from statehold.kafka.clients.static_member import NameTaken, means
+from statehold.kafka.clients.static_member import StaticName, means
 from statehold.kafka.common.error_actions import translate
 from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
@@ -31,11 +31,11 @@ def fatal(name: str) -> KafkaError:
     return KafkaError(KafkaError._FATAL, f"Fatal error: {text}: ConsumerGroupHeartbeat fatal error: {text}")
 
 
-def taken(patience: float) -> tuple[NameTaken, EventLog]:
+def taken(patience: float) -> tuple[StaticName, EventLog]:
     log = EventLog()
     group = GroupSettings(membership="static", protocol="consumer", join_patience=patience)
     settings = Settings(group=group, service=ServiceSettings(instance="twin"))
-    return NameTaken(settings, Log(log)), log
+    return StaticName(settings, Log(log)), log
 
 
 def test_a_member_whose_name_was_taken_ends_and_says_by_which_rule() -> None:

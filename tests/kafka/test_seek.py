@@ -15,7 +15,7 @@ from statehold.config.sections.connection import KafkaSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
-from statehold.ports import Trouble
+from statehold.ports import ConsumerTrouble
 from statehold.record import Message
 from statehold.telemetry.log_events import Log
 
@@ -68,10 +68,10 @@ def test_a_fetch_that_was_too_early_does_not_spoil_the_seek(kafka: Cluster, trun
 
 
 def _until(
-    consumer: KafkaGroupConsumer, enough: Callable[[list[Message], list[Trouble]], bool]
-) -> tuple[list[Message], list[Trouble]]:
+    consumer: KafkaGroupConsumer, enough: Callable[[list[Message], list[ConsumerTrouble]], bool]
+) -> tuple[list[Message], list[ConsumerTrouble]]:
     messages: list[Message] = []
-    troubles: list[Trouble] = []
+    troubles: list[ConsumerTrouble] = []
     deadline = time.monotonic() + 60
     while not enough(messages, troubles):
         assert time.monotonic() < deadline, (messages, troubles)

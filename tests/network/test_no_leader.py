@@ -22,7 +22,7 @@ from statehold.admin.topics import REQUIRED
 from statehold.dev import Cluster
 from statehold.dev.jars import DEFAULT_VERSION
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.hanging_markers import Remains
+from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.ports import Noted
 from statehold.snapshot.format.records import Header, number_of, pack
@@ -162,7 +162,7 @@ def test_a_committed_one_without_its_marker_is_left_alone_and_told(
     cluster.start(VICTIM)
     await_true(lambda: leader(stage.admin, names.changelog) == VICTIM, "it has one")
     assert hidden(stage.admin, names.changelog, 0) == 1
-    remains = Remains(settings, admin, names, 0, {}, number_of, log)
+    remains = HiddenRecords(settings, admin, names, 0, {}, number_of, log)
     heir = KafkaTransactions(settings, names, 0, log, time.monotonic, remains=remains)
     heir.fence(lambda: False)
     assert hidden(stage.admin, names.changelog, 0) == 1, "nothing was thrown away"

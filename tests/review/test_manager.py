@@ -9,7 +9,7 @@ from typing import Any
 from statehold.balancer.assignment import WorkerReport
 from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
-from statehold.ports import Listener, Trouble
+from statehold.ports import ConsumerTrouble, Listener
 from statehold.record import Message
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
@@ -23,7 +23,7 @@ class Group:
 
     def __init__(self, clock: ManualClock, partitions: Sequence[int]) -> None:
         self._clock, self._partitions = clock, partitions
-        self.troubles: list[Trouble] = []
+        self.troubles: list[ConsumerTrouble] = []
         self.listener: Listener | None = None
         self.close_within = -1.0
         self.woken: list[dict[int, int]] = []
@@ -33,7 +33,7 @@ class Group:
         self.listener = listener
         listener.on_assign(self._partitions)
 
-    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
         self._clock.advance(timeout)
         self.on_consume()
         troubles, self.troubles = self.troubles, []
@@ -137,11 +137,11 @@ def test_a_revocation_during_a_stop_does_not_prolong_it() -> None:
 def test_an_offset_out_of_range_fails_a_live_partition_only() -> None:
     managed, group, partition, _, reports = manager()
     group.subscribe(managed)
-    group.troubles = [Trouble(0, ValueError("out of range"), out_of_range=True)]
+    group.troubles = [ConsumerTrouble(0, ValueError("out of range"), out_of_range=True)]
     managed._turn()
     assert partition.failures == []
     live(managed, reports)
-    group.troubles = [Trouble(0, ValueError("out of range"), out_of_range=True)]
+    group.troubles = [ConsumerTrouble(0, ValueError("out of range"), out_of_range=True)]
     managed._turn()
     assert len(partition.failures) == 1
 
@@ -187,7 +187,7 @@ def test_a_repeated_client_error_is_logged_once_a_minute() -> None:
         if not cause:
             clock.advance(61.0)
             continue
-        group.troubles = [Trouble(-1, RuntimeError(cause))]
+        group.troubles = [ConsumerTrouble(-1, RuntimeError(cause))]
         managed._turn()
         logged.append(sorted(managed._logged_errors))
     one, both = ["offset 1"], ["offset 1", "offset 2"]

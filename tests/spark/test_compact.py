@@ -14,7 +14,7 @@ from statehold.admin.compaction import Compaction
 from statehold.errors import CompactionBusy
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.reader import KafkaReader
-from statehold.kafka.tools.compaction_lock import RunLock
+from statehold.kafka.tools.compaction_lock import CompactionLock
 from statehold.snapshot.format.records import Chunk, Manifest
 from statehold.snapshot.spark.io.source import Session
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_proven_is_not_published_and_spoils_no_other_partition(lo
 
 def test_only_one_at_a_time(look: Looking) -> None:
     settings, names = look.stage.settings(), look.stage.names
-    with RunLock(settings, names, Admin(settings, names.group)) as lock:
+    with CompactionLock(settings, names, Admin(settings, names.group)) as lock:
         with pytest.raises(CompactionBusy, match="another compaction of this service is at work"):
             look.compact()
         lock.check()

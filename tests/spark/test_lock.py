@@ -11,7 +11,7 @@ import pytest
 from tests.system.stage import Stage
 
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.tools.compaction_lock import SESSION, RunLock
+from statehold.kafka.tools.compaction_lock import SESSION, CompactionLock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
@@ -19,9 +19,9 @@ import os, sys
 from statehold.config.load import load
 from statehold.common.names import Names
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.tools.compaction_lock import RunLock
+from statehold.kafka.tools.compaction_lock import CompactionLock
 settings, names = load(env={"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": sys.argv[1]}), Names(sys.argv[2], sys.argv[3], "")
-with RunLock(settings, names, Admin(settings, names.group)):
+with CompactionLock(settings, names, Admin(settings, names.group)):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -41,6 +41,6 @@ def test_it_is_free_again_after_a_kill(staged: Stage) -> None:
     assert time.monotonic() - killed > SESSION / 2
 
 
-def _lock(stage: Stage) -> RunLock:
+def _lock(stage: Stage) -> CompactionLock:
     settings = stage.settings()
-    return RunLock(settings, stage.names, Admin(settings, stage.names.group))
+    return CompactionLock(settings, stage.names, Admin(settings, stage.names.group))

@@ -15,7 +15,7 @@ from tests.system.verify import read_all
 from statehold.admin.topics import ServiceTopics
 from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.snapshot.restore.last_commit_record import last_mark
 
 pytestmark = pytest.mark.kafka
@@ -45,7 +45,7 @@ def test_what_was_tried_later_in_a_former_life_is_not_tried_again(stages: StageF
     assert producer.flush(60) == 0
     settings = stage.settings()
     ServiceTopics(settings, stage.names, [stage.output, stage.names.dead, retry]).create("beginning", partitions=2)
-    with closing(StableReader(settings, stage.names.group, Admin(settings, stage.names.group))) as reader:
+    with closing(CommittedReader(settings, stage.names.group, Admin(settings, stage.names.group))) as reader:
         marks = [last_mark(reader, stage.names.changelog, partition) for partition in (0, 1)]
     assert [mark.positions for mark in marks if mark] == [{stage.names.input: 0}, {stage.names.input: 0, retry: 1}]
 

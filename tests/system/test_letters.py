@@ -26,7 +26,7 @@ from statehold import Handler
 from statehold.admin.dead_letters import DeadLetters
 from statehold.admin.topics import ServiceTopics
 from statehold.declared.policies import failure_topics
-from statehold.messages.dead_letter import DISCARD, REPLAY, Letter
+from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
@@ -153,11 +153,11 @@ def feed(stage: Stage, moments: random.Random) -> None:
             stage.send(b"no value", partition, f"other-{moments.randrange(9)}")
 
 
-def garbage(letter: Letter) -> bool:
+def garbage(letter: DeadLetter) -> bool:
     return letter.value == b"no value"
 
 
-def sound(letter: Letter) -> bool:
+def sound(letter: DeadLetter) -> bool:
     return not garbage(letter)
 
 

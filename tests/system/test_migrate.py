@@ -16,7 +16,7 @@ from statehold.admin.state.migrate import Migration, migrate
 from statehold.admin.state.stopped_service import StoppedService
 from statehold.errors import MixedLineages, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.records import Adopt
 from statehold.snapshot.state_edits import Edit, Patch
@@ -135,7 +135,7 @@ def one_partition_alone(stage: Stage) -> None:
             keys=state.keys,
             position=position,
         )
-        with GroupHold(stage.settings(), stage.names, stopped.admin, 2) as hold:
+        with GroupLock(stage.settings(), stage.names, stopped.admin, 2) as hold:
             stopped.adopt([adoption], hold.membership(), REASON)
 
 

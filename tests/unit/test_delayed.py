@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statehold.kafka.feeds.retry_topic import DelayedLane
+from statehold.kafka.feeds.retry_topic import RetryLane
 from statehold.messages.dead_letter import Failure
 from statehold.messages.retry_record import retried
 from statehold.testing.log import MemoryMessage
@@ -31,7 +31,7 @@ class Feed:
         self.changes: list[int] = []
         self.log = Told()
 
-    def change(self, lane: DelayedLane, *, leave: bool = False) -> None:
+    def change(self, lane: RetryLane, *, leave: bool = False) -> None:
         self.changes.append(lane.next)
 
 
@@ -42,7 +42,7 @@ def feed() -> Feed:
 
 @pytest.fixture
 def lane(feed: Any) -> Any:
-    return DelayedLane(feed, 0, "input")
+    return RetryLane(feed, 0, "input")
 
 
 def put(lane: Any, *offsets: int, due: int = 100) -> None:

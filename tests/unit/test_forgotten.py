@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.system.processes import await_true
 
-from statehold.kafka.common.lost_brokers import Memory, known
+from statehold.kafka.common.lost_brokers import BrokerMemory, known
 from statehold.kafka.common.transaction_taint import Taint
 
 
@@ -22,7 +22,7 @@ class Lab:
 
     def __init__(self, there: set[int] | None) -> None:
         self.now, self.there, self.asked = 100.0, there, threading.Semaphore(0)
-        self.memory = Memory(self.ask, lambda: self.now)
+        self.memory = BrokerMemory(self.ask, lambda: self.now)
 
     def ask(self) -> frozenset[int]:
         try:

@@ -7,12 +7,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
-from statehold.kafka.clients.credential_rotation import Renewal
+from statehold.kafka.clients.credential_rotation import CredentialRotation
 from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
 
 
-class Tried(Renewal):
+class Tried(CredentialRotation):
     """The brokers take the new login."""
 
     def _trial(self) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from statehold.common.names import Names
 from statehold.declared.policies import delays
 from statehold.handler import Handler
-from statehold.messages.dead_letter import FAILED_AGAIN, Failure, Letter, Trace, read
+from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Failure, Resolution, read
 from statehold.messages.retry_record import Retried
 from statehold.ports import Reader
 from statehold.record import Message
@@ -67,7 +67,7 @@ class Tried:
             low, high = before.get(topic, 0), after.get(topic, 0)
             yield from (Late(topic, each) for each in found if low <= each.at < high)
 
-    def verdicts(self, letters: Iterable[Letter | Trace | None], control: str) -> dict[At, Verdict]:
+    def verdicts(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, Verdict]:
         """Each record that failed, by its place on the input, a retry topic or the control topic."""
         found: dict[At, Verdict] = {}
         last: dict[int, At] = {}
@@ -77,10 +77,10 @@ class Tried:
                 found[place] = verdict
             last[offset] = tries[-1][0]
         for each in letters:
-            if isinstance(each, Letter) and each.why == "raised":
+            if isinstance(each, DeadLetter) and each.why == "raised":
                 failure = Failure(each.error, each.text, each.attempts, each.ordered)
                 found[last.get(each.offset, (each.topic, each.offset))] = Verdict(failure)
-            elif isinstance(each, Trace) and each.what == FAILED_AGAIN:
+            elif isinstance(each, Resolution) and each.what == FAILED_AGAIN:
                 found[control, each.command] = Verdict(Failure(each.error, each.text, 1))
         return found
 

@@ -21,10 +21,10 @@ from statehold.messages.dead_letter import (
     PARKED,
     REPLAYED,
     SETTLED,
+    BlockedKey,
+    DeadLetterRequest,
     Failure,
-    LetterMessage,
-    Parked,
-    Request,
+    RedrivenMessage,
     letter,
     trace,
 )
@@ -33,7 +33,7 @@ from statehold.output import Sent
 from statehold.record import Message
 from statehold.table import Table
 
-_request: Final = msgspec.msgpack.Decoder(Request).decode
+_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode
 
 
 class Verdict(NamedTuple):
@@ -57,7 +57,7 @@ class Letters:
     def __init__(
         self, tables: dict[str, Table[object, object]], names: Names, partition: int, outputs: list[Sent]
     ) -> None:
-        self._parked: Table[bytes, Parked] = tables[PARKED]  # type: ignore[assignment]
+        self._parked: Table[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
         self._settled: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
         self._names, self._partition, self._outputs = names, partition, outputs
         self.muted = False
@@ -75,7 +75,7 @@ class Letters:
 
     @property
     def keys(self) -> int:
-        """Parked keys, as committed."""
+        """BlockedKey keys, as committed."""
         return len(self._parked.stored)
 
     def takes(self, message: Message) -> bool:
@@ -121,7 +121,7 @@ class Letters:
                 previous = row.last
                 self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
             else:
-                self._parked[key] = Parked(offset, offset, error=failure.error)
+                self._parked[key] = BlockedKey(offset, offset, error=failure.error)
         noted = msgspec.structs.replace(failure, ordered=ordered)
         self._send("raised", letter(self._names.dead, message, "raised", noted, previous))
 
@@ -146,14 +146,14 @@ class Letters:
         if verdict is not None:
             what = FAILED_AGAIN
         elif what == REPLAYED:
-            run(LetterMessage(self._names.input, self._partition, request))
+            run(RedrivenMessage(self._names.input, self._partition, request))
         if what != FAILED_AGAIN:
             self._settle(request)
         failure = verdict.failure if verdict is not None else None
         self._send(what, trace(self._names.dead, self._partition, what, command, request, failure))
         return what
 
-    def _may(self, request: Request) -> bool:
+    def _may(self, request: DeadLetterRequest) -> bool:
         """A letter is settled once, and those of a parked key one after the other."""
         if not request.ordered:
             return request.offset not in self._settled
@@ -162,7 +162,7 @@ class Letters:
             return False
         return request.previous == row.settled
 
-    def _settle(self, request: Request) -> None:
+    def _settle(self, request: DeadLetterRequest) -> None:
         if not request.ordered:
             self._settled[request.offset] = 1
             return

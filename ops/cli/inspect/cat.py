@@ -17,7 +17,7 @@ from statehold.declared.attributes import declared
 from statehold.declared.serdes import input_type
 from statehold.errors import StartError, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ops.cli.common import output as show
 from statehold.ops.cli.common.subject import handler_of, with_settings
 from statehold.ops.cli.common.target import partitions_of, service_of
@@ -73,7 +73,7 @@ def cat(
     wanted = partitions_of(partition) or list(range(fact.partitions))
     if max(wanted) >= fact.partitions:
         raise UsageError(f"{topic} has partitions 0 to {fact.partitions - 1}, not {max(wanted)}")
-    reader = StableReader(settings, "statehold-cat", admin)
+    reader = CommittedReader(settings, "statehold-cat", admin)
     try:
         _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most)
     except BrokenPipeError:  # whoever read has enough, such as head
@@ -102,7 +102,7 @@ def _print(messages: Iterator[Message], lines: Lines, most: int) -> None:
 
 
 def _messages(
-    reader: StableReader, topic: str, partitions: Sequence[int], offset: str | None, *, follow: bool
+    reader: CommittedReader, topic: str, partitions: Sequence[int], offset: str | None, *, follow: bool
 ) -> Iterator[Message]:
     """Partition after partition up to its end, again and again while following."""
     where = offset or ("end" if follow else "beginning")
@@ -120,7 +120,7 @@ def _messages(
             time.sleep(_PAUSE)
 
 
-def _new(reader: StableReader, topic: str, partition: int, positions: dict[int, int]) -> Iterator[Message]:
+def _new(reader: CommittedReader, topic: str, partition: int, positions: dict[int, int]) -> Iterator[Message]:
     end = reader.bounds(topic, partition)[1]
     try:
         for batch in reader.read(topic, partition, positions[partition], end):
@@ -132,7 +132,7 @@ def _new(reader: StableReader, topic: str, partition: int, positions: dict[int, 
     positions[partition] = max(positions[partition], end)
 
 
-def _start(reader: StableReader, topic: str, partition: int, where: str) -> int:
+def _start(reader: CommittedReader, topic: str, partition: int, where: str) -> int:
     start, end = reader.bounds(topic, partition)
     if where in ("beginning", "end"):
         return start if where == "beginning" else end

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from statehold.admin.dead_letters import DeadLetterResult, DeadLetters, by_key
 from statehold.errors import UsageError
-from statehold.messages.dead_letter import DISCARD, REPLAY, Letter, Trace
+from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, Resolution
 from statehold.ops.cli.common import output as shown
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
@@ -141,7 +141,7 @@ def _settle(
     dead: DeadLetters,
     what: str,
     partitions: str | None,
-    wanted: Callable[[Letter], bool],
+    wanted: Callable[[DeadLetter], bool],
     why: str,
     dry_run: bool,
     timeout: float,
@@ -192,14 +192,14 @@ def _require_some(found: Sequence[object]) -> None:
         raise typer.Exit(1)
 
 
-def _chosen(key: str | None, place: str | None, everything: bool) -> Callable[[Letter], bool]:
+def _chosen(key: str | None, place: str | None, everything: bool) -> Callable[[DeadLetter], bool]:
     """:raises UsageError: neither or more than one is given."""
     if (key is not None) + (place is not None) + everything != 1:
         raise UsageError("which letters: --key TEXT, --letter P@OFFSET or --all")
     return _wanted(key, place)
 
 
-def _wanted(key: str | None, place: str | None) -> Callable[[Letter], bool]:
+def _wanted(key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
     at = _parsed(place) if place is not None else None
     return lambda letter: (
         (key is None or letter.key == key.encode()) and (at is None or (letter.partition, letter.offset) == at)
@@ -214,11 +214,11 @@ def _parsed(place: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def _place(letter: Letter) -> str:
+def _place(letter: DeadLetter) -> str:
     return f"{letter.partition}@{letter.offset}"
 
 
-def _plain(each: Letter | Trace) -> dict[str, Any]:
+def _plain(each: DeadLetter | Resolution) -> dict[str, Any]:
     """Bytes as text where they are text."""
     plain: dict[str, Any] = {name: getattr(each, name) for name in each.__struct_fields__}
     for name in ("key", "value"):

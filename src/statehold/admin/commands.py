@@ -12,10 +12,10 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured, TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.feeds.control_topic import largest_command
-from statehold.kafka.tools.command_producer import CommandSink
+from statehold.kafka.tools.command_producer import CommandProducer
 from statehold.messages import command
 from statehold.ports import Cancelled, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
@@ -101,7 +101,7 @@ class Commander:
         chosen_id = command.new_id()
         header = command.header(name, chosen_id, command.issuer())
         try:
-            offsets = CommandSink(self._settings, topic).send(chosen, header, value, _ACKNOWLEDGE)
+            offsets = CommandProducer(self._settings, topic).send(chosen, header, value, _ACKNOWLEDGE)
         except Misconfigured as error:
             raise Misconfigured(f"{topic}: send {name!r}: it needs the ACL WRITE on the topic: {error}") from error
         except KafkaTrouble as error:
@@ -126,7 +126,7 @@ class Commander:
             )
         self._require_control(name, given.partitions, max(values, key=len), [partition])
         end = self._admin.bounds(names.changelog, partition, _ACKNOWLEDGE, lambda: False)[1]
-        header, sink, offset = command.header(name, id, command.issuer()), CommandSink(self._settings, topic), -1
+        header, sink, offset = command.header(name, id, command.issuer()), CommandProducer(self._settings, topic), -1
         for value in values:
             offset = sink.send([partition], header, value, _ACKNOWLEDGE)[0]
         return SentCommand(partition, id, offset, end, topic)
@@ -150,7 +150,7 @@ class Commander:
             raise UsageError(
                 f"{name!r}: the value has {len(value)} bytes; a command on the control topic may have {largest}"
             )
-        reader = StableReader(self._settings, self._names.group, self._admin)
+        reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             marks = {partition: last_mark(reader, self._names.changelog, partition) for partition in chosen}
         finally:

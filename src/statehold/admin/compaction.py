@@ -19,8 +19,8 @@ from statehold.common.version import __version__
 from statehold.config.settings import Settings
 from statehold.errors import PartitionError, UsageError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
-from statehold.kafka.tools.compaction_lock import RunLock
+from statehold.kafka.clients.committed_reader import CommittedReader
+from statehold.kafka.tools.compaction_lock import CompactionLock
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
 from statehold.snapshot.restore.discovery import COMPACTION, Found
@@ -69,7 +69,7 @@ class Compaction:
         """
         with reaching(self._settings):
             places = self._places(partitions)
-        with RunLock(self._settings, self._names, self._admin) as lock:
+        with CompactionLock(self._settings, self._names, self._admin) as lock:
             self._began = time.monotonic()
             self._pieces = pieces(spark, len(places))
             self._tell(f"planning {len(places)} partitions")
@@ -114,7 +114,7 @@ class Compaction:
         return plans
 
     def _plan(self, place: Place, damaged: Sequence[int]) -> Plan | None:
-        reader = StableReader(self._settings, self._names.group, self._admin)
+        reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             return planning.divided(reader, planning.make(reader, place, damaged=damaged), self._pieces)
         except PartitionError as error:
@@ -215,7 +215,7 @@ class Compaction:
         return {each.manifest.partition: each for each in found}
 
     def _truncate_all(
-        self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, Found], lock: RunLock
+        self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, Found], lock: CompactionLock
     ) -> None:
         """Read back the new full snapshots and every other one to keep; then delete what precedes the oldest."""
         fulls = {p: [*([fresh[p]] if p in fresh else []), *plan.fulls] for p, plan in plans.items()}

@@ -13,7 +13,7 @@ from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.tools.compaction_lock import delete_before
 from statehold.snapshot import store_orphans
 from statehold.snapshot.format import records
@@ -139,7 +139,7 @@ class Truncation:
         root = root_of(self._settings)
         if not root:
             return
-        reader = StableReader(self._settings, self._names.group, self._admin)
+        reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             for place in places:
                 removed = store_orphans.collect(open_store(root), reader, place, time.time())

@@ -12,10 +12,10 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import TopicMissing, UsageError
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.feeds.control_topic import largest_command
 from statehold.messages import command
-from statehold.messages.dead_letter import FAILED_AGAIN, Letter, Trace, read, waiting
+from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Resolution, read, waiting
 
 #: Dead letters per round of commands.
 _ROUND = 1000
@@ -46,7 +46,7 @@ class DeadLetters:
         self._settings, self._names = settings, names
         self._admin = Admin(settings, names.group)
 
-    def records(self, partitions: Sequence[int] = ()) -> Iterator[tuple[int, list[Letter | Trace]]]:
+    def records(self, partitions: Sequence[int] = ()) -> Iterator[tuple[int, list[DeadLetter | Resolution]]]:
         """Yield the dead letters and traces of each partition, in offset order.
 
         :raises TopicMissing: the service has no dead-letter topic. :raises UsageError: a partition does not exist.
@@ -61,7 +61,7 @@ class DeadLetters:
         wrong = [partition for partition in partitions if partition >= facts.partitions]
         if wrong:
             raise UsageError(f"{topic} has partitions 0 to {facts.partitions - 1}, not {wrong[0]}")
-        reader = StableReader(self._settings, self._names.group, self._admin)
+        reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             for partition in partitions or range(facts.partitions):
                 found = []
@@ -72,14 +72,14 @@ class DeadLetters:
             reader.close()
 
     def waiting(
-        self, partitions: Sequence[int] = (), wanted: Callable[[Letter], bool] = lambda _: True
-    ) -> dict[int, list[Letter]]:
+        self, partitions: Sequence[int] = (), wanted: Callable[[DeadLetter], bool] = lambda _: True
+    ) -> dict[int, list[DeadLetter]]:
         """Return the unresolved dead letters by partition. Raises the errors of `records`."""
         found = {at: [each for each in waiting(records) if wanted(each)] for at, records in self.records(partitions)}
         return {partition: letters for partition, letters in found.items() if letters}
 
     def resolve(
-        self, what: str, partitions: Sequence[int], wanted: Callable[[Letter], bool], why: str, timeout: float
+        self, what: str, partitions: Sequence[int], wanted: Callable[[DeadLetter], bool], why: str, timeout: float
     ) -> list[DeadLetterResult]:
         """Make the service redrive or discard the dead letters, in order, including those that arrive meanwhile.
 
@@ -102,7 +102,13 @@ class DeadLetters:
                 return list(outcomes.values())
 
     def _ask(
-        self, what: str, partition: int, letters: Sequence[Letter], why: str, timeout: float, outcome: DeadLetterResult
+        self,
+        what: str,
+        partition: int,
+        letters: Sequence[DeadLetter],
+        why: str,
+        timeout: float,
+        outcome: DeadLetterResult,
     ) -> set[tuple[int, bytes | None, int]]:
         """Send one round of commands. Return the keys whose remaining dead letters must not be requested."""
         commander, asked = Commander(self._settings, self._names), command.new_id()
@@ -112,13 +118,13 @@ class DeadLetters:
         outcome.asked += len(letters)
         outcome.late = answer.transaction is None
         found = [each for _, records in self.records([partition]) for each in records]
-        traces = {each.offset: each for each in found if isinstance(each, Trace) and each.id == asked}
+        traces = {each.offset: each for each in found if isinstance(each, Resolution) and each.id == asked}
         failed = {offset for offset, trace in traces.items() if trace.what == FAILED_AGAIN}
         outcome.failed += sorted(failed)
         outcome.done += len(traces) - len(failed)
         return {_order_key(letter) for letter in letters if letter.offset not in traces or letter.offset in failed}
 
-    def _fitting(self, letter: Letter, value: bytes) -> bytes:
+    def _fitting(self, letter: DeadLetter, value: bytes) -> bytes:
         most = largest_command(self._settings) - _SPARE
         if len(value) > most:
             raise UsageError(
@@ -129,7 +135,7 @@ class DeadLetters:
         return value
 
 
-def by_key(letters: Sequence[Letter]) -> dict[tuple[int, bytes | None, int], list[Letter]]:
+def by_key(letters: Sequence[DeadLetter]) -> dict[tuple[int, bytes | None, int], list[DeadLetter]]:
     """Group dead letters by blocked key, in order. A dead letter without a blocked key has a group of its own."""
     found = defaultdict(list)
     for letter in letters:
@@ -137,5 +143,5 @@ def by_key(letters: Sequence[Letter]) -> dict[tuple[int, bytes | None, int], lis
     return dict(found)
 
 
-def _order_key(letter: Letter) -> tuple[int, bytes | None, int]:
+def _order_key(letter: DeadLetter) -> tuple[int, bytes | None, int]:
     return letter.partition, letter.key, -1 if letter.ordered else letter.offset

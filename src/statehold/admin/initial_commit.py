@@ -13,7 +13,7 @@ from statehold.config.settings import Settings
 from statehold.errors import StartError, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.records import Header, Mark, Writer
@@ -59,7 +59,7 @@ class InitialCommits:
             )
 
     def _has_mark(self, partition: int) -> bool:
-        reader = StableReader(self._settings, self._names.group, self._admin)
+        reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             if last_mark(reader, self._names.changelog, partition) is not None:
                 return True

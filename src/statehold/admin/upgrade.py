@@ -12,7 +12,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import NoMark, TopicMissing, UpgradeUnfinished
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages.command import FINISH_UPGRADE
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import Mark
@@ -96,7 +96,7 @@ class Upgrade:
         return after
 
     def _mark(self, partition: int) -> Mark:
-        reader = StableReader(self._settings, self._names.group, self._admin)
+        reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             mark = last_mark(reader, self._names.changelog, partition)
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 from statehold.declared.policies import sends_dead_letters
 from statehold.errors import UsageError
 from statehold.handler import Handler
-from statehold.messages.dead_letter import PARKED, SETTLED, Parked
+from statehold.messages.dead_letter import PARKED, SETTLED, BlockedKey
 from statehold.table import Table
 from statehold.tables.clock import ClockTable
 from statehold.tables.due_index import DueTable
@@ -50,4 +50,4 @@ def system_tables(kind: type[Handler[Any]], tables: dict[str, Table[Any, Any]]) 
 def _dead_letter_tables(kind: type[Handler[Any]]) -> dict[str, Table[Any, Any]]:
     if not kind.on_failure or not sends_dead_letters(kind):
         return {}
-    return {PARKED: Table(key=bytes, value=Parked), SETTLED: Table(key=int, value=int)}
+    return {PARKED: Table(key=bytes, value=BlockedKey), SETTLED: Table(key=int, value=int)}

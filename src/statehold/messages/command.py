@@ -1,4 +1,4 @@
-"""Commands: records of the input that are addressed to the service itself, and take their place in its order."""
+"""The format of commands: input records addressed to the service itself, processed in input order."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ import msgspec
 from statehold.record import Message
 
 _PREFIX: Final = "statehold"
-#: a record of the input with this header is a command: given to on_command, never to on_record
+#: an input record with this header is a command: on_command gets it, never on_record
 COMMAND_HEADER: Final = "statehold-command"
-#: the command that asks for a full
+#: requests a full snapshot
 TAKE: Final = "take"
-#: the command that has the partition written in the newest format, from its own mark on
+#: switches the partition to the newest format, beginning with the commit record of this command
 FINISH_UPGRADE: Final = "finish-upgrade"
-#: the commands that have the partition stand still and go on; by the control topic only: a partition that stands still
-#: reads no input
+#: pause and resume a partition; by the control topic only, because a paused partition reads no input
 PAUSE: Final = "pause"
 GO_ON: Final = "resume"
 SWITCHES: Final = frozenset((PAUSE, GO_ON))
-#: the clock of an idle partition, as marks pin it; whoever sends it by hand moves no clock
+#: moves the clock of an idle partition, as a pinned command in a commit record; one sent by hand has no effect
 TICK: Final = "statehold.tick"
-#: what the handler does not see
+#: commands that the handler does not see
 OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
-#: every mark repeats the commands of its transaction, and has to fit a message
+#: longest name, id and issuer in characters, because a commit record repeats its commands and must fit a message
 _LONGEST: Final = 200
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
-    """What the header says, and the offset of the record that carries it."""
+    """The content of a command header, and the offset of its record."""
 
     name: str
     id: str = ""
@@ -42,7 +41,7 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BadCommand(ValueError):
-    """The header is no command."""
+    """The header is not a command."""
 
 
 class _Header(msgspec.Struct, omit_defaults=True):
@@ -52,7 +51,7 @@ class _Header(msgspec.Struct, omit_defaults=True):
 
 
 def header(name: str, id: str = "", issuer: str = "") -> tuple[str, bytes]:
-    """The header of a command record, JSON. The record's value is best null, its key too."""
+    """Return the header of a command record, in JSON. Leave the record's key and value null."""
     return COMMAND_HEADER, msgspec.json.encode(_Header(name, id, issuer))
 
 
@@ -61,14 +60,14 @@ def new_id() -> str:
 
 
 def issuer() -> str:
-    """Who sends a command from this process: user@host."""
+    """Return who sends a command from this process: user@host."""
     return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"
 
 
 def command_of(message: Message) -> Command | None:
-    """The command that a record carries, None for an ordinary one. A header of plain text is a name alone.
+    """Return the command that a record carries; None for an ordinary record. A plain-text header is a name alone.
 
-    :raises BadCommand: it is neither text nor what `header` writes, or one of its fields is too long.
+    :raises BadCommand: the header is neither text nor written by `header`, or a field is too long.
     """
     for name, value in message.headers() or ():
         if name == COMMAND_HEADER:
@@ -77,9 +76,9 @@ def command_of(message: Message) -> Command | None:
 
 
 def renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """The headers of a pinned command by today's names: it may have been pinned under another prefix.
+    """Return the headers of a pinned command with today's names, because it may have been pinned under another prefix.
 
-    What is pinned is a command for certain, so without today's header it is the first that ends as that one does.
+    A pinned record is always a command. Without today's header, the first header with the same ending is the command.
     """
     ending = COMMAND_HEADER[len(_PREFIX) :]
     if not any(name == COMMAND_HEADER for name, _ in headers):

@@ -1,7 +1,7 @@
-"""Dead letters: what stands on `<service>.<input>.dead`, and what a partition remembers of the keys that wait there.
+"""The format of `<service>.<input>.dead`: dead letters, and the commands and records that resolve them.
 
-A letter is the record as it was received, with headers of ours behind its own. What becomes of it is told on the same
-topic by a trace: a record without a value, with the header of a command, so that a service that reads the letters gets
+A dead letter is the record as it was received, with headers of statehold behind its own. A resolution on the same topic
+reports what became of it. It has no value and the header of a command, so a statehold service that reads the topic gets
 it in on_command and never in on_record.
 """
 
@@ -18,20 +18,20 @@ from statehold.messages.command import header as command_header
 from statehold.output import Sent
 from statehold.record import Message
 
-#: begins every header that a letter has beside those of the record
+#: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-dead-"
-#: commands of the control topic
+#: commands of the control topic that redrive or discard a dead letter
 REPLAY: Final = "dlq-replay"
 DISCARD: Final = "dlq-discard"
 REQUESTS: Final = frozenset((REPLAY, DISCARD))
-#: traces on the topic of the letters
+#: resolutions on the dead-letter topic
 REPLAYED: Final = "dlq-replayed"
 DISCARDED: Final = "dlq-discarded"
 FAILED_AGAIN: Final = "dlq-failed-again"
-#: the tables that a partition keeps for this; a user's table has no dot in its name
+#: system tables of a partition: blocked keys, and resolved dead letters; a user's table has no dot in its name
 PARKED: Final = "statehold.parked"
 SETTLED: Final = "statehold.settled"
-#: characters of an exception's text
+#: characters kept of an exception's text
 TEXT: Final = 500
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,33 +39,33 @@ _encode = msgspec.msgpack.Encoder().encode
 Why = Literal["raised", "followed"]
 
 
-class Parked(msgspec.Struct, frozen=True, array_like=True):
-    """A key whose records wait as letters: offsets of the input, all of this partition."""
+class BlockedKey(msgspec.Struct, frozen=True, array_like=True):
+    """A key whose records are dead-lettered until its first failure is resolved; offsets of this input partition."""
 
-    #: the one that failed, and the newest that follows it
+    #: the record that failed, and the newest dead letter behind it
     first: int
     last: int
-    #: the newest that was replayed or discarded; -1: none
+    #: the newest one that was redriven or discarded; -1: none
     settled: int = -1
-    #: letters
+    #: number of unresolved dead letters
     waiting: int = 1
     #: class of the exception
     error: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a record became a letter, or is tried later."""
+    """Why a record was dead-lettered or goes to a retry topic."""
 
     #: class and text of the exception
     error: str
     text: str
-    #: how often the handler was given the record
+    #: number of handler calls for the record
     attempts: int
     ordered: bool = False
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
-    """The value of a replay or discard command: the letter as a whole, and its place among those of its key."""
+class DeadLetterRequest(msgspec.Struct, frozen=True, array_like=True):
+    """The value of a redrive or discard command: the whole dead letter, and the one of its key before it."""
 
     offset: int
     timestamp: int
@@ -77,8 +77,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     why: str = ""
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter as it was read, with the coordinates of the record that it was."""
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter as it was read, with the coordinates of the original record."""
 
     topic: str
     partition: int
@@ -86,45 +86,47 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: the record's own
+    #: headers of the original record
     headers: tuple[tuple[str, bytes | None], ...]
     why: str
     error: str
     text: str
     attempts: int
     ordered: bool
-    #: offset of the letter of its key before it; -1: it is the first since the key was parked
+    #: original offset of the key's dead letter before it; -1: the first one since the key was blocked
     previous: int
-    #: where the letter itself stands
+    #: offset of the dead letter on its own topic
     at: int
 
     def request(self, what: str, why: str) -> bytes:
-        """The value of the command that has it replayed or discarded; one that is discarded need not be repeated."""
+        """Return the value of the command that redrives or discards it; a discard does not repeat the record."""
         value, headers = (self.value, self.headers) if what == REPLAY else (None, ())
-        return _encode(Request(self.offset, self.timestamp, self.key, value, headers, self.ordered, self.previous, why))
+        return _encode(
+            DeadLetterRequest(self.offset, self.timestamp, self.key, value, headers, self.ordered, self.previous, why)
+        )
 
 
-class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a letter."""
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a dead letter: redriven, discarded, or failed again."""
 
     what: str
-    #: of the record that the letter was
+    #: offset of the original record
     offset: int
     id: str
     who: str
     why: str
     #: offset of the command on the control topic
     command: int
-    #: of an exception that it raised again
+    #: class and text of the exception, if it failed again
     error: str = ""
     text: str = ""
     at: int
 
 
-class LetterMessage:
-    """`record.Message` of a letter that is handled again: the record that it was."""
+class RedrivenMessage:
+    """`record.Message` of a redriven dead letter: the original record."""
 
-    def __init__(self, topic: str, partition: int, request: Request) -> None:
+    def __init__(self, topic: str, partition: int, request: DeadLetterRequest) -> None:
         self._topic, self._partition, self._request = topic, partition, request
 
     def topic(self) -> str | None:
@@ -150,7 +152,7 @@ class LetterMessage:
 
 
 def letter(topic: str, message: Message, why: Why, failure: Failure, previous: int) -> Sent:
-    """The record as it was received, with where it came from and why it is here."""
+    """Return the dead letter of a record: the record as it was received, its coordinates and the cause."""
     own = own_headers(
         PREFIX,
         topic=message.topic(),
@@ -167,8 +169,10 @@ def letter(topic: str, message: Message, why: Why, failure: Failure, previous: i
     return as_received(topic, message, own)
 
 
-def trace(topic: str, partition: int, what: str, command: Command, request: Request, failure: Failure | None) -> Sent:
-    """What became of a letter, beside the letters."""
+def trace(
+    topic: str, partition: int, what: str, command: Command, request: DeadLetterRequest, failure: Failure | None
+) -> Sent:
+    """Return the resolution of a dead letter, for the topic of the dead letters."""
     told: dict[str, object] = {"offset": request.offset, "why": request.why, "command": command.offset}
     if failure is not None:
         told |= {"error": failure.error, "text": failure.text[:TEXT]}
@@ -176,8 +180,8 @@ def trace(topic: str, partition: int, what: str, command: Command, request: Requ
     return topic, None, request.key, partition, None, None, 0, headers
 
 
-def read(message: Message) -> Letter | Trace | None:
-    """What a record of the letters' topic is; None for one that is not ours."""
+def read(message: Message) -> DeadLetter | Resolution | None:
+    """Return what a record of the dead-letter topic is; None if statehold did not write it."""
     headers = message.headers() or ()
     told = told_headers(PREFIX, headers)
     if "offset" not in told:
@@ -186,7 +190,7 @@ def read(message: Message) -> Letter | Trace | None:
         command = command_of(message)
         if command is None:
             return None
-        return Trace(
+        return Resolution(
             what=command.name,
             offset=int(told["offset"]),
             id=command.id,
@@ -197,7 +201,7 @@ def read(message: Message) -> Letter | Trace | None:
             text=told.get("text", ""),
             at=message.offset() or 0,
         )
-    return Letter(
+    return DeadLetter(
         topic=told["topic"],
         partition=int(told["partition"]),
         offset=int(told["offset"]),
@@ -215,11 +219,11 @@ def read(message: Message) -> Letter | Trace | None:
     )
 
 
-def waiting(records: Iterable[Letter | Trace | None]) -> list[Letter]:
-    """The letters of a partition that were neither replayed nor discarded, in their order."""
-    found: dict[int, Letter] = {}
+def waiting(records: Iterable[DeadLetter | Resolution | None]) -> list[DeadLetter]:
+    """Return the dead letters of a partition that were neither redriven nor discarded, in their order."""
+    found: dict[int, DeadLetter] = {}
     for each in records:
-        if isinstance(each, Letter):
+        if isinstance(each, DeadLetter):
             found[each.offset] = each
         elif each is not None and each.what in (REPLAYED, DISCARDED):
             found.pop(each.offset, None)
@@ -227,31 +231,31 @@ def waiting(records: Iterable[Letter | Trace | None]) -> list[Letter]:
 
 
 def received(prefix: str, headers: Sequence[tuple[str, Any]]) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers that the record had when it came: what stands before the last ones of ours."""
+    """Return the headers of the original record: those before the last group that statehold added."""
     ours = [i for i, (name, _) in enumerate(headers) if name == f"{prefix}topic"]
     return tuple(headers[: ours[-1]] if ours else headers)
 
 
 def failure_of(error: BaseException, attempts: int, *, ordered: bool = False) -> Failure:
-    """An error of ours says what to do about a record that waits; a letter has what caused it."""
+    """Return the failure of a handler call. A `RecordError` wraps the cause, and the failure names the cause."""
     cause = error.__cause__ if isinstance(error, RecordError) else None
     text = str(error) if cause is None else f"{type(cause).__name__}: {cause}"
     return Failure(type(error).__name__, text, attempts, ordered)
 
 
 def as_received(topic: str, message: Message, own: list[tuple[str, bytes]]) -> Sent:
-    """The record on a topic of ours: its own bytes, on its partition, headers of ours behind its own."""
+    """Return the record for a topic of statehold: its own bytes and partition, and these headers behind its own."""
     headers: Any = [*(message.headers() or ()), *own]
     return topic, message.value(), message.key(), message.partition() or 0, None, None, 0, headers
 
 
 def own_headers(prefix: str, **told: object) -> list[tuple[str, bytes]]:
-    """What we tell of a record, as headers of it."""
+    """Return these facts about a record as headers."""
     return [(f"{prefix}{name}", str(value).encode()) for name, value in told.items()]
 
 
 def told_headers(prefix: str, headers: Sequence[tuple[str, Any]]) -> dict[str, str]:
-    """What `own_headers` was given."""
+    """Return the facts that `own_headers` wrote, by name."""
     return {
         name.removeprefix(prefix): (value or b"").decode(errors="replace")
         for name, value in headers

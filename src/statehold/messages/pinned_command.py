@@ -1,8 +1,8 @@
-"""A user's command of the control topic, pinned to its place in the order by the mark that acknowledges it.
+"""User commands of the control topic, pinned to a place in the input order by a commit record.
 
-Such a command has no place in the input's order of its own. The worker that takes it gives it one: after the last
-record of the transaction that it is handled in. The mark of that transaction repeats the command as a whole, so a
-replay handles it again at that place, whatever has become of the control topic since.
+A command of the control topic has no place in the input order. The worker gives it one: after the last record of the
+transaction that handles it. The commit record of that transaction repeats the whole command. A replay therefore handles
+it again at the same place, even if the control topic has lost it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import msgspec
 from statehold.messages.command import renamed
 from statehold.record import Message
 
-#: as confluent_kafka has it: the timestamp is the producer's
+#: confluent_kafka's timestamp type for the producer's time
 _CREATE_TIME: Final = 1
-#: what a command of a user takes in a mark beside its own bytes
+#: bytes that a pinned command takes in a commit record in addition to its own
 _FRAME: Final = 200
 
 
 class Pinned(msgspec.Struct, frozen=True, array_like=True):
-    """All that `on_command` may see of a record of the control topic, `statehold-command` header included."""
+    """Everything that `on_command` may read of a control-topic record, including the `statehold-command` header."""
 
     offset: int
-    #: milliseconds since 1970, as Kafka has it
+    #: timestamp of the record, in milliseconds since 1970
     time: int
     key: bytes | None
     value: bytes | None
@@ -34,7 +34,7 @@ class Pinned(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """About how many bytes of a mark it takes."""
+        """Return about how many bytes of a commit record it takes."""
         texts = sum(len(name) + len(value or b"") for name, value in self.headers)
         return _FRAME + len(self.key or b"") + len(self.value or b"") + texts
 
@@ -43,16 +43,14 @@ T = TypeVar("T")
 
 
 class Placed(NamedTuple, Generic[T]):
-    """What came beside the input, such as a pinned command, and its place: after every record below `position`, before
-    the one at it.
-    """
+    """A command or retry, and its place: behind every record below `position`, before the one at it."""
 
     position: int
     command: T
 
 
 class PinnedMessage:
-    """`record.Message` of a pinned command: the same coordinates whenever it is handled."""
+    """`record.Message` of a pinned command: the same coordinates in every replay."""
 
     def __init__(self, topic: str, partition: int, pinned: Pinned) -> None:
         self._topic, self._partition, self._pinned = topic, partition, pinned
@@ -80,7 +78,7 @@ class PinnedMessage:
 
 
 def pin(message: Message) -> Pinned:
-    """What a mark keeps of a record of the control topic."""
+    """Return the part of a control-topic record that a commit record keeps."""
     headers = tuple((name, _bytes(value)) for name, value in message.headers() or ())
     return Pinned(
         message.offset() or 0, message.timestamp()[1], _bytes(message.key()), _bytes(message.value()), headers
@@ -88,7 +86,7 @@ def pin(message: Message) -> Pinned:
 
 
 def in_order(batches: Iterable[Sequence[Message]], placed: Sequence[Placed[T]]) -> Iterator[Sequence[Message] | T]:
-    """Records and what came beside them as they were handled: batches are cut where it stood between two records."""
+    """Yield records and placed commands in the order of processing; a command between two records splits its batch."""
     left = deque(placed)
     for batch in batches:
         rest = batch

@@ -1,6 +1,6 @@
-"""Records that are tried later: what stands on a retry topic, `<service>.<input>.retry.<seconds>`.
+"""The format of a retry topic, `<service>.<input>.retry.<seconds>`.
 
-Such a record is the one that was received, with headers of ours behind its own, as a letter is.
+A retry record is the record as it was received, with headers of statehold behind its own, like a dead letter.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from statehold.messages.dead_letter import (
     TEXT,
+    DeadLetterRequest,
     Failure,
-    LetterMessage,
-    Request,
+    RedrivenMessage,
     as_received,
     own_headers,
     received,
@@ -20,40 +20,40 @@ from statehold.messages.dead_letter import (
 from statehold.output import Sent
 from statehold.record import Message
 
-#: begins every header that it has beside those of the record
+#: prefix of every header that statehold adds to the record's own
 PREFIX: Final = "statehold-retry-"
 
 
 class Retried(NamedTuple):
-    """A record of a retry topic: the record that it was, and what was tried."""
+    """A record of a retry topic: the original record and its last failure."""
 
-    #: where it stands on the retry topic
+    #: offset on the retry topic
     at: int
-    message: LetterMessage
-    #: the newest one
+    message: RedrivenMessage
+    #: the newest failure
     failure: Failure
-    #: which of its policy's delays this was, from 0
+    #: index of the policy's delay, from 0
     level: int
-    #: milliseconds since 1970
+    #: when to try again, in milliseconds since 1970
     due: int
 
     @classmethod
     def by(cls, message: Message, input: str) -> Retried | None:
-        """None for a record that is not ours."""
+        """Return the retry in a record; None if statehold did not write it."""
         headers = message.headers() or ()
         told = told_headers(PREFIX, headers)
         if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= told.keys():
             return None
         offset, time = int(told["offset"]), int(told["timestamp"])
         kept = received(PREFIX, headers)
-        request = Request(offset, time, message.key(), message.value(), kept, False, -1)
-        was = LetterMessage(input, message.partition() or 0, request)
+        request = DeadLetterRequest(offset, time, message.key(), message.value(), kept, False, -1)
+        was = RedrivenMessage(input, message.partition() or 0, request)
         failure = Failure(told["error"], told["text"], int(told["attempts"]))
         return cls(message.offset() or 0, was, failure, int(told["level"]), int(told["due"]))
 
 
 def retried(topic: str, message: Message, failure: Failure, level: int, due: int) -> Sent:
-    """The record on a retry topic: due in milliseconds since 1970, its coordinates those of the input."""
+    """Return the record for a retry topic. `due`: milliseconds since 1970. The coordinates are those of the input."""
     own = own_headers(
         PREFIX,
         topic=message.topic(),

@@ -6,8 +6,8 @@ from typing import Any
 
 from statehold.common.names import Names
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.end_offsets import Ends
-from statehold.kafka.admin.group_members import Members
+from statehold.kafka.admin.end_offsets import CachedEnds
+from statehold.kafka.admin.group_members import CachedMembers
 from statehold.worker.followers.queries import Committed
 from statehold.worker.followers.standby import Standbys
 from statehold.worker.partition import PartitionWorker
@@ -19,8 +19,8 @@ class Overview:
     def __init__(self, admin: Admin, names: Names, partitions: int) -> None:
         #: of the input
         self.partitions = partitions
-        self.members = Members(admin.new_client, names.group, names.input)
-        self._ends = Ends(admin, names.input)
+        self.members = CachedMembers(admin.new_client, names.group, names.input)
+        self._ends = CachedEnds(admin, names.input)
         self._workers: dict[int, PartitionWorker] = {}
         self.standbys: Standbys | None = None
 

@@ -25,15 +25,15 @@ from statehold.handler import Handler
 from statehold.health.connectivity import Contact
 from statehold.kafka.admin.acl_check import RoleAccess
 from statehold.kafka.admin.admin import Admin, TopicFacts
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
-from statehold.kafka.clients.credential_rotation import Renewal
+from statehold.kafka.clients.credential_rotation import CredentialRotation
 from statehold.kafka.clients.full_producer import KafkaFullSink
-from statehold.kafka.clients.hanging_markers import Remains
+from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.feeds.control_topic import control_feed
-from statehold.kafka.feeds.retry_topic import DelayedFeed
+from statehold.kafka.feeds.retry_topic import RetryFeed
 from statehold.ports import Access, NoControl
 from statehold.reference import references
 from statehold.runtime.introspection import Overview
@@ -128,10 +128,10 @@ class Wiring:
         #: None where the handler declares none
         self.references = self._references()
         self._delayed = {
-            topic: DelayedFeed(service.settings, service.names, log, topic)
+            topic: RetryFeed(service.settings, service.names, log, topic)
             for topic in retry_topics(service.handler_class, service.names)
         }
-        self._renewal: Renewal | None = None
+        self._renewal: CredentialRotation | None = None
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
@@ -143,7 +143,7 @@ class Wiring:
         feeds = [*([self._feed] if self._feed is not None else []), *self._delayed.values()]
         beside = [each for each in (self.standbys, self.references) if each is not None]
         renew = [self._admin.renew, consumer.renew, *(each.renew for each in (*feeds, *beside))]
-        self._renewal = Renewal(self._service.settings, self._log, renew)
+        self._renewal = CredentialRotation(self._service.settings, self._log, renew)
         self._renewal.start()
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Wiring:
             Sources(
                 declared=declared,
                 partitions={topic: fact.partitions for topic, fact in facts.items() if fact is not None},
-                reader=lambda cancelled: StableReader(settings, service.names.group, self._admin, cancelled),
+                reader=lambda cancelled: CommittedReader(settings, service.names.group, self._admin, cancelled),
                 deadline=settings.restore.deadline,
                 log=self._log,
                 clock=time.monotonic,
@@ -195,7 +195,7 @@ class Wiring:
                     traced=settings.service.mode == "development",
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),
-                reader=lambda cancelled: StableReader(patient, names.group, admin, cancelled),
+                reader=lambda cancelled: CommittedReader(patient, names.group, admin, cancelled),
                 chosen=self._chosen,
                 assigned=lambda: self.manager.assigned,
                 memory_limit=settings.restore.memory_limit,
@@ -236,7 +236,7 @@ class Wiring:
         settings, log = service.settings, self._log.bind(partition=partition)
         ours = (names.input, names.changelog, names.snapshot)
         outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
-        remains = Remains(settings, admin, names, partition, outputs, number_of, log)
+        remains = HiddenRecords(settings, admin, names, partition, outputs, number_of, log)
         return Tools(
             place=self._place(partition, self._facts),
             locate=lambda: self._place(partition, require(admin, names, ())),

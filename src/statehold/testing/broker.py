@@ -71,7 +71,7 @@ class MemoryBroker:
             found = self.logs[topic, partition] = MemoryLog(topic, partition)
         return found
 
-    # Trouble, on request
+    # ConsumerTrouble, on request
 
     def fail(self, call: Call, error: BaseException, *, after: bool = False, times: int = 1) -> None:
         """The next `times` calls of this kind raise `error`, before they do anything or `after` they have done it."""

@@ -15,7 +15,7 @@ from statehold.declared.serdes import input_type
 from statehold.errors import RecordError, UsageError
 from statehold.handler import Handler
 from statehold.messages import command
-from statehold.messages.dead_letter import DISCARD, REPLAY, Letter, waiting
+from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, waiting
 from statehold.output import ORIGIN_HEADER, Headers
 from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
@@ -155,7 +155,7 @@ class Driver(Wiring):
         self.broker.log(found.topic, 0).append(data, blob, None, int(self.clock.wall() * 1000))
         self._references.turn()
 
-    def letters(self, partition: int = 0) -> list[Letter]:
+    def letters(self, partition: int = 0) -> list[DeadLetter]:
         """The dead letters of a partition that wait: neither replayed nor discarded. See docs/failures.md."""
         self._settle()
         return waiting(self._recorded(partition).letters())
@@ -251,7 +251,7 @@ class Driver(Wiring):
         """What the service would have logged: the event's name and its fields."""
         return self._log.events
 
-    # Trouble
+    # ConsumerTrouble
 
     def crash(self) -> None:
         """kill -9: memory is gone, and the open transaction will be when somebody fences."""

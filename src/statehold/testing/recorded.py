@@ -8,7 +8,7 @@ from typing import Any
 from statehold.common.names import Names
 from statehold.errors import UsageError
 from statehold.handler import Handler
-from statehold.messages.dead_letter import Letter, Trace, read
+from statehold.messages.dead_letter import DeadLetter, Resolution, read
 from statehold.messages.pinned_command import Pinned, Placed
 from statehold.reference import Version, references
 from statehold.snapshot.format import records
@@ -54,7 +54,7 @@ class Recorded:
             before = mark.positions
         return found
 
-    def letters(self) -> list[Letter | Trace | None]:
+    def letters(self) -> list[DeadLetter | Resolution | None]:
         """Dead letters, and what became of them."""
         log = self._broker.log(self._names.dead, 0)
         return [read(message) for message in log.committed() if message.partition() == self._partition]

@@ -40,7 +40,7 @@ class Paused(OSError):
     """Of PAUSED, while the file is there."""
 
 
-class Parked(LookupError):
+class BlockedKey(LookupError):
     """Of PARKED, while the file is there."""
 
 
@@ -48,7 +48,7 @@ class Stops(ArithmeticError):
     """Of STOPS, always."""
 
 
-RAISED: dict[int, type[Exception]] = {REFUSED: Refused, PAUSED: Paused, PARKED: Parked}
+RAISED: dict[int, type[Exception]] = {REFUSED: Refused, PAUSED: Paused, PARKED: BlockedKey}
 ALWAYS: dict[int, type[Exception]] = {DOWN: Down, LONG: Long, STOPS: Stops}
 #: in the service itself, and not in a command beside it
 RUNS = os.environ.get("PROBE_RUNS") == "1"
@@ -63,7 +63,7 @@ class Policies(Handler[Event]):
         Later: retry_later(1, 2, any_order=True),
         Long: retry_later(3600, any_order=True),
         Paused: retry(1000, seconds=600, longest=600),
-        Parked: park(),
+        BlockedKey: park(),
         Stops: stop(),
         UndecodableRecord: dead_letter(),
         OutputRefused: dead_letter(ordered=False),

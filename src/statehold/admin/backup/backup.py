@@ -14,7 +14,7 @@ from statehold.common.version import __version__
 from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement, NoMark, ToolRefused
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.clients.committed_reader import StableReader
+from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot import full_listing
 from statehold.snapshot.backup import archive
@@ -56,7 +56,7 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
         statehold=__version__,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    with closing(StableReader(settings, names.group, admin)) as reader:
+    with closing(CommittedReader(settings, names.group, admin)) as reader:
         try:
             for partition in range(count):
                 place = place_of(to, manifest, partition)
@@ -71,7 +71,7 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
 
 
 def _partition(
-    reader: StableReader, manifest: Manifest, to: Path, place: Place, roots: Sequence[str], *, with_input: bool
+    reader: CommittedReader, manifest: Manifest, to: Path, place: Place, roots: Sequence[str], *, with_input: bool
 ) -> None:
     names, partition = place.names, place.partition
     manifest.files.append(_copy(reader, to, "increment", names.changelog, partition))
@@ -99,7 +99,7 @@ def _partition(
     manifest.files.append(_copy(reader, to, "input", names.input, partition, max(low, oldest)))
 
 
-def _copy(reader: StableReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None) -> File:
+def _copy(reader: CommittedReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None) -> File:
     low, end = reader.bounds(topic, partition)
     start = low if start is None else start
     writing = Writing(to, role, topic, partition)

@@ -19,8 +19,8 @@ from statehold.config.settings import Settings
 from statehold.errors import ToolRefused, UsageError
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
-from statehold.kafka.tools.group_lock import GroupHold
-from statehold.kafka.tools.input_writer import RecordWriter
+from statehold.kafka.tools.group_lock import GroupLock
+from statehold.kafka.tools.input_writer import InputWriter
 from statehold.snapshot import state_replacement
 from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import Manifest
@@ -97,7 +97,7 @@ def restore(
             work.cut_offs.find(cut)
         work.make_topics(outputs, replication, with_input=input_at is None)
         work.require_no_outputs(outputs, accept_duplicates=accept_duplicates)
-        with GroupHold(settings, names, work.stopped.admin, work.count) as hold:
+        with GroupLock(settings, names, work.stopped.admin, work.count) as hold:
             work.stopped.fence(range(work.count))
             work.require_empty(with_input=input_at is None)
             place_input = work.write_input if input_at is None else lambda: work.look_up(input_at)
@@ -164,7 +164,7 @@ class _Work:
 
     def write_input(self) -> dict[int, int]:
         """Write the input as it was. Return the new next offsets."""
-        writer = RecordWriter(self.settings, self.names.input)
+        writer = InputWriter(self.settings, self.names.input)
         for partition in range(self.count):
             file = file_of(self.source, self.manifest, "input", partition)
             offsets = self.maps[partition] = OffsetMap(partition)
@@ -204,7 +204,7 @@ class _Work:
 
     # The state
 
-    def adopt(self, positions: Mapping[int, int], hold: GroupHold, reason: Reason) -> Restoration:
+    def adopt(self, positions: Mapping[int, int], hold: GroupLock, reason: Reason) -> Restoration:
         lineage, facts = state_replacement.new_lineage(), self.stopped.facts()
         notes = {"backup": self.manifest.backup, "made": self.manifest.made}
         result = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])

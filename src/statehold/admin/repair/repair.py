@@ -17,7 +17,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
-from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
@@ -97,7 +97,7 @@ def run(settings: Settings, names: Names, handler: HandlerOf, repair: Repair, re
             steps, _ = _each(stopped, facts, count, repair, None)
             _require_work(steps, repair)
             return Repaired("", steps)
-        with GroupHold(settings, names, stopped.admin, count) as hold:
+        with GroupLock(settings, names, stopped.admin, count) as hold:
             stopped.fence(range(count))
             lineage = state_replacement.new_lineage()
             steps, adoptions = _each(stopped, facts, count, repair, lineage)

@@ -11,7 +11,7 @@ from statehold.admin.state.stopped_service import HandlerOf, StoppedService
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import TopicFacts
-from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
@@ -61,7 +61,7 @@ def migrate(
         if dry_run:
             done, _ = _each(stopped, facts, edits, None)
             return Migration("", done)
-        with GroupHold(settings, names, stopped.admin, count) as hold:
+        with GroupLock(settings, names, stopped.admin, count) as hold:
             stopped.fence(range(count))
             lineage = state_replacement.new_lineage()
             done, adoptions = _each(stopped, facts, edits, lineage)

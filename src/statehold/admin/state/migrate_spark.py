@@ -18,8 +18,8 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
-from statehold.kafka.clients.committed_reader import StableReader
-from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.clients.committed_reader import CommittedReader
+from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import MODULUS
@@ -58,7 +58,7 @@ def migrate(
         work = _Work(spark, stopped, facts, edits, Editor(handler, functions, patches))
         if dry_run:
             return Migration("", work.run(None)[0])
-        with GroupHold(settings, names, stopped.admin, facts[names.input].partitions) as hold:
+        with GroupLock(settings, names, stopped.admin, facts[names.input].partitions) as hold:
             stopped.fence(range(facts[names.input].partitions))
             lineage = state_replacement.new_lineage()
             done, adoptions = work.run(lineage)
@@ -98,7 +98,7 @@ class _Work:
         count = self._facts[self._names.input].partitions
         plans = {}
         for partition in range(count):
-            reader = StableReader(self._settings, self._names.group, self._stopped.admin)
+            reader = CommittedReader(self._settings, self._names.group, self._stopped.admin)
             try:
                 plan = planning.make(reader, self._stopped.place(partition, count, self._facts))
                 plan = planning.divided(reader, plan, pieces(self._spark, count))

@@ -23,7 +23,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import StateMoved, ToolRefused, TopicMissing, UsageError
 from statehold.kafka.admin.admin import TopicFacts
-from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.state_replacement import Adoption, Leaving, Reason
 
@@ -70,7 +70,7 @@ def move(
         with closing(_Move(settings, old, new, to, layout, quiet, spool_dir)) as work:
             if dry_run:
                 return work.shown(barrier)
-            with GroupHold(settings, names, old.admin, work.before) as hold:
+            with GroupLock(settings, names, old.admin, work.before) as hold:
                 return work.adopt(barrier, hold, reason)
 
 
@@ -101,7 +101,7 @@ class _Move:
         starts = [self._start(p) for p in range(self.to)] if there is not None else [0] * self.to
         return self._into(self.redistribution.report(starts))
 
-    def adopt(self, barrier: Barrier, hold: GroupHold, reason: Reason) -> Repartitioned:
+    def adopt(self, barrier: Barrier, hold: GroupLock, reason: Reason) -> Repartitioned:
         self.old.fence(range(self.before))
         self._read_states(barrier)
         facts = self._make_topics()

@@ -17,7 +17,7 @@ from statehold.declared.policies import failure_topics
 from statehold.errors import StartError, ToolRefused
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
-from statehold.kafka.tools.group_lock import GroupHold
+from statehold.kafka.tools.group_lock import GroupLock
 from statehold.record import Message
 from statehold.snapshot import state_replacement
 from statehold.snapshot.state_replacement import Adoption, Reason
@@ -57,7 +57,7 @@ def repartition(
         with closing(_Repartition(stopped, to, layout, quiet, spool_dir)) as work:
             if dry_run:
                 return work.shown()
-            with GroupHold(settings, names, stopped.admin, work.facts[names.input].partitions) as hold:
+            with GroupLock(settings, names, stopped.admin, work.facts[names.input].partitions) as hold:
                 return work.adopt(hold, reason)
 
 
@@ -79,7 +79,7 @@ class _Repartition:
         self._read_states()
         return self.redistribution.report([self._position(p) for p in range(self.to)])
 
-    def adopt(self, hold: GroupHold, reason: Reason) -> Repartitioned:
+    def adopt(self, hold: GroupLock, reason: Reason) -> Repartitioned:
         self.stopped.fence(range(self.to))
         self._read_states()
         # The input grows last, because producers place keys differently as soon as it has more partitions.

@@ -26,7 +26,7 @@ from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT,
 from statehold.kafka.admin.group_offsets import PEEK, RENEW_EVERY, GroupOffsets
 from statehold.kafka.admin.groups import describe_group
 from statehold.kafka.admin.topic_absence import require_there, tells_of_absence
-from statehold.kafka.admin.tracked_client import AskingClient
+from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.error_actions import about, kafka_error, translate
 from statehold.kafka.common.error_advice import login_refused
@@ -170,7 +170,7 @@ class Admin(GroupOffsets):
         config["logger"] = quiet_logger(name)
         config["error_cb"] = self._login.heard
         try:
-            return AskingClient(config)
+            return TrackedClient(config)
         except KafkaException as error:  # no token within 10 s, for one; or a file that is no certificate
             inner = kafka_error(error)
             if inner is not None and inner.code() == KafkaError._INVALID_ARG:

@@ -28,7 +28,7 @@ class End(NamedTuple):
     at: float
 
 
-class Ends:
+class CachedEnds:
     """Any thread; `look` returns at once with what the questions before it have brought."""
 
     def __init__(self, admin: Admin, topic: str) -> None:

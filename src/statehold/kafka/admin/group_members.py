@@ -18,7 +18,7 @@ _KEPT: Final = 5.0
 _TIMEOUT: Final = 3.0
 
 
-class Members:
+class CachedMembers:
     """Any thread."""
 
     def __init__(self, new_client: Callable[[str], AdminClient], group: str, topic: str) -> None:

@@ -22,7 +22,7 @@ PATIENCE: Final = 2.0
 _open: set[Future[Any]] = set()
 
 
-class AskingClient(AdminClient):
+class TrackedClient(AdminClient):
     """An AdminClient; Python's end waits for its answers, up to `PATIENCE` seconds."""
 
 
@@ -41,7 +41,7 @@ def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name, _method in vars(AdminClient).items():
     if not _name.startswith("_") and callable(_method):
-        setattr(AskingClient, _name, _counted(_method))
+        setattr(TrackedClient, _name, _counted(_method))
 
 
 @atexit.register

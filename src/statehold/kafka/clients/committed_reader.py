@@ -20,7 +20,7 @@ from statehold.kafka.common.retry import patiently
 _DEADLINE = 20.0
 
 
-class StableReader(KafkaReader):
+class CommittedReader(KafkaReader):
     """`ports.FollowingReader`: its `bounds` end at the last stable offset. It joins no group and commits nothing."""
 
     def __init__(

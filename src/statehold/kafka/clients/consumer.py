@@ -15,15 +15,15 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
-from statehold.kafka.clients.static_member import NameTaken, give_back, means, unsubscribe
-from statehold.kafka.common.broker_probe import told_anew
+from statehold.kafka.clients.static_member import StaticName, give_back, means, unsubscribe
+from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.error_actions import describe, translate
 from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_refused
-from statehold.kafka.common.lost_brokers import Memory, known
+from statehold.kafka.common.lost_brokers import BrokerMemory, known
 from statehold.kafka.common.retry import OncePerMinute
 from statehold.kafka.common.transaction_taint import client_logger
-from statehold.ports import Listener, Trouble
+from statehold.ports import ConsumerTrouble, Listener
 from statehold.telemetry.log_events import Log
 
 #: what librdkafka calls the states of a member that has no connection to its coordinator
@@ -48,7 +48,7 @@ class KafkaGroupConsumer:
         # A poll runs the rebalance callbacks, and with them the drains.
         self._settings, self._names = settings, names
         self._eager = settings.group.protocol == "classic" and settings.group.assignor == "range"
-        self._taken = NameTaken(settings, log)
+        self._taken = StaticName(settings, log)
         #: when a static member asks for its name again
         self._again_at: float | None = None
         #: what is assigned; and whether the client is dead, so that a new one has to join
@@ -56,7 +56,7 @@ class KafkaGroupConsumer:
         self._dead = False
         self._renewing = threading.Event()
         self._tell_at = 0.0
-        self._memory = Memory(lambda: told_anew(settings))
+        self._memory = BrokerMemory(lambda: probe_brokers(settings))
         self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
@@ -86,7 +86,7 @@ class KafkaGroupConsumer:
             on_lost=self._callback(listener.on_lost),
         )
 
-    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[Trouble]]:
+    def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
         if self._memory.lost and self._again_at is None:
             self._again_at = self._without_brokers()
         if self._renewing.is_set():
@@ -239,7 +239,7 @@ class KafkaGroupConsumer:
     def _places(self, partitions: Sequence[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, partition) for partition in partitions]
 
-    def _trouble(self, message: Message) -> Trouble:
+    def _trouble(self, message: Message) -> ConsumerTrouble:
         error = message.error()
         assert error is not None
         if error.code() in REFUSES_MEMBER:
@@ -248,7 +248,7 @@ class KafkaGroupConsumer:
             raise KafkaTrouble(f"the consumer cannot go on: {describe(error)}")
         partition = message.partition()
         out_of_range = error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
-        return Trouble(
+        return ConsumerTrouble(
             partition if partition is not None else -1,
             KafkaTrouble(describe(error)),
             out_of_range=out_of_range,

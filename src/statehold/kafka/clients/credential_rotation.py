@@ -53,7 +53,7 @@ def fingerprint(files: Sequence[Path]) -> bytes:
     return told.digest()
 
 
-class Renewal:
+class CredentialRotation:
     """A thread of its own, only where there is something to watch. `renew` are called on it, one after the other."""
 
     def __init__(self, settings: Settings, log: Log, renew: Sequence[Callable[[], object]]) -> None:

@@ -34,7 +34,7 @@ _PAUSE: Final = 0.05
 _READING: Final = 10.0
 
 
-class Remains:
+class HiddenRecords:
     """Of one input partition's transactional id. Used by one thread; everything blocks."""
 
     def __init__(

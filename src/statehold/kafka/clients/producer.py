@@ -20,8 +20,8 @@ from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, TransactionAborted
 from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.group_offsets import LINEAGE
-from statehold.kafka.clients.hanging_markers import Remains
-from statehold.kafka.clients.producer_handle import KNOW, Handle
+from statehold.kafka.clients.hanging_markers import HiddenRecords
+from statehold.kafka.clients.producer_handle import KNOW, ProducerHandle
 from statehold.kafka.clients.unwritable_partitions import ANY, Place, waiting, why_not
 from statehold.kafka.common.call_timeout import GRACE, STUCK_AFTER, bounded
 from statehold.kafka.common.error_actions import Action, action, describe, kafka_error, translate
@@ -47,7 +47,7 @@ class KafkaTransactions:
         clock: Clock,
         contact: NoContact | None = None,
         outputs: Sequence[str] = (),
-        remains: Remains | None = None,
+        remains: HiddenRecords | None = None,
     ) -> None:
         """`outputs`: topics that transactions may reach beside the increment topic; looked at when one cannot end.
         `remains`: looks after a fence for what the brokers have left open of transactions that have ended.
@@ -67,7 +67,7 @@ class KafkaTransactions:
         config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
         # Only with the brokers' debug lines is every lost connection told, and none suppressed (docs/assumptions.md).
         config |= {"debug": "broker", "log_level": 7, "stats_cb": self._statistics}
-        self._handle = Handle(config, names.input, self._logged)
+        self._handle = ProducerHandle(config, names.input, self._logged)
 
     @property
     def tainted(self) -> str:

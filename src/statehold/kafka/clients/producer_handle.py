@@ -19,7 +19,7 @@ _ABORTING: Final = "another concurrent operation on the same transaction"
 _CLIENTS: Final = 5
 
 
-class Handle:
+class ProducerHandle:
     """Used by one thread, on which its log arrives, too."""
 
     def __init__(self, config: dict[str, Any], topic: str, logged: Callable[[str, str], None]) -> None:

@@ -30,7 +30,7 @@ def means(error: KafkaError, code: int) -> bool:
     return error.code() == code or (error.code() == KafkaError._FATAL and KafkaError(code).str() in error.str())
 
 
-class NameTaken:
+class StaticName:
     """What a static member does when its name is refused. Used by the manager's thread."""
 
     def __init__(self, settings: Settings, log: Log) -> None:

@@ -16,7 +16,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.futures import NO_TIMEOUT, result
-from statehold.kafka.admin.tracked_client import AskingClient
+from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.error_advice import advice
 from statehold.kafka.common.transaction_taint import quiet_logger
 
@@ -41,7 +41,7 @@ def waiting(statistics: Mapping[str, Any]) -> list[Place]:
 def why_not(settings: Settings, places: Iterable[Place]) -> str:
     """`; TOPIC[P]: ANSWER: what to change` for the first place that takes nothing; '' where none is found. Blocks."""
     config: dict[str, Any] = {**client.admin(settings), "logger": quiet_logger("unwritable")}
-    asker = AskingClient(config)
+    asker = TrackedClient(config)
     least: dict[str, int] = {}
     try:
         topics = asker.list_topics(timeout=_ASK).topics
@@ -65,7 +65,7 @@ def _told(topic: str, partition: int, code: int, said: str) -> str:
     return f"; {topic}[{partition}]: {KafkaError(code).name()} ({said}){advice(code)}"
 
 
-def _least(asker: AskingClient, topic: str) -> int:
+def _least(asker: TrackedClient, topic: str) -> int:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     found = result(asker.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource], seconds=_ASK)
     return int(found["min.insync.replicas"].value)

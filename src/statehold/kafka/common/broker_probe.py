@@ -14,7 +14,7 @@ from statehold.kafka.common.transaction_taint import quiet_logger
 _ASK: Final = 10.0
 
 
-def told_anew(settings: Settings) -> frozenset[int]:
+def probe_brokers(settings: Settings) -> frozenset[int]:
     """The brokers that a new client of this service is told of. Blocks for ten seconds; raises KafkaException."""
     config: dict[str, Any] = {**client.admin(settings), "logger": quiet_logger("witness")}
     return frozenset(AdminClient(config).list_topics(timeout=_ASK).brokers)

@@ -34,7 +34,7 @@ def known(statistics: Mapping[str, Any]) -> Brokers | None:
     return frozenset(each["nodeid"] for each in brokers)
 
 
-class Memory:
+class BrokerMemory:
     """Whether one client has forgotten brokers that there are. Used by the thread that polls it."""
 
     def __init__(self, ask: Callable[[], Brokers], clock: Callable[[], float] = time.monotonic) -> None:

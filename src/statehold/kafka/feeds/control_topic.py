@@ -10,7 +10,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.feeds.topic_feed import Feed, Lane
+from statehold.kafka.feeds.topic_feed import Feed, FeedLane
 from statehold.messages.command import BadCommand
 from statehold.ports import Asked
 from statehold.telemetry.log_events import Log
@@ -35,7 +35,7 @@ class ControlFeed(Feed):
         return ControlLane(self, partition, self._largest)
 
 
-class ControlLane(Lane):
+class ControlLane(FeedLane):
     """`ports.Control` of one partition for one assignment."""
 
     def __init__(self, feed: Feed, partition: int, largest: int) -> None:

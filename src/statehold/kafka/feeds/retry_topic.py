@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.kafka.feeds.topic_feed import Feed, Lane
+from statehold.kafka.feeds.topic_feed import Feed, FeedLane
 from statehold.messages.retry_record import Retried
 from statehold.telemetry.log_events import Log
 
@@ -18,16 +18,16 @@ _HIGH: Final = 2000
 _LOW: Final = 500
 
 
-class DelayedFeed(Feed):
+class RetryFeed(Feed):
     def __init__(self, settings: Settings, names: Names, log: Log, topic: str) -> None:
         super().__init__(settings, names.group, topic, log)
         self._input = names.input
 
-    def lane(self, partition: int) -> DelayedLane:
-        return DelayedLane(self, partition, self._input)
+    def lane(self, partition: int) -> RetryLane:
+        return RetryLane(self, partition, self._input)
 
 
-class DelayedLane(Lane):
+class RetryLane(FeedLane):
     """`ports.Delayed` of one partition for one assignment."""
 
     def __init__(self, feed: Feed, partition: int, input: str) -> None:

@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from statehold.config import client
 from statehold.config.settings import Settings
-from statehold.kafka.common.broker_probe import told_anew
-from statehold.kafka.common.lost_brokers import Memory, known
+from statehold.kafka.common.broker_probe import probe_brokers
+from statehold.kafka.common.lost_brokers import BrokerMemory, known
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.telemetry.log_events import Log
 
@@ -31,7 +31,7 @@ class Feed:
     def __init__(self, settings: Settings, group: str, topic: str, log: Log) -> None:
         self._settings, self._group, self.topic, self.log = settings, group, topic, log
         self._lock = threading.Lock()
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, FeedLane] = {}
         self._changed: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ending = threading.Event()
         self._renewing = threading.Event()
@@ -44,7 +44,7 @@ class Feed:
         """Any thread: passwords and certificates have changed, and a new consumer reads from now on."""
         self._renewing.set()
 
-    def change(self, lane: Lane, *, leave: bool = False) -> None:
+    def change(self, lane: FeedLane, *, leave: bool = False) -> None:
         """Any thread: begin to read for this lane where it says, or no longer."""
         with self._lock:
             if not leave:
@@ -60,7 +60,7 @@ class Feed:
         while not self._ending.is_set():
             self._renewing.clear()
             config: dict[str, Any] = dict(client.reader(self._settings, self._group))
-            memory = Memory(partial(told_anew, self._settings))
+            memory = BrokerMemory(partial(probe_brokers, self._settings))
             config |= {
                 "logger": quiet_logger("feed"),
                 "statistics.interval.ms": _LOOK_MS,
@@ -76,7 +76,7 @@ class Feed:
             self._changed.put(-1)  # the next consumer is given all lanes
             self._ending.wait(_AGAIN)
 
-    def _read(self, consumer: Consumer, memory: Memory) -> None:
+    def _read(self, consumer: Consumer, memory: BrokerMemory) -> None:
         """Until the end, or until the consumer has forgotten its brokers, or its login is an old one."""
         while not self._ending.is_set() and not memory.lost and not self._renewing.is_set():
             self._assign(consumer)
@@ -106,7 +106,7 @@ class Feed:
             self._changed.put(lane.partition)
 
 
-class Lane(ABC):
+class FeedLane(ABC):
     """One partition for one assignment: its owner's thread takes what the feed's thread puts."""
 
     def __init__(self, feed: Feed, partition: int) -> None:
@@ -137,7 +137,7 @@ class Lane(ABC):
             self._feed.change(self)
 
 
-def _remember(memory: Memory, text: str) -> None:
+def _remember(memory: BrokerMemory, text: str) -> None:
     told = json.loads(text)
     brokers = told.get("brokers", {}).values()
     memory.saw(known(told), works=any(each.get("state") == "UP" for each in brokers))

@@ -19,7 +19,7 @@ _VERSION: Final = 3
 _MOST_BYTES: Final = 1_000_000
 
 
-class Spoken(NamedTuple):
+class ApiVersions(NamedTuple):
     """What a broker said of itself; levels of features by name."""
 
     #: the highest level that the broker supports; a broker before 3.3, or not Apache's, has no `metadata.version`
@@ -31,7 +31,7 @@ class Spoken(NamedTuple):
     certificate: bytes | None = None
 
 
-def ask(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> Spoken:
+def ask(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> ApiVersions:
     """Connect, ask, hang up. Blocks for `timeout` seconds at most.
 
     :raises OSError: nobody answers there, or not in time; TLS fails (ssl.SSLError).
@@ -125,7 +125,7 @@ class _Fields:
             self._at += length
 
 
-def _spoken(body: _Fields, seconds: float) -> Spoken:
+def _spoken(body: _Fields, seconds: float) -> ApiVersions:
     try:
         error = body.short()
         if error != 0:
@@ -140,7 +140,7 @@ def _spoken(body: _Fields, seconds: float) -> Spoken:
         finalized = {name: most for name, most, _ in _features(features.get(2))}
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ValueError("its answer cannot be read: no Kafka broker?") from error
-    return Spoken(supported, finalized, seconds)
+    return ApiVersions(supported, finalized, seconds)
 
 
 def _features(fields: _Fields | None) -> Iterator[tuple[str, int, int]]:

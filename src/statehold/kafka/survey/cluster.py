@@ -39,7 +39,7 @@ from statehold.kafka.admin.groups import find_group, operations
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
 from statehold.kafka.common.retry import patiently
 from statehold.kafka.common.transaction_taint import quiet_logger
-from statehold.kafka.survey.facts import Acl, Broker, Clock, Replicas, Topic
+from statehold.kafka.survey.facts import Acl, BrokerAddress, BrokerClock, Replicas, Topic
 from statehold.ports import ConsumerGroup
 
 _DEADLINE: Final = 10.0
@@ -53,13 +53,13 @@ class ClusterSurvey:
         self._settings, self._admin = settings, admin
         self._askers: dict[str, Consumer] = {}
 
-    def brokers(self) -> list[Broker]:
+    def brokers(self) -> list[BrokerAddress]:
         """From any broker's metadata, over the bootstrap connection if need be."""
         try:
             found = self._admin.client.list_topics(timeout=_DEADLINE).brokers
         except KafkaException as error:
             raise translate(error) from error
-        return [Broker(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
+        return [BrokerAddress(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
 
     def topic_names(self) -> list[str]:
         """Those that we may know of."""
@@ -138,7 +138,7 @@ class ClusterSurvey:
             for each in found
         ]
 
-    def clocks(self, brokers: Sequence[int], prefix: str, wall: Callable[[], float] = time.time) -> list[Clock]:
+    def clocks(self, brokers: Sequence[int], prefix: str, wall: Callable[[], float] = time.time) -> list[BrokerClock]:
         """By probe records on a topic of its own that is deleted again: the broker's append time against ours.
 
         Needs the rights to create, write and delete a topic called `prefix`.
@@ -188,7 +188,7 @@ class ClusterSurvey:
         return told(result(asked[place]).offset)
 
 
-def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> Clock:
+def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> BrokerClock:
     """The probe with the shortest way there and back tells most."""
     seen: list[tuple[float, float]] = []
 
@@ -216,4 +216,4 @@ def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Ca
         # The stamp is cut to milliseconds, so half of one is added to it and to the doubt.
         seen.append((took, stamps[0] / 1000 + 0.0005 - (before + took / 2)))
     took, ahead = min(seen)
-    return Clock(broker, ahead, took / 2 + 0.0005)
+    return BrokerClock(broker, ahead, took / 2 + 0.0005)

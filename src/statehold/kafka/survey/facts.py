@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Broker(NamedTuple):
+class BrokerAddress(NamedTuple):
     """As the cluster advertises it."""
 
     id: int
@@ -50,7 +50,7 @@ class Acl(NamedTuple):
         return self.name == "*" or (prefix.startswith(self.name) if self.prefixed else self.name.startswith(prefix))
 
 
-class Clock(NamedTuple):
+class BrokerClock(NamedTuple):
     """A broker's clock less ours, and how wrong that may be, in seconds."""
 
     broker: int

@@ -16,7 +16,7 @@ from statehold.kafka.survey.cluster import ClusterSurvey
 _PATIENCE: Final = 5.0
 
 
-class Opened(NamedTuple):
+class OpenTransaction(NamedTuple):
     """The oldest open transaction of a partition."""
 
     topic: str
@@ -34,7 +34,7 @@ class Opened(NamedTuple):
         return self.end - self.stable
 
 
-def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition: int) -> Opened | None:
+def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition: int) -> OpenTransaction | None:
     """None where every transaction has ended. Blocks, 5 s at most for the record.
 
     :raises KafkaTrouble: the ends of the log did not come.
@@ -51,7 +51,7 @@ def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition:
         while time.monotonic() < until:
             for message in consumer.consume(1, 0.1):
                 if message.error() is None:
-                    return Opened(topic, partition, stable, end, message.timestamp()[1] / 1000)
+                    return OpenTransaction(topic, partition, stable, end, message.timestamp()[1] / 1000)
                 return None  # the end: it was committed or aborted this moment
         return None
     finally:

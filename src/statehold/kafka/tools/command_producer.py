@@ -15,7 +15,7 @@ from statehold.kafka.common.error_actions import translate
 from statehold.kafka.common.transaction_taint import quiet_logger
 
 
-class CommandSink:
+class CommandProducer:
     """Used by one thread."""
 
     def __init__(self, settings: Settings, topic: str) -> None:

@@ -24,8 +24,8 @@ _JOIN: Final = 60.0
 _POLL: Final = 0.2
 
 
-class RunLock:
-    """Being the only member of group `<service>.compaction`: `with RunLock(...) as lock`.
+class CompactionLock:
+    """Being the only member of group `<service>.compaction`: `with CompactionLock(...) as lock`.
 
     Raises CompactionBusy from `with` when there is another one that is alive. One that was killed is waited for: its
     session ends after `SESSION` seconds. Two that begin together may both see the other and both leave; never do both

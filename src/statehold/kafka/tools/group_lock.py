@@ -29,8 +29,8 @@ def members(admin: Admin, group: str) -> list[str]:
     return [f"{member.client_id} ({member.host})" for member in found.members]
 
 
-class GroupHold:
-    """`with GroupHold(...) as hold:` joins, and leaves at the end. Its thread owns the consumer.
+class GroupLock:
+    """`with GroupLock(...) as hold:` joins, and leaves at the end. Its thread owns the consumer.
 
     A worker that starts meanwhile joins the group too, which moves the generation: a transaction with an older
     `membership` is refused then, and nothing of it is committed.

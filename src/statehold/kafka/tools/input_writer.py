@@ -17,7 +17,7 @@ from statehold.record import Message
 _DEADLINE = 120.0
 
 
-class RecordWriter:
+class InputWriter:
     """Used by one thread. Blocks while the queue is full."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
