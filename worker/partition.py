@@ -33,10 +33,11 @@ from statehold.worker.common.ownership import Ownership
 from statehold.worker.common.reporting import tell_failed, tell_restored
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
-from statehold.worker.followers.queries import Committed, shown
+from statehold.worker.followers.queries import Committed
 from statehold.worker.loop import Live
 from statehold.worker.recovery.recovery import Opening, Recovered
 from statehold.worker.recovery.replay import Replaying
+from statehold.worker.status import shown
 from statehold.worker.transaction.transaction import Committer
 from statehold.worker.watchdog import Attendant
 
@@ -161,7 +162,9 @@ class PartitionWorker:
     def committed(self) -> Committed | None:
         """Its state for queries, while it is live; any thread."""
         live = self._live
-        return Committed.of_live(live) if live is not None and self._life.phase is Phase.LIVE else None
+        if live is None or self._life.phase is not Phase.LIVE:
+            return None
+        return Committed(live.state, lambda: live.committer.mark)
 
     # The partition's thread
 

@@ -1,6 +1,6 @@
-"""Finds what others have left on the topics: marks by what they say, fulls that no mark refers to (rules S4-S6, 1.4).
+"""Finds marks by their content, and fulls that no mark refers to (rules S4-S6, 1.4).
 
-Reads single windows of a log from its end, so that a service with gigabytes of fulls is looked through in milliseconds.
+It reads single windows of a log from the end, so that it searches gigabytes of fulls in milliseconds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk, FullRef, Manifest, Mark
 
-#: who makes the fulls of `statehold compact`
+#: the maker of the fulls of `statehold compact`
 COMPACTION: Final = "compaction"
 _WINDOW: Final = 64
 _GROWTH: Final = 8
 
 
-class Found(NamedTuple):
-    """A manifest and where it lies."""
+class LocatedManifest(NamedTuple):
+    """A manifest and its offset."""
 
     offset: int
     manifest: Manifest
@@ -32,27 +32,27 @@ class Found(NamedTuple):
         return FullRef(low, self.offset, manifest.first, manifest.through, manifest.increment)
 
 
-class Located(NamedTuple):
-    """A mark and where it lies."""
+class LocatedMark(NamedTuple):
+    """A mark and its offset."""
 
     offset: int
     mark: Mark
 
 
-def manifest_at(reader: Reader, place: Place, offset: int) -> Found | None:
-    """The manifest at this offset of the full topic; None when it is gone, damaged or none."""
+def manifest_at(reader: Reader, place: Place, offset: int) -> LocatedManifest | None:
+    """Return the manifest at this offset of the snapshot topic; None if it is gone, damaged or another record."""
     start, end = reader.bounds(place.names.snapshot, place.partition)
     if not start <= offset < end:
         return None
     return next(_manifests(reader, place, offset, offset + 1), None)
 
 
-def compactions(reader: Reader, place: Place, known: int) -> Iterator[Found]:
-    """The fulls of compactions above offset `known`, newest first: a worker's own count only where a mark refers to
-    them (rule S6).
+def compactions(reader: Reader, place: Place, known: int) -> Iterator[LocatedManifest]:
+    """Yield the fulls of compactions above offset `known`, newest first.
 
-    `known` is the newest manifest that the last mark refers to, or -1. The first one found is usually the last record
-    of the topic; only what a worker has begun since has to be read over.
+    A worker's full counts only if a mark refers to it (rule S6). `known` is the newest manifest that the last mark
+    refers to, or -1. The first one found is usually the last record of the topic, unless a worker has begun a full
+    since.
     """
     start, upper = reader.bounds(place.names.snapshot, place.partition)
     start, step = max(start, known + 1), 1
@@ -63,13 +63,14 @@ def compactions(reader: Reader, place: Place, known: int) -> Iterator[Found]:
         upper, step = lower, step * _GROWTH
 
 
-def published(reader: Reader, place: Place, known: int) -> Iterator[Found]:
-    """As `compactions`, but older ones are told by the chunks of newer ones, so that nothing has to be read over; only
-    whoever goes on asking after that has the rest of the topic looked through.
+def published(reader: Reader, place: Place, known: int) -> Iterator[LocatedManifest]:
+    """Yield as `compactions`, but find older fulls by the chunks of newer ones, without reading what is between.
+
+    Only a caller that asks for more has the rest of the topic searched.
     """
     told: set[int] = set()
     for newest in compactions(reader, place, known):
-        found: Found | None = newest
+        found: LocatedManifest | None = newest
         while found is not None and found.offset not in told and found.offset > known:
             told.add(found.offset)
             if found.manifest.maker == COMPACTION:
@@ -77,8 +78,8 @@ def published(reader: Reader, place: Place, known: int) -> Iterator[Found]:
             found = predecessor(reader, place, found)
 
 
-def predecessor(reader: Reader, place: Place, found: Found) -> Found | None:
-    """The newest full that the maker of this one knew, told by its first chunk (rule S5)."""
+def predecessor(reader: Reader, place: Place, found: LocatedManifest) -> LocatedManifest | None:
+    """Return the newest full that the maker of this one knew; its first chunk names it (rule S5)."""
     if found.manifest.low < 0:
         return None
     try:
@@ -88,12 +89,14 @@ def predecessor(reader: Reader, place: Place, found: Found) -> Found | None:
                 if isinstance(record, Chunk) and record.newest >= 0:
                     return manifest_at(reader, place, record.newest)
     except (OutOfRange, frame.BadFrame):
-        return None  # its first chunk is gone or damaged, so the full is none either
+        return None  # its first chunk is gone or damaged, so the full is unusable too
     return None
 
 
-def newest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], end: int | None = None) -> Located | None:
-    """The newest mark below `end` of which `wanted` holds; found by walking back from there.
+def newest_mark(
+    reader: Reader, place: Place, wanted: Callable[[Mark], bool], end: int | None = None
+) -> LocatedMark | None:
+    """Return the newest mark below `end` for which `wanted` is true; search back from there.
 
     :raises frame.BadFrame, OutOfRange:
     """
@@ -109,7 +112,7 @@ def newest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], en
     return None
 
 
-def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], start: int = 0) -> Located | None:
+def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], start: int = 0) -> LocatedMark | None:
     """The oldest kept mark from offset `start` on of which `wanted` holds; reads on until there is one.
 
     :raises frame.BadFrame, OutOfRange:
@@ -120,9 +123,9 @@ def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], st
 
 
 def end_of(reader: Reader, place: Place, inside: Callable[[Mark], bool]) -> int:
-    """An offset before which marks are `inside` and from which on they are not; found by bisection.
+    """Return an offset before which marks are `inside` and after which they are not; found by bisection.
 
-    `inside` must hold for older marks if it holds for newer ones.
+    `inside` must be true for older marks if it is true for newer ones.
     """
     low, high = reader.bounds(place.names.changelog, place.partition)
     end = high
@@ -136,18 +139,18 @@ def end_of(reader: Reader, place: Place, inside: Callable[[Mark], bool]) -> int:
     return low
 
 
-def _marks(reader: Reader, place: Place, start: int, end: int) -> Iterator[Located]:
+def _marks(reader: Reader, place: Place, start: int, end: int) -> Iterator[LocatedMark]:
     for batch in reader.read(place.names.changelog, place.partition, start, end):
         for message in batch:
             data = message.value()
             if frame.kind_of(data) == b"M":
                 mark = records.unpack(data)
                 assert isinstance(mark, Mark)
-                yield Located(message.offset() or 0, mark)
+                yield LocatedMark(message.offset() or 0, mark)
 
 
-def _manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[Found]:
-    """What cannot be read is none."""
+def _manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[LocatedManifest]:
+    """Yield the readable manifests."""
     for batch in reader.read(place.names.snapshot, place.partition, start, end):
         for message in batch:
             data = message.value()
@@ -155,6 +158,6 @@ def _manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[F
                 if frame.kind_of(data) == b"F":
                     record = records.unpack(data)
                     assert isinstance(record, Manifest)
-                    yield Found(message.offset() or 0, record)
+                    yield LocatedManifest(message.offset() or 0, record)
             except frame.BadFrame:
                 continue

@@ -1,9 +1,9 @@
-"""The newest full on a local disk: it saves the download after a restart, and is believed only when it is proven.
+"""Keeps the newest full on a local disk, to save the download after a restart.
 
-One file per partition: chunks as they stand in Kafka, then the manifest and its reference. It is used for a reference
-of the last mark, if it holds the very bytes of the manifest that Kafka has at that offset; then each chunk must have
-the checksum that this manifest names, and the restored state the digest of the mark, as always. Whatever is wrong,
-the file is removed and the full comes from Kafka. Its absence or damage is never an error.
+There is one file per partition: the chunks as in Kafka, then the manifest and its reference. A restore uses the file
+for a reference of the last mark if it holds the same manifest bytes as Kafka at that offset. It verifies each chunk
+against the manifest, and the restored state against the digest of the mark. If anything differs, it removes the file
+and reads the full from Kafka. A missing or damaged file is never an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statehold.snapshot.format.blocks import block, blocks
 from statehold.snapshot.format.records import FullRef
 
 _MAGIC: Final = b"statehld"
-#: where the manifest begins, how long manifest and reference are, and the magic, at the end of the file
+#: end of the file: where the manifest begins, lengths of manifest and reference, magic
 _TAIL: Final = struct.Struct("<QII8s")
 _SUFFIX: Final = ".full"
 
@@ -34,18 +34,18 @@ Note = Callable[[Literal["local_full_kept", "local_full_discarded", "local_full_
 
 
 class LocalUnusable(Exception):
-    """The file is no use for this restore, and why."""
+    """This restore cannot use the file; the text says why."""
 
 
 class LocalFulls:
-    """The file of one partition; used by the partition's thread. No method raises for what a disk may do."""
+    """The file of one partition, used by the partition's thread. No method raises an error of the disk."""
 
     def __init__(self, directory: Path, names: Names, partition: int, note: Note) -> None:
         self._directory, self._note = directory, note
         self.path = directory / f"{names.group}.{names.input}.{partition}{_SUFFIX}"
 
     def has(self, ref: FullRef) -> bool:
-        """Whether the file claims to hold this full. One that holds another, or nothing readable, is removed."""
+        """Return whether the file claims to hold this full. Remove a file that holds another or cannot be read."""
         try:
             with self.path.open("rb") as file:
                 found = _tail(file)[1]
@@ -60,9 +60,9 @@ class LocalFulls:
         return True
 
     def chunks(self, manifest: bytes) -> Iterator[bytes]:
-        """The chunks, if the file is of the full with this very manifest.
+        """Return the chunks, if the file holds the full with this manifest.
 
-        :raises LocalUnusable: it is not, or it cannot be read. :raises frame.BadFrame: it is damaged.
+        :raises LocalUnusable: it holds another, or cannot be read. :raises frame.BadFrame: it is damaged.
         """
         try:
             with self.path.open("rb") as file:
@@ -75,7 +75,7 @@ class LocalFulls:
             raise LocalUnusable(f"cannot be read: {error}") from error
 
     def discard(self, why: str) -> None:
-        """Remove the file, and say why."""
+        """Remove the file and log why."""
         self._note("local_full_discarded", {"path": str(self.path), "cause": why})
         try:
             self.path.unlink(missing_ok=True)
@@ -83,12 +83,12 @@ class LocalFulls:
             self._note("local_full_failed", {"path": str(self.path), "cause": str(error)})
 
     def begin(self) -> LocalWriter:
-        """A new file beside the old one, which it replaces when it is kept."""
+        """Begin a new file, which replaces the old one when it is kept."""
         return LocalWriter(self._directory, self.path, self._note)
 
 
 class LocalWriter:
-    """Takes the chunks of one full as they pass by; `keep` or `drop` ends it. A disk that fails only ends the copy."""
+    """Writes the chunks of one full until `keep` or `drop`. A disk error only ends the copy."""
 
     def __init__(self, directory: Path, path: Path, note: Note) -> None:
         self._path, self._note = path, note
@@ -103,7 +103,7 @@ class LocalWriter:
             self._failed(error)
 
     def add(self, chunk: bytes) -> None:
-        """Write another chunk; to the page cache, so it takes a memory copy."""
+        """Write another chunk to the page cache."""
         if self._file is None:
             return
         try:
@@ -112,7 +112,7 @@ class LocalWriter:
             self._failed(error)
 
     def keep(self, manifest: bytes, ref: FullRef) -> None:
-        """It was proven or written to the end: make it durable and put it in the old one's place, on a thread."""
+        """Make the complete copy durable and replace the old file, on a thread."""
         file, self._file = self._file, None
         if file is not None:
             finish = partial(self._finish, file, manifest, ref)
@@ -120,15 +120,15 @@ class LocalWriter:
             self._thread.start()
 
     def drop(self) -> None:
-        """Forget it."""
+        """Discard the copy."""
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # the next writer removes what stays
+            with contextlib.suppress(OSError):  # the next writer removes the rest
                 file.close()
                 self._new.unlink(missing_ok=True)
 
     def wait(self, seconds: float) -> None:
-        """Until what is kept is in its place, or so many seconds have passed."""
+        """Wait up to `seconds` until the kept copy has replaced the old file."""
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -150,7 +150,7 @@ class LocalWriter:
     def _failed(self, error: OSError) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # what it could not write before, it cannot write now
+            with contextlib.suppress(OSError):  # because close flushes, and the flush fails as the write did
                 file.close()
         with contextlib.suppress(OSError):
             self._new.unlink(missing_ok=True)
@@ -158,9 +158,9 @@ class LocalWriter:
 
 
 def _tail(file: BinaryIO) -> tuple[int, FullRef, bytes]:
-    """Where the chunks end, the reference and the manifest.
+    """Return where the chunks end, the reference and the manifest.
 
-    :raises frame.BadFrame: it is not a file of ours, or not a whole one.
+    :raises frame.BadFrame: the file is foreign or incomplete.
     """
     size = file.seek(0, os.SEEK_END)
     if size < _TAIL.size:
@@ -178,7 +178,7 @@ def _tail(file: BinaryIO) -> tuple[int, FullRef, bytes]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """What writers of this file left behind whose process is gone."""
+    """Remove the unfinished files of processes that have ended."""
     for leftover in path.parent.glob(f"{path.name}.*.new"):
         process = leftover.name[len(path.name) + 1 :].partition("-")[0]
         try:
@@ -190,7 +190,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """The new name must survive a power cut, too."""
+    """Sync the directory, so that the new name survives a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""A committed state that follows the increments of its owner, and a takeover that reads only what came after it.
+"""A standby copy: a committed state that follows its owner's changelog, for a takeover that reads only the tail.
 
-Everything a restore checks is checked here: the chain record by record, the lineage, the digest at every delta.
-Whatever does not fit ends the copy, never the partition: the takeover then restores from a full, as if there were none.
+The copy checks everything that a restore checks: the chain record by record, the lineage, the digest at every delta. A
+fault drops the copy, never the partition: the takeover then restores from a full.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from statehold.snapshot.restore.last_commit_record import last_mark
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Note, Restored
 
-#: transactions since the newest full that are counted one by one; older ones are counted together
+#: transactions since the newest full that are counted one by one; older ones are added up
 _COUNTED: Final = 10_000
 
 
 class Unfit(StateholdError):
-    """This copy cannot go on; the text says why. A restore from a full can."""
+    """The copy cannot continue; the text says why. A restore from a full can."""
 
 
 class Copy:
-    """Used by one thread at a time; `state.version` is odd while it changes, for readers on other threads."""
+    """Used by one thread at a time. `state.version` is odd during a change, for readers on other threads."""
 
     def __init__(self, place: Place, restored: Restored, offset: int) -> None:
         mark = restored.mark
         self.place, self.state, self.mark = place, restored.state, mark
         self._base = restored
-        #: the next offset of the increment topic to read
+        #: the next changelog offset to read
         self.offset = offset
-        #: the mark whose state this is: the last one, or an earlier one where not every mark carries a delta
+        #: the mark of this state: the last one, or an earlier one if the last one carries no delta
         self.shown = mark
         first = max(mark.last_delta, restored.full.first if restored.full else 0)
         if not mark.delta:
             self._show(first, restored.position)
-        #: commands that stand between the records after the last delta
+        #: commands between the records after the last delta
         self.pinned = list(restored.pinned)
         self._input = place.names.input
         self._chain = Chain(place.names.changelog, place.partition, last=mark.n, lineage=mark.lineage)
@@ -57,15 +57,15 @@ class Copy:
         self._unsaved = deque([(mark.n, restored.unsaved_bytes, restored.unsaved_keys)])
         self._size = 0
         self.full_time = restored.full_time
-        #: monotonic time at which all that had committed was in here; the state is at most so old
+        #: monotonic time at which the copy held all that had committed: the greatest age of the state
         self.fresh = 0.0
-        #: somebody has it, and goes on from it
+        #: its new owner has it and continues from it
         self.taken = False
 
     def feed(self, messages: Sequence[Message]) -> int:
-        """Apply what these records complete; the number of transactions.
+        """Apply the transactions that these records complete. Return their number.
 
-        :raises TornTransaction, DamagedIncrement, frame.BadFrame, Unfit: the copy must be given up.
+        :raises TornTransaction, DamagedIncrement, frame.BadFrame, Unfit: drop the copy.
         """
         done = 0
         for message in messages:
@@ -79,11 +79,11 @@ class Copy:
         return done
 
     def read_up_to(self, end: int, asked: float) -> None:
-        """All that had committed at `asked` (monotonic) was fed, and markers fill the log up to `end`."""
+        """Note that all records committed at `asked` (monotonic) were fed; only markers follow up to `end`."""
         self.offset, self.fresh = max(self.offset, end), asked
 
     def catch_up(self, reader: Reader, mark: Mark) -> int:
-        """After a fence: feed what came since, up to the last mark; how many transactions that were.
+        """Feed the records up to the last mark, after a fence. Return the number of transactions.
 
         :raises OutOfRange: truncation was faster. Otherwise as `feed`.
         """
@@ -104,7 +104,7 @@ class Copy:
         return done
 
     def restored(self, tail: int, began: float, clock: Clock) -> Restored:
-        """As a restore would have given it back, ready for its owner; `tail` is what `catch_up` has read."""
+        """Return the state as a restore would, for its new owner; `tail` is the result of `catch_up`."""
         base, mark = self._base, self.mark
         self.state.taken_over()
         for name, table in self.state.tables.items():
@@ -143,7 +143,7 @@ class Copy:
         if mark.delta and not self.place.deltas_reach(self.shown.n, mark):
             raise Unfit(f"the deltas of transaction {mark.n} lead on from {mark.reach}, this is {self.shown.n}")
         keys = 0
-        state.version += 1  # from here on readers look again
+        state.version += 1  # readers retry from here on
         for part in increment.parts:
             for raw in part.entries:
                 changes = self._decoder.decode(raw)
@@ -162,7 +162,7 @@ class Copy:
         state.version += 1
 
     def _note_fulls(self, mark: Mark, keys: int) -> None:
-        """What a cold restore would have to read, as the next owner's policy wants to know it."""
+        """Count what a restore from a full would read; the next owner's snapshot policy needs it."""
         self._unsaved.append((mark.n, self._size, keys))
         self._size = 0
         if len(self._unsaved) > _COUNTED:
@@ -178,9 +178,9 @@ class Copy:
 
 
 def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
-    """A copy that goes on behind the mark that was restored.
+    """Return a copy that continues after the restored mark.
 
-    :raises Unfit: that mark is gone already.
+    :raises Unfit: that mark is already gone.
     """
     located = newest_mark(reader, place, lambda mark: mark.n <= restored.mark.n)
     if located is None or located.mark.identity != restored.mark.identity:
@@ -199,9 +199,9 @@ def _checked(mark: Mark | None, place: Place, copy: Copy) -> Mark:
 
 
 def go_on(reader: Reader, place: Place, copy: Copy, note: Note, clock: Clock, progress: Progress) -> Restored | None:
-    """The newest committed state, from a copy that has followed it; call it after the fence, as `restore`.
+    """Return the newest committed state from a copy that has followed it; call it after the fence, as `restore`.
 
-    None: the copy is of no use any more, which was noted; `restore` finds out what is the matter.
+    Return None if the copy cannot continue, after a note. `restore` then reports the cause, if there is one.
 
     :raises RestoreTimeout, HangingTransaction: Kafka did not deliver; try again.
     """

@@ -19,7 +19,7 @@ from tests.unit.making import header, mark, part
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.digest import packed_seeds, seeds
 from statehold.snapshot.format.records import Chunk, Manifest, Record
-from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import cut
 from statehold.snapshot.spark.fold.fold import Packer
 from statehold.snapshot.spark.fold.newest import REPORT
@@ -156,7 +156,7 @@ def test_packing_loses_nothing_wherever_the_batches_end(count: int, batch: int) 
     assert len({(row["bucket"], row["table"], row["seq"]) for row in out}) == len(out)
 
 
-def full(first: int, low: int, increment: int, offset: int = 99) -> Found:
+def full(first: int, low: int, increment: int, offset: int = 99) -> LocatedManifest:
     manifest = Manifest(
         full=f"{first}-{low}",
         service="s",
@@ -170,7 +170,7 @@ def full(first: int, low: int, increment: int, offset: int = 99) -> Found:
         low=low,
         checksums=(1,),
     )
-    return Found(offset, manifest)
+    return LocatedManifest(offset, manifest)
 
 
 def test_truncation_keeps_the_newest_by_s_and_every_chunk_of_them() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.restore.discovery import Found
-from statehold.snapshot.restore.truncate import Cut, cut, kept
+from statehold.snapshot.restore.discovery import LocatedManifest
+from statehold.snapshot.restore.truncate import TruncationOffsets, cut, kept
 
 
-def full(offset: int, first: int, low: int, increment: int, time: int = 0) -> Found:
-    return Found(
+def full(offset: int, first: int, low: int, increment: int, time: int = 0) -> LocatedManifest:
+    return LocatedManifest(
         offset,
         Manifest(
             full=f"{offset}",
@@ -35,6 +35,6 @@ def test_two_fulls_of_one_state_count_once_and_the_younger_is_kept() -> None:
 
 def test_it_is_behind_the_first_chunk_and_the_first_increment_of_whatever_is_kept() -> None:
     newer, older, oldest = full(90, 9, 10, 60), full(80, 7, 50, 40), full(30, 3, 5, 2)
-    assert cut([oldest, older, newer], 2) == Cut(10, 40)
-    assert cut([oldest, older, newer], 3) == Cut(5, 2)
+    assert cut([oldest, older, newer], 2) == TruncationOffsets(10, 40)
+    assert cut([oldest, older, newer], 3) == TruncationOffsets(5, 2)
     assert cut([oldest, older, newer], 4) is None

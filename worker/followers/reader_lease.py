@@ -1,4 +1,4 @@
-"""The reader of a thread that follows topics for as long as the service runs."""
+"""Owns the reader of a thread that follows topics while the service runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from statehold.ports import FollowingReader
 
 
 class OwnReader:
-    """Made when it is needed, dropped after trouble, and made anew once the login has changed.
+    """Creates a reader on demand, drops it after an error, and replaces it after a change of the login.
 
-    Used by one thread; `renew` may be called by any.
+    One thread uses it; any thread may call `renew`.
     """
 
     def __init__(self, make: Callable[[], FollowingReader]) -> None:
@@ -19,7 +19,7 @@ class OwnReader:
         self._old_login = False
 
     def renew(self) -> None:
-        """The login has changed: go on with a new client."""
+        """Continue with a new client, because the login has changed."""
         self._old_login = True
 
     def get(self) -> FollowingReader:
@@ -31,7 +31,7 @@ class OwnReader:
         return self._reader
 
     def drop(self) -> None:
-        """The next `get` makes a new one."""
+        """Close the reader; the next `get` creates a new one."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()

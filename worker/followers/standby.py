@@ -1,6 +1,6 @@
-"""Keeps copies of states that are owned elsewhere up to date, so that a takeover reads only what came last.
+"""Keeps standby copies of partitions that other instances own, so that a takeover reads only the last records.
 
-One thread for all of them, no group, no producer: nothing here can change what an owner does. It shares the interpreter
+One thread keeps all copies. It has no group and no producer, so it cannot disturb an owner. It shares the interpreter
 with live partitions, so it works in small slices and rests after each.
 """
 
@@ -29,30 +29,30 @@ from statehold.worker.common.memory_guard import Memory, Room
 from statehold.worker.followers.queries import Committed
 from statehold.worker.followers.reader_lease import OwnReader
 
-#: seconds between two looks at the ends of the logs: what a takeover has to read at least, and the age of an answer
+#: seconds between two reads of the log ends: a takeover reads at least so much, and a query's answer is so old
 _ROUND: Final = 0.2
-#: seconds between two questions to the group
+#: seconds between two reads of the standby assignment
 _LOOK: Final = 3.0
-#: of the time that a slice takes, how long it rests after it
+#: the rest after a slice, as a multiple of the slice's duration
 _REST: Final = 1.0
-#: seconds without data after which Kafka counts as away: others are to be followed
+#: seconds without data after which Kafka counts as down, because other copies wait
 PATIENCE: Final = 10.0
-#: seconds until a copy that was given up is made anew, doubled each time
+#: seconds until a dropped copy is rebuilt, doubled each time, and their limit
 _AGAIN, _LONGEST = 5.0, 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the copies of one service are kept with. Everything here may be called from the thread."""
+class StandbyTools:
+    """The dependencies of `Standbys`. The standby thread may call everything here."""
 
-    #: asks the brokers: topics may have been made anew
+    #: asks the brokers, because topics may have been created again
     locate: Callable[[int], Place]
     new_state: Callable[[], State]
     #: a reader whose calls end with Cancelled once the argument returns True
     reader: Callable[[Callable[[], bool]], FollowingReader]
-    #: which partitions to keep copies of; None: as they are
+    #: the partitions to keep copies of; None: unchanged
     chosen: Callable[[], Collection[int] | None]
-    #: those that the group has given to this process
+    #: the partitions that the group has assigned to this process
     assigned: Callable[[], Collection[int]]
     memory_limit: Any
     memory: Memory
@@ -63,16 +63,16 @@ class Surroundings:
 
 
 class Standbys:
-    """`tools.Standby`. `run` is the thread's body; the other public methods may be called by any thread."""
+    """Keeps the standby copies: a `context.Standby`. `run` is the thread's body; any thread may call the rest."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: StandbyTools) -> None:
         self._around = around
         self._lock = threading.Lock()
         self._copies: dict[int, Copy] = {}
-        #: the copy that is being made
+        #: the copy that is being built
         self._loading: tuple[int, Progress] | None = None
         self._wanted: frozenset[int] = frozenset()
-        #: partition -> how often in a row its copy was given up, and when it is made anew
+        #: partition -> how often in a row its copy was dropped, and when to rebuild it
         self._failures: dict[int, tuple[int, float]] = {}
         self._looked = float("-inf")
         self._round = float("-inf")
@@ -83,16 +83,16 @@ class Standbys:
         threading.Thread(target=self.run, name="standby", daemon=True).start()
 
     def close(self) -> None:
-        """Ends soon; nobody waits for it."""
+        """Stop the thread soon, without waiting for it."""
         self._ending.set()
         self.give_way()
 
     def renew(self) -> None:
-        """The login has changed: go on with new clients."""
+        """Continue with new clients, because the login has changed."""
         self._reader.renew()
 
     def take(self, partition: int) -> Copy | None:
-        """Waits for one slice at most."""
+        """Hand the copy over to its new owner; wait for one slice at most."""
         with self._lock:
             copy = self._copies.pop(partition, None)
             if copy is not None:
@@ -110,7 +110,7 @@ class Standbys:
         return bool(held)
 
     def committed(self, oldest: float) -> dict[int, Committed]:
-        """Those that are at most so many seconds old, for queries."""
+        """Return the copies that are at most `oldest` seconds old, for queries."""
         now = self._around.clock()
         return {
             partition: Committed.of_copy(copy, self._around.clock)
@@ -119,12 +119,12 @@ class Standbys:
         }
 
     def copies(self) -> dict[int, Copy]:
-        """Complete ones, for queries: let go of them soon."""
+        """Return the complete copies; drop them soon."""
         with self._lock:
             return dict(sorted(self._copies.items()))
 
     def status(self) -> list[dict[str, Any]]:
-        """For people: each copy, how old it is at most in seconds, and what its makers are at."""
+        """Describe each copy for people: its transaction, its greatest age in seconds, its progress."""
         now = self._around.clock()
         shown: list[dict[str, Any]] = [
             {
@@ -145,13 +145,13 @@ class Standbys:
     # The thread
 
     def run(self) -> None:
-        """Until `close`."""
+        """Work until `close`."""
         while not self._ending.wait(_ROUND):
             try:
                 self.turn()
             except Cancelled:
                 continue
-            except (KafkaTrouble, RestoreTimeout) as error:  # the copies grow old, and go on when Kafka answers
+            except (KafkaTrouble, RestoreTimeout) as error:  # the copies grow old until Kafka answers
                 self._around.log.debug("kafka_retry", doing="follow increments", cause=str(error))
                 self._reader.drop()
             except Exception as error:
@@ -161,14 +161,14 @@ class Standbys:
         self._reader.drop()
 
     def turn(self) -> None:
-        """Look whom to stand by for, make one copy that is missing, follow with all that are there."""
+        """Read the standby assignment, follow with all copies, build one that is missing."""
         self._look()
         self.follow()
         missing = sorted(self._wanted - self._copies.keys() - set(self._around.assigned()))
         now = self._around.clock()
         for partition in missing:
             if self._failures.get(partition, (0, now))[1] <= now:
-                self._make(partition)
+                self._build(partition)
                 return
 
     def _look(self) -> None:
@@ -179,14 +179,14 @@ class Standbys:
         found = self._around.chosen()
         if found is None:
             return
-        # The group may have given it to this process a moment ago, which is about to take it; at the next look it has.
+        # Keep it for one more round, because the group may just have assigned it to this process.
         before, self._wanted = self._wanted, frozenset(found)
         for partition in self._copies.keys() - self._wanted - before - set(self._around.assigned()):
             if self.take(partition) is not None:
-                self._around.log.info("standby_dropped", partition=partition, cause="another member keeps it, or none")
+                self._around.log.info("standby_dropped", partition=partition, cause="this member no longer keeps it")
 
     def follow(self) -> None:
-        """Feed every copy with what has committed; at most once in a round."""
+        """Feed every copy with the committed records; at most once in a round."""
         asked = self._around.clock()
         copies = self.copies()
         if asked - self._round < _ROUND or not copies:
@@ -200,7 +200,7 @@ class Standbys:
             except (OutOfRange, frame.BadFrame, StateholdError) as error:
                 if isinstance(error, (KafkaTrouble, RestoreTimeout)):
                     raise
-                self._give_up(partition, copy, error)
+                self._drop_copy(partition, copy, error)
 
     def _follow(self, reader: Reader, partition: int, copy: Copy, end: int, asked: float) -> None:
         if end < copy.offset:
@@ -210,7 +210,7 @@ class Standbys:
             began = time.thread_time()
             with self._lock:
                 if self._copies.get(partition) is not copy:
-                    return  # its new owner has it
+                    return  # its new owner took it
                 copy.feed(batch)
             self._ending.wait(_REST * (time.thread_time() - began))
         with self._lock:
@@ -218,7 +218,7 @@ class Standbys:
                 copy.read_up_to(end, asked)
                 self._failures.pop(partition, None)
 
-    def _give_up(self, partition: int, copy: Copy | None, error: BaseException) -> None:
+    def _drop_copy(self, partition: int, copy: Copy | None, error: BaseException) -> None:
         with self._lock:
             if copy is not None and self._copies.get(partition) is not copy:
                 return
@@ -234,10 +234,10 @@ class Standbys:
         self._failures[partition] = times + 1, self._around.clock() + again
         return again
 
-    # Making one
+    # Building a copy
 
-    def _make(self, partition: int) -> None:
-        """As a restore, but without a fence: the owner goes on, and a later look brings the rest."""
+    def _build(self, partition: int) -> None:
+        """Restore without a fence. The owner continues meanwhile, and a later round follows."""
         around, began = self._around, self._around.clock()
 
         def cancelled() -> bool:
@@ -255,7 +255,7 @@ class Standbys:
                 restored = restore(slowly, place, around.new_state, note, around.clock, progress=progress)
             copy = copied(reader, place, restored)
         except (OutOfRange, frame.BadFrame, StateholdError) as error:
-            self._give_up(partition, None, error)
+            self._drop_copy(partition, None, error)
             return
         finally:
             self._loading = None
@@ -274,7 +274,7 @@ class Standbys:
         )
 
     def _note(self, partition: int, event: str, fields: dict[str, object]) -> None:
-        """What a restore tells of fulls that vanish under it is the owner's business."""
+        """Log the notes of a restore at debug level, because the owner handles fulls that vanish."""
         self._around.log.debug(event, partition=partition, standby=True, **fields)  # type: ignore[arg-type]
 
 

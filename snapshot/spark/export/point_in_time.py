@@ -12,7 +12,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore import discovery
-from statehold.snapshot.restore.discovery import Found, Located
+from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import Plan
 
@@ -33,8 +33,8 @@ LATEST = Moment()
 class Kept(NamedTuple):
     """The oldest and the newest state of a partition that can be brought back."""
 
-    oldest: Located
-    newest: Located
+    oldest: LocatedMark
+    newest: LocatedMark
 
 
 class OutOfReach(PartitionError):
@@ -74,7 +74,7 @@ def kept(reader: Reader, place: Place, newest: Plan) -> Kept | None:
     return Kept(min(states, key=lambda each: each.mark.n), newest.goal) if states else None
 
 
-def time_of(reader: Reader, place: Place, located: Located) -> int:
+def time_of(reader: Reader, place: Place, located: LocatedMark) -> int:
     """When Kafka took a mark in (LogAppendTime), in milliseconds since 1970."""
     for batch in reader.read(place.names.changelog, place.partition, located.offset, located.offset + 1):
         for message in batch:
@@ -86,7 +86,7 @@ def told_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _goal(reader: Reader, place: Place, moment: Moment, newest: Plan) -> Located | None:
+def _goal(reader: Reader, place: Place, moment: Moment, newest: Plan) -> LocatedMark | None:
     """The newest mark with a delta that is not after the moment, of the current lineage."""
     adopted, value, topic = newest.last.adopted, moment.value, place.input
 
@@ -97,7 +97,7 @@ def _goal(reader: Reader, place: Place, moment: Moment, newest: Plan) -> Located
     return discovery.newest_mark(reader, place, lambda mark: mark.delta and mark.n >= adopted, end)
 
 
-def _from_nothing(first: Located) -> bool:
+def _from_nothing(first: LocatedMark) -> bool:
     """Whether this mark's state is whole without a full: a genesis, or an adoption of an empty state."""
     mark = first.mark
     if mark.n == 0:
@@ -105,7 +105,7 @@ def _from_nothing(first: Located) -> bool:
     return mark.n == mark.adopted and mark.keys == 0
 
 
-def _state_of(reader: Reader, place: Place, full: Found) -> Located | None:
+def _state_of(reader: Reader, place: Place, full: LocatedManifest) -> LocatedMark | None:
     """The first mark with a delta to which a full leads."""
     manifest = full.manifest
     start = discovery.end_of(reader, place, lambda mark: mark.n < manifest.through)

@@ -13,7 +13,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore import discovery
-from statehold.snapshot.restore.discovery import Found, Located
+from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark
 from statehold.snapshot.restore.last_commit_record import last_mark
 
 #: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
@@ -29,15 +29,15 @@ class Plan(msgspec.Struct, frozen=True):
     #: the newest mark of all, whether or not it carries a delta
     last: Mark
     #: the delta whose state is folded (D of rule C1), and where its mark lies
-    goal: Located
-    base: Found | None
+    goal: LocatedMark
+    base: LocatedManifest | None
     #: every full that may be a base for the goal, newest first; those before `base` were found damaged
-    fulls: tuple[Found, ...]
+    fulls: tuple[LocatedManifest, ...]
     #: offsets of the increment topic to read
     start: int
     end: int
     #: marks behind which what is read is cut, so that several tasks share it, and offsets that cut the base's chunks
-    cuts: tuple[Located, ...] = ()
+    cuts: tuple[LocatedMark, ...] = ()
     chunk_cuts: tuple[int, ...] = ()
 
     @property
@@ -95,7 +95,7 @@ def divided(reader: Reader, plan: Plan, pieces: int) -> Plan:
     chunk_cuts: tuple[int, ...] = ()
     if base is not None and base.manifest.low >= 0:
         chunk_cuts = tuple(_between(base.manifest.low, base.offset, pieces))
-    cuts: dict[int, Located] = {}
+    cuts: dict[int, LocatedMark] = {}
     try:
         for target in _between(plan.start, plan.end, pieces):
             found = discovery.oldest_mark(reader, plan.place, lambda mark: mark.n > plan.first, target)
@@ -112,7 +112,7 @@ def _between(start: int, end: int, pieces: int) -> Iterator[int]:
     yield from (start + (end - start) * i // pieces for i in range(1, pieces))
 
 
-def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterator[Found]:
+def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterator[LocatedManifest]:
     """Fulls that may be the base for the goal, the greatest S first (rule S6), whoever made them."""
     low = reader.bounds(place.names.snapshot, place.partition)[0]
     known = {ref.offset for mark in (last, goal) for ref in mark.fulls}

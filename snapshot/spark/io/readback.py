@@ -13,7 +13,7 @@ from statehold.config.settings import Settings
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Chunk
-from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.fold.proof import Sums, proves
 from statehold.snapshot.spark.io.source import collect, with_stored
 
@@ -35,7 +35,7 @@ _decode = msgspec.msgpack.Decoder(Back).decode
 
 
 def read_back(
-    spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, Found]]
+    spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, LocatedManifest]]
 ) -> dict[tuple[int, int], str]:
     """(partition, offset of the manifest) -> what is wrong with that full, or '' where it is whole.
 
@@ -60,7 +60,7 @@ def read_back(
     }
 
 
-def _judge(found: Found, back: Back | None) -> str:
+def _judge(found: LocatedManifest, back: Back | None) -> str:
     manifest, wanted = found.manifest, len(found.manifest.checksums)
     back = back or Back([], {})
     if back.finding:

@@ -23,8 +23,8 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.tools.compaction_lock import CompactionLock
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer
-from statehold.snapshot.restore.discovery import COMPACTION, Found
-from statehold.snapshot.restore.truncate import Cut, kept
+from statehold.snapshot.restore.discovery import COMPACTION, LocatedManifest
+from statehold.snapshot.restore.truncate import TruncationOffsets, kept
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import Plan
 from statehold.snapshot.spark.fold.report import Report, decode_report, gathered
@@ -203,7 +203,7 @@ class Compaction:
 
     # Publishing and truncation
 
-    def publish(self, written: Sequence[tuple[Plan, Written, Report]]) -> dict[int, Found]:
+    def publish(self, written: Sequence[tuple[Plan, Written, Report]]) -> dict[int, LocatedManifest]:
         """Write each manifest, which makes the chunks a full snapshot. Returns when Kafka has acknowledged them."""
         self._tell(f"publishing {len(written)} full snapshots")
         found = publish(self._settings, self._names, written)
@@ -215,7 +215,7 @@ class Compaction:
         return {each.manifest.partition: each for each in found}
 
     def _truncate_all(
-        self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, Found], lock: CompactionLock
+        self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, LocatedManifest], lock: CompactionLock
     ) -> None:
         """Read back the new full snapshots and every other one to keep; then delete what precedes the oldest."""
         fulls = {p: [*([fresh[p]] if p in fresh else []), *plan.fulls] for p, plan in plans.items()}
@@ -243,7 +243,7 @@ class Compaction:
                 self.truncate(plans[partition].place, found)
         self._truncation.remove_orphans([plan.place for plan in plans.values()], self._log)
 
-    def _note_published(self, fresh: Mapping[int, Found], findings: Mapping[tuple[int, int], str]) -> None:
+    def _note_published(self, fresh: Mapping[int, LocatedManifest], findings: Mapping[tuple[int, int], str]) -> None:
         for (p, offset), finding in findings.items():
             if finding:
                 self._log.warning("full_unusable", partition=p, full=offset, finding=finding)
@@ -253,7 +253,7 @@ class Compaction:
             outcome.status = "failed" if finding else "compacted"
             outcome.cause = f"the new full snapshot cannot be read back: {finding}" if finding else ""
 
-    def truncate(self, place: Place, found: Cut) -> None:
+    def truncate(self, place: Place, found: TruncationOffsets) -> None:
         """Delete the records that no kept full snapshot needs."""
         self._truncation.cut(place, found)
         self._outcomes[place.partition].truncated = found

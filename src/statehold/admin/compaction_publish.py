@@ -19,8 +19,8 @@ from statehold.snapshot import store_orphans
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.restore.discovery import COMPACTION, Found
-from statehold.snapshot.restore.truncate import Cut, cut
+from statehold.snapshot.restore.discovery import COMPACTION, LocatedManifest
+from statehold.snapshot.restore.truncate import TruncationOffsets, cut
 from statehold.snapshot.spark.fold.plan import Plan
 from statehold.snapshot.spark.fold.report import Report
 from statehold.snapshot.spark.io import write as writing
@@ -50,7 +50,7 @@ class CompactionResult(msgspec.Struct, kw_only=True):
     #: Offset of the published manifest.
     full: int | None = None
     #: Offsets before which the topics were truncated.
-    truncated: Cut | None = None
+    truncated: TruncationOffsets | None = None
     #: Seconds since the run began.
     seconds: float = 0.0
     cause: str = ""
@@ -60,15 +60,15 @@ class CompactionResult(msgspec.Struct, kw_only=True):
         return self.status != "failed"
 
 
-def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Written, Report]]) -> list[Found]:
+def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Written, Report]]) -> list[LocatedManifest]:
     """Write the manifests. Returns when Kafka has acknowledged all. :raises KafkaTrouble: one was not acknowledged."""
     sink_of = SnapshotSinkFactory(settings, names)
 
-    def send(each: tuple[Plan, Written, Report]) -> Found:
+    def send(each: tuple[Plan, Written, Report]) -> LocatedManifest:
         plan, found, report = each
         manifest, sink = manifest_of(plan, found, report), sink_of.manifests(plan.partition)
         sink.send(records.pack(manifest, manifest.format))
-        return Found(writing.acknowledged(sink, 1)[0], manifest)
+        return LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
 
     with ThreadPoolExecutor(_PRODUCERS, "manifest") as pool:  # in parallel, because a new producer connects in 0.5 s
         return list(pool.map(send, written))
@@ -117,7 +117,7 @@ class Truncation:
         )
         return full, increment
 
-    def due(self, place: Place, fulls: Sequence[Found], keep: int) -> Cut | None:
+    def due(self, place: Place, fulls: Sequence[LocatedManifest], keep: int) -> TruncationOffsets | None:
         """Return the offsets before which records may be deleted if `keep` full snapshots stay; None if nothing may."""
         found = cut(fulls, keep)
         if found is None:
@@ -125,7 +125,7 @@ class Truncation:
         full, increment = self.starts(place)
         return found if found.full > full or found.increment > increment else None
 
-    def cut(self, place: Place, found: Cut) -> None:
+    def cut(self, place: Place, found: TruncationOffsets) -> None:
         """Delete the records before these offsets and wait. :raises KafkaTrouble: Kafka did not delete them."""
         names, ids = self._names, place.topic_ids
         full, increment = self.starts(place)

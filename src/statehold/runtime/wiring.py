@@ -49,7 +49,7 @@ from statehold.worker.common.context import NoStandby, Report, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import NoTracing, Tracing
 from statehold.worker.followers.reference import NoReferences, References, Sources
-from statehold.worker.followers.standby import PATIENCE, Standbys, Surroundings
+from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
 from statehold.worker.handler.engine import bound_state
 from statehold.worker.partition import PartitionWorker
 
@@ -188,7 +188,7 @@ class Wiring:
         patient = replace(settings, restore=replace(settings.restore, deadline=PATIENCE))
         tables = declared(service.handler_class)[0]
         return Standbys(
-            Surroundings(
+            StandbyTools(
                 locate=lambda partition: self._place(partition, require(admin, names, ())),
                 new_state=lambda: bound_state(
                     tables,

@@ -37,7 +37,7 @@ from statehold.testing.stepped import EffectCall, EventLog, InlineEffects, Later
 from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
-from statehold.worker.followers.standby import Standbys, Surroundings
+from statehold.worker.followers.standby import Standbys, StandbyTools
 from statehold.worker.handler.engine import bound_state
 from statehold.worker.sinks.position import note_of
 
@@ -122,8 +122,8 @@ class Wiring:
             clock=self.clock,
         )
 
-    def _around_standbys(self) -> Surroundings:
-        return Surroundings(
+    def _around_standbys(self) -> StandbyTools:
+        return StandbyTools(
             locate=self._place,
             new_state=lambda: bound_state(
                 declared(self._kind)[0],

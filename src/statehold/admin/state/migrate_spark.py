@@ -24,7 +24,7 @@ from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import MODULUS
 from statehold.snapshot.format.records import FullRef, Manifest, Mark
-from statehold.snapshot.restore.discovery import Found
+from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.export.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import Plan
@@ -159,14 +159,16 @@ class _Work:
             digest=digest.show(self._digest(written)),
         )
 
-    def _publish(self, plans: Mapping[int, Plan], written: Mapping[int, Written], lineage: str) -> dict[int, Found]:
+    def _publish(
+        self, plans: Mapping[int, Plan], written: Mapping[int, Written], lineage: str
+    ) -> dict[int, LocatedManifest]:
         """Write the manifests and read everything back. No commit record refers to these full snapshots yet."""
-        bases: dict[int, Found] = {}
+        bases: dict[int, LocatedManifest] = {}
         for partition, plan in plans.items():
             manifest = self._manifest(plan, written[partition], lineage)
             sink = SnapshotSinkFactory(self._settings, self._names).manifests(partition)
             sink.send(records.pack(manifest))
-            bases[partition] = Found(writing.acknowledged(sink, 1)[0], manifest)
+            bases[partition] = LocatedManifest(writing.acknowledged(sink, 1)[0], manifest)
         back = read_back(self._spark, self._settings, [(plans[p].place, found) for p, found in bases.items()])
         wrong = [f"partition {p}: {finding}" for (p, _), finding in back.items() if finding]
         if wrong:
@@ -203,7 +205,7 @@ class _Work:
     def _schemas(self, plan: Plan) -> dict[str, int]:
         return plan.place.merged_schemas(plan.last, self._edits.tables)
 
-    def _adoption(self, plan: Plan, written: Written, base: Found, lineage: str) -> Adoption:
+    def _adoption(self, plan: Plan, written: Written, base: LocatedManifest, lineage: str) -> Adoption:
         last: Mark = plan.last
         ref: FullRef | None = base.ref if written.keys else None
         return Adoption(
