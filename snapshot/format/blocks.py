@@ -6,11 +6,11 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from statehold.snapshot.format.frame import BadFrame
+from statehold.snapshot.format.frame import MAX_BODY, BadFrame
 
 _LENGTH = struct.Struct("<I")
 #: a frame's head, and a body of the largest legal size that did not compress
-_LARGEST = 64 * 1024 * 1024 + 65_536
+_LARGEST = MAX_BODY + 65_536
 
 
 def block(data: bytes) -> bytes:

@@ -69,6 +69,13 @@ class Place(msgspec.Struct, frozen=True):
                 partition=self.partition,
                 position=position,
             )
+        if position < 0:
+            raise DamagedIncrement(
+                f"the last mark names no position of {self.input}: statehold did not write it; check who writes to "
+                f"{self.names.changelog}",
+                topic=self.input,
+                partition=self.partition,
+            )
         if mark.partitions != self.partitions:
             raise PartitionCountChanged(
                 f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.common.decoding import UNREADABLE
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
@@ -257,7 +258,7 @@ def unpack(data: bytes | None) -> Record:
         raise frame.BadFrame(f"unknown kind {kind!r}")
     try:
         record: Record = _DECODERS[kind](body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise frame.BadFrame(f"kind {kind!r}: {error}") from error
     return record
 
@@ -272,7 +273,7 @@ def foreign_writer(data: bytes | None) -> str:
         if kind != b"M":
             return ""
         writer = msgspec.msgpack.decode(body, type=_OnlyWriter).writer
-    except (frame.BadFrame, msgspec.DecodeError, UnicodeDecodeError):
+    except (frame.BadFrame, *UNREADABLE):
         return ""
     return f"statehold {writer.version} ({writer.instance} on {writer.host})"
 
@@ -315,7 +316,7 @@ class EntryDecoder:
                 known = ", ".join(sorted(self._keys)) or "none"
                 raise UnknownTable(f"holds table {table!r}, this code declares: {known}")
             changes = Changes(table, self._keys[table](keys), self._values(values))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error
         if len(changes.keys) != len(changes.values):
             raise frame.BadFrame(f"table {table!r}: {len(changes.keys)} keys, {len(changes.values)} values")

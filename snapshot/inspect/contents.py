@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from statehold.common.decoding import UNREADABLE
 from statehold.ports import Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.digest import MODULUS, table_digest
@@ -60,11 +61,13 @@ def decoded(raw: msgspec.Raw) -> Changes:
     """
     try:
         table, keys, values = _decode(raw)
-    except msgspec.DecodeError as error:
+        keys = list(map(hashable, keys))
+        hash(tuple(keys))
+    except (TypeError, *UNREADABLE) as error:
         raise frame.BadFrame(f"entry: {error}") from error
     if len(keys) != len(values):
         raise frame.BadFrame(f"table {table!r}: {len(keys)} keys, {len(values)} values")
-    return Changes(table, list(map(hashable, keys)), values)
+    return Changes(table, keys, values)
 
 
 def hashable(key: Any) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 
 from statehold import serde
 from statehold.common import versioned_values
+from statehold.common.decoding import UNREADABLE
 from statehold.table import Table
 
 
@@ -42,8 +43,8 @@ def message(codec: serde.Serde[Any] | None, data: bytes | None) -> Any:
         except Exception as error:  # noqa: BLE001 - a user's decoder may raise anything
             return {"undecodable": f"{type(error).__name__}: {error}", "bytes": text(data)}
     try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return builtins(msgspec.json.decode(data))
+    except UNREADABLE:
         return text(data)
 
 
@@ -68,5 +69,5 @@ def _untyped(stored: bytes) -> Any:
     body = stored[2:] if versioned_values.version_of(stored) > 1 else stored
     try:
         return builtins(msgspec.msgpack.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+    except (TypeError, *UNREADABLE):
         return text(stored)

@@ -20,6 +20,7 @@ from typing import BinaryIO, Final, Literal
 
 import msgspec
 
+from statehold.common.decoding import UNREADABLE
 from statehold.common.names import Names
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.blocks import block, blocks
@@ -173,7 +174,7 @@ def _tail(file: BinaryIO) -> tuple[int, FullRef, bytes]:
     found = file.read(manifest)
     try:
         return end, msgspec.msgpack.decode(file.read(reference), type=FullRef), found
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise frame.BadFrame(f"reference: {error}") from error
 
 

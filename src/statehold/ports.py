@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from statehold.messages.command import OWN, TICK, Command, command_of
+from statehold.messages.dead_letter import REQUESTS, request_of
 from statehold.messages.pinned_command import Pinned, pin
 from statehold.messages.retry_record import Retried
 from statehold.output import Sent
@@ -180,6 +181,8 @@ class Asked(NamedTuple):
         command = command_of(message)
         if command is None or command.name == TICK:  # only a worker says how late it is
             return None
+        if command.name in REQUESTS:
+            request_of(message)
         return cls(command, None if command.name in OWN else pin(message))
 
 

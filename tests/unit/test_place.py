@@ -24,6 +24,11 @@ def test_another_namespace_or_partition_is_refused() -> None:
             place.check(mark(3))
 
 
+def test_a_mark_without_a_position_of_the_input_is_refused() -> None:
+    with pytest.raises(DamagedIncrement, match="names no position of input"):
+        Place(NAMES, 0, 4, IDS).check(mark(3, positions={"other": 1}))
+
+
 def test_another_number_of_partitions_is_refused() -> None:
     with pytest.raises(PartitionCountChanged, match="built with 4 partitions, the topic has 8 now") as failure:
         Place(NAMES, 0, 8, IDS).check(mark(3))

@@ -8,7 +8,7 @@ key follow is decided by the state, so a replay decides alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,14 +26,13 @@ from statehold.messages.dead_letter import (
     Failure,
     RedrivenMessage,
     letter,
+    request_of,
     trace,
 )
 from statehold.messages.retry_record import retried
 from statehold.output import Sent
 from statehold.record import Message
 from statehold.table import Table
-
-_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode
 
 
 class Verdict(NamedTuple):
@@ -137,7 +136,7 @@ class Letters:
 
         Raises what `run` raises.
         """
-        request = _request(message.value() or b"")
+        request = request_of(message)
         if not self._may(request):
             return ""
         self.decided = True

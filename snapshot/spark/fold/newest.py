@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from statehold.common.decoding import UNREADABLE
 from statehold.snapshot.format import frame
 
 #: bytes of keys and values that increments are gathered to; as Python's objects they are about three times that
@@ -51,7 +52,7 @@ class Newest:
         """
         try:
             name, keys, values = _entry(raw)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise frame.BadFrame(f"entry: {error}") from error
         count = len(keys)
         if count != len(values) or name == REPORT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from statehold.common.decoding import UNREADABLE
 from statehold.record import Message
 
 _PREFIX: Final = "statehold"
@@ -29,6 +31,11 @@ TICK: Final = "statehold.tick"
 OWN: Final = frozenset((TAKE, FINISH_UPGRADE, *SWITCHES))
 #: longest name, id and issuer in characters, because a commit record repeats its commands and must fit a message
 _LONGEST: Final = 200
+#: bytes of a header with its longest fields, all of them escaped, and room for what a later release may add
+_LARGEST: Final = 16_384
+#: how deep a header may be nested, at most: more depends on the caller's own depth, which is another one in a replay
+_NESTED: Final = 16
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
@@ -90,10 +97,20 @@ def renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, byte
     return list(headers)
 
 
+def _unpacked(data: bytes) -> _Header:
+    """:raises BadCommand: it is nested too deep. :raises UNREADABLE: it is not what `header` writes."""
+    brackets = _STRING.sub(b"", data)
+    if brackets.count(b"{") + brackets.count(b"[") > _NESTED:
+        raise BadCommand(f"header {COMMAND_HEADER}: nested more than {_NESTED} deep")
+    return msgspec.json.decode(data, type=_Header)
+
+
 def _parsed(data: bytes, offset: int) -> Command:
+    if len(data) > _LARGEST:
+        raise BadCommand(f"header {COMMAND_HEADER}: {len(data)} bytes, more than {_LARGEST}")
     try:
-        found = msgspec.json.decode(data, type=_Header) if data[:1] == b"{" else _Header(data.decode())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = _unpacked(data) if data[:1] == b"{" else _Header(data.decode())
+    except UNREADABLE as error:
         raise BadCommand(f"header {COMMAND_HEADER}: {error}") from error
     if not found.name or max(map(len, (found.name, found.id, found.issuer))) > _LONGEST:
         raise BadCommand(f"header {COMMAND_HEADER}: name, id and issuer take 1 to {_LONGEST} characters each")

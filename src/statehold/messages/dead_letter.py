@@ -7,13 +7,15 @@ it in on_command and never in on_record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
+from statehold.common.decoding import UNREADABLE
 from statehold.errors import RecordError
-from statehold.messages.command import Command, command_of
+from statehold.messages.command import BadCommand, Command, command_of
 from statehold.messages.command import header as command_header
 from statehold.output import Sent
 from statehold.record import Message
@@ -34,6 +36,7 @@ SETTLED: Final = "statehold.settled"
 #: characters kept of an exception's text
 TEXT: Final = 500
 
+_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 _encode = msgspec.msgpack.Encoder().encode
 
 Why = Literal["raised", "followed"]
@@ -75,6 +78,9 @@ class DeadLetterRequest(msgspec.Struct, frozen=True, array_like=True):
     ordered: bool
     previous: int
     why: str = ""
+
+
+_decode_request: Final = msgspec.msgpack.Decoder(DeadLetterRequest).decode
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +188,34 @@ def trace(
 
 def read(message: Message) -> DeadLetter | Resolution | None:
     """Return what a record of the dead-letter topic is; None if statehold did not write it."""
+    try:
+        return _read(message)
+    except (BadCommand, KeyError, ValueError):
+        return None  # because any writer of the topic can imitate a header
+
+
+def request_of(message: Message) -> DeadLetterRequest:
+    """Return the dead letter in a replay or discard command.
+
+    :raises BadCommand: `DeadLetter.request` did not write it.
+    """
+    try:
+        return _decode_request(message.value() or b"")
+    except UNREADABLE as error:
+        raise BadCommand(f"it names no dead letter: {error}") from error
+
+
+def number(text: str) -> int:
+    """Return a number of `own_headers`.
+
+    :raises ValueError: it is no number, or too long for an offset or a time.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is no number")
+    return int(text)
+
+
+def _read(message: Message) -> DeadLetter | Resolution | None:
     headers = message.headers() or ()
     told = told_headers(PREFIX, headers)
     if "offset" not in told:
@@ -192,29 +226,29 @@ def read(message: Message) -> DeadLetter | Resolution | None:
             return None
         return Resolution(
             what=command.name,
-            offset=int(told["offset"]),
+            offset=number(told["offset"]),
             id=command.id,
             who=command.issuer,
             why=told.get("why", ""),
-            command=int(told.get("command", -1)),
+            command=number(told.get("command", "-1")),
             error=told.get("error", ""),
             text=told.get("text", ""),
             at=message.offset() or 0,
         )
     return DeadLetter(
         topic=told["topic"],
-        partition=int(told["partition"]),
-        offset=int(told["offset"]),
-        timestamp=int(told["timestamp"]),
+        partition=number(told["partition"]),
+        offset=number(told["offset"]),
+        timestamp=number(told["timestamp"]),
         key=message.key(),
         value=message.value(),
         headers=received(PREFIX, headers),
         why=told["why"],
         error=told["error"],
         text=told["text"],
-        attempts=int(told["attempts"]),
+        attempts=number(told["attempts"]),
         ordered=told["ordered"] == "1",
-        previous=int(told["previous"]),
+        previous=number(told["previous"]),
         at=message.offset() or 0,
     )
 

@@ -13,6 +13,7 @@ from statehold.messages.dead_letter import (
     Failure,
     RedrivenMessage,
     as_received,
+    number,
     own_headers,
     received,
     told_headers,
@@ -40,16 +41,23 @@ class Retried(NamedTuple):
     @classmethod
     def by(cls, message: Message, input: str) -> Retried | None:
         """Return the retry in a record; None if statehold did not write it."""
+        try:
+            return cls._by(message, input)
+        except ValueError:
+            return None  # because any writer of the topic can imitate a header
+
+    @classmethod
+    def _by(cls, message: Message, input: str) -> Retried | None:
         headers = message.headers() or ()
         told = told_headers(PREFIX, headers)
         if not {"topic", "offset", "timestamp", "error", "text", "attempts", "level", "due"} <= told.keys():
             return None
-        offset, time = int(told["offset"]), int(told["timestamp"])
+        offset, time = number(told["offset"]), number(told["timestamp"])
         kept = received(PREFIX, headers)
         request = DeadLetterRequest(offset, time, message.key(), message.value(), kept, False, -1)
         was = RedrivenMessage(input, message.partition() or 0, request)
-        failure = Failure(told["error"], told["text"], int(told["attempts"]))
-        return cls(message.offset() or 0, was, failure, int(told["level"]), int(told["due"]))
+        failure = Failure(told["error"], told["text"], number(told["attempts"]))
+        return cls(message.offset() or 0, was, failure, number(told["level"]), number(told["due"]))
 
 
 def retried(topic: str, message: Message, failure: Failure, level: int, due: int) -> Sent:
