@@ -33,15 +33,15 @@ from statehold.ports import Cancelled
 from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
 from statehold.runtime.introspection import Overview
-from statehold.runtime.shutdown import Leaving
-from statehold.runtime.topic_monitor import Topology
-from statehold.runtime.wiring import Wiring
+from statehold.runtime.shutdown import Shutdown
+from statehold.runtime.topic_monitor import TopicMonitor
+from statehold.runtime.wiring import ServiceWiring
 from statehold.snapshot.gc_control import collect_less_often, thaw
 from statehold.table import Table
 from statehold.telemetry import metrics, status_gauges
-from statehold.telemetry.event_history import Recent
+from statehold.telemetry.event_history import RecentEvents
 from statehold.telemetry.log_events import Log
-from statehold.telemetry.registry import Sample, ServiceMetrics
+from statehold.telemetry.registry import GaugeSample, ServiceMetrics
 
 _STEP = 0.2
 
@@ -74,19 +74,19 @@ class Service:
         self._namespace = namespace
         self.settings = Settings() if settings is None else settings
         #: its newest log events
-        self.events = Recent()
+        self.events = RecentEvents()
         #: where its ops server is reached; set before `start`, other instances' callers are told
         self.url = ""
         #: its group, the ends of its input, its states; None before `start`
         self.overview: Overview | None = None
         self._manager: Manager | None = None
-        self._wiring: Wiring | None = None
+        self._wiring: ServiceWiring | None = None
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._stop_asked = False
         self._failure: BaseException | None = None
-        self._leaving: Leaving | None = None
-        self._topology: Topology | None = None
+        self._shutdown: Shutdown | None = None
+        self._topic_monitor: TopicMonitor | None = None
 
     @property
     def settings(self) -> Settings:
@@ -136,8 +136,8 @@ class Service:
         check_combinations(self.handler_class, self._settings.snapshot.delta_interval)
         log = self._new_log()
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
-        leaving = self._leaving = Leaving(self._settings, log, self._stop_within, self._ended)
-        contact = leaving.contact
+        shutdown = self._shutdown = Shutdown(self._settings, log, self._stop_within, self._ended)
+        contact = shutdown.contact
         admin = Admin(self._settings, self.names.group, contact)
         facts = self._require(admin, log)
         check_schemas(self.handler_class, self.names.input)
@@ -145,18 +145,18 @@ class Service:
         self.metrics.service.set(metrics.INPUT_PARTITIONS, self.overview.partitions)
         if (budget := self._settings.snapshot.restore_budget) != "off":
             self.metrics.service.set(metrics.RESTORE_BUDGET, budget)
-        wiring = self._wiring = Wiring(self, admin, facts, log, contact, self.overview, self._rights())
+        wiring = self._wiring = ServiceWiring(self, admin, facts, log, contact, self.overview, self._rights())
         consumer = KafkaGroupConsumer(self._settings, self.names, log, contact, self._client_id())
         self._manager = wiring.manager = Manager(
             consumer, wiring.worker, self._settings, self.metrics, log, time.monotonic, wiring.joining()
         )
-        self._topology = Topology(
+        self._topic_monitor = TopicMonitor(
             self._settings, self.names, admin, facts, log, self._manager.fail, self._manager.status
         )
         thread = threading.Thread(target=self._run_manager, name=f"statehold-{self.name}", daemon=True)
-        leaving.start(thread)
+        shutdown.start(thread)
         wiring.start(consumer)
-        self._topology.start()
+        self._topic_monitor.start()
         self._thread = thread
         thread.start()  # last: when it ends, it ends all the others
 
@@ -170,8 +170,8 @@ class Service:
             return
         within = self._settings.service.stop_timeout if timeout is None else timeout
         self._manager.stop(within)
-        if self._leaving is not None:
-            self._leaving.await_end(within)
+        if self._shutdown is not None:
+            self._shutdown.await_end(within)
 
     def drain(self, timeout: float | None = None) -> None:
         """As `stop`, but a static member leaves the group, too: the others have its partitions at once."""
@@ -189,7 +189,7 @@ class Service:
         while not self._ended.wait(_STEP if deadline is None else max(0.0, min(_STEP, deadline - time.monotonic()))):
             if deadline is not None and time.monotonic() >= deadline:
                 return False
-        failure = self._leaving.why if self._leaving is not None and self._leaving.why else self._failure
+        failure = self._shutdown.why if self._shutdown is not None and self._shutdown.why else self._failure
         if failure is not None:
             raise failure
         return True
@@ -227,9 +227,9 @@ class Service:
             "begun": self._thread is not None,
             "stopping": self._stop_asked or (self._manager is not None and self._manager.stopping),
         }
-        if self._topology is not None:
-            self._topology.tell(status)
-        return self._leaving.tell(status, running) if self._leaving is not None else status
+        if self._topic_monitor is not None:
+            self._topic_monitor.tell(status)
+        return self._shutdown.tell(status, running) if self._shutdown is not None else status
 
     def __enter__(self) -> Self:
         self.start()
@@ -289,12 +289,12 @@ class Service:
     def _turned(self) -> float | None:
         return self._manager.turned if self._manager is not None else None
 
-    def _gauges(self) -> Iterator[Sample]:
+    def _gauges(self) -> Iterator[GaugeSample]:
         turned = self._turned()
         yield from status_gauges.of_status(
             self.status(), time.time() - time.monotonic() + turned if turned is not None else None
         )
-        yield from self._topology.gauges() if self._topology is not None else ()
+        yield from self._topic_monitor.gauges() if self._topic_monitor is not None else ()
 
     def _stop_within(self, seconds: float) -> None:
         if self._manager is not None:
@@ -313,10 +313,10 @@ class Service:
             log.info("stopped", cause=str(self._failure) if self._failure else None)
             assert self._wiring is not None
             self._wiring.close()
-            if self._leaving is not None:
-                self._leaving.close()
-            if self._topology is not None:
-                self._topology.close()
+            if self._shutdown is not None:
+                self._shutdown.close()
+            if self._topic_monitor is not None:
+                self._topic_monitor.close()
             thaw()
             self._ended.set()
 

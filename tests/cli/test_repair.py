@@ -104,7 +104,7 @@ def test_accept_gap_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> 
     shown = stopped.repair("accept-gap", "--dry-run")
     assert (shown["old_position"], shown["position"]) == (RECORDS, RECORDS + 2)
     assert (shown["transaction"], shown["full"]) == (None, None)
-    assert f"offsets {RECORDS} to {RECORDS + 2} are gone" in shown["finding"]
+    assert f"offsets {RECORDS} to {RECORDS + 2} are deleted" in shown["finding"]
     assert stopped.position() == RECORDS, "a dry run changes nothing"
 
     done = stopped.repair("accept-gap", "--yes")

@@ -252,8 +252,8 @@ def test_a_call_that_does_not_come_back(night: Night) -> None:
     """The watch is told of a call with a short limit: a real one takes minutes."""
     service = night.start()
     night.live("one")
-    assert service._leaving is not None
-    with service._leaving.watch.call("a call", 0.1, overdue=lambda why: None):
+    assert service._shutdown is not None
+    with service._shutdown.watch.call("a call", 0.1, overdue=lambda why: None):
         night.fires("StateholdStuckCall", service=night.names.service)
 
 

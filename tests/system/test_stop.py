@@ -16,7 +16,7 @@ from tests.system.stage import Stage
 from statehold import Service
 from statehold.balancer.manager import Manager
 from statehold.errors import TopicMissing
-from statehold.runtime.wiring import Wiring
+from statehold.runtime.wiring import ServiceWiring
 
 pytestmark = pytest.mark.kafka
 
@@ -104,7 +104,7 @@ def test_a_service_that_ends_at_once_leaves_nothing_running(
 ) -> None:
     service = stages(1).create_topics().service()
     monkeypatch.setattr(Manager, "run", lambda manager: None)
-    monkeypatch.setattr(Wiring, "start", lambda *_: service.wait(0.5))  # so long it may take to get there
+    monkeypatch.setattr(ServiceWiring, "start", lambda *_: service.wait(0.5))  # so long it may take to get there
     before = threading.active_count()
     service.start()
     assert service.wait(60)

@@ -7,7 +7,7 @@ import threading
 from structlog.testing import capture_logs
 
 from statehold.errors import OutageTooLong, StuckCall
-from statehold.health.call_watchdog import Unwatched, Watch
+from statehold.health.call_watchdog import CallWatchdog, Unwatched
 from statehold.health.connectivity import GROUP, Contact
 from statehold.telemetry.log_events import Log
 
@@ -80,7 +80,7 @@ def test_who_may_not_wait_leaves_once() -> None:
 
 def test_a_call_that_does_not_come_back_is_told_of_once_with_its_stack() -> None:
     clock, overdue = Clock(), list[StuckCall]()
-    watch = Watch(clock, Log(), overdue.append)
+    watch = CallWatchdog(clock, Log(), overdue.append)
     inside, free = threading.Event(), threading.Event()
 
     def never() -> None:
@@ -106,7 +106,7 @@ def test_a_call_that_does_not_come_back_is_told_of_once_with_its_stack() -> None
 
 def test_time_in_which_the_process_was_frozen_does_not_count() -> None:
     clock, overdue = Clock(), list[StuckCall]()
-    watch = Watch(clock, Log(), overdue.append)
+    watch = CallWatchdog(clock, Log(), overdue.append)
     with watch.call("poll", 10.0):
         clock.now = 3600.0
         watch.look()

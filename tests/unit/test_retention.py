@@ -7,34 +7,34 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statehold.runtime.retention_forecast import Ahead, Rate, Retention, hours_left
+from statehold.runtime.retention_forecast import Rate, Retention, UnreadRecords, hours_left
 
 NOW = 1_750_000_000.0
 HOUR = 3_600_000
 
 
 def test_without_a_limit_there_is_no_end() -> None:
-    assert hours_left(Retention(), Ahead(10, 0), 100, 10, NOW) == math.inf
+    assert hours_left(Retention(), UnreadRecords(10, 0), 100, 10, NOW) == math.inf
     assert Retention.of({"cleanup.policy": "compact", "retention.ms": "1"}) == Retention()
     assert Retention.of({"cleanup.policy": "compact,delete", "retention.ms": "5"}).milliseconds == 5
 
 
 def test_the_next_record_goes_by_its_own_time() -> None:
-    an_hour_old = Ahead(10, int(NOW * 1000) - HOUR)
+    an_hour_old = UnreadRecords(10, int(NOW * 1000) - HOUR)
     assert hours_left(Retention(milliseconds=3 * HOUR), an_hour_old, 100, 0, NOW) == 2
     assert hours_left(Retention(milliseconds=HOUR // 2), an_hour_old, 100, 0, NOW) == 0
     # Nothing waits: what comes from now on has all of the time.
-    assert hours_left(Retention(milliseconds=3 * HOUR), Ahead(0, None), 100, 0, NOW) == 3
+    assert hours_left(Retention(milliseconds=3 * HOUR), UnreadRecords(0, None), 100, 0, NOW) == 3
     # A producer whose clock is ahead gives no more time than that.
-    assert hours_left(Retention(milliseconds=HOUR), Ahead(1, int(NOW * 1000) + 9 * HOUR), 100, 0, NOW) == 1
+    assert hours_left(Retention(milliseconds=HOUR), UnreadRecords(1, int(NOW * 1000) + 9 * HOUR), 100, 0, NOW) == 1
 
 
 def test_by_size_it_goes_when_as_much_has_come_after_it() -> None:
     retention = Retention(bytes=36_000_000)
-    assert hours_left(retention, Ahead(0, None), 100, 100, NOW) == 1
-    assert hours_left(retention, Ahead(180_000, None), 100, 100, NOW) == 0.5
-    assert hours_left(retention, Ahead(400_000, None), 100, 100, NOW) == 0
-    assert hours_left(retention, Ahead(0, None), 100, 0, NOW) == math.inf
+    assert hours_left(retention, UnreadRecords(0, None), 100, 100, NOW) == 1
+    assert hours_left(retention, UnreadRecords(180_000, None), 100, 100, NOW) == 0.5
+    assert hours_left(retention, UnreadRecords(400_000, None), 100, 100, NOW) == 0
+    assert hours_left(retention, UnreadRecords(0, None), 100, 0, NOW) == math.inf
 
 
 @settings(deadline=None)
@@ -43,7 +43,7 @@ def test_it_is_a_lower_bound_of_a_log_that_grows_as_measured(
     waiting: int, size: float, rate: float, limit: int
 ) -> None:
     """Kafka keeps at least `retention.bytes`: while less has come after a record, it is there."""
-    hours = hours_left(Retention(bytes=limit), Ahead(waiting, None), size, rate, NOW)
+    hours = hours_left(Retention(bytes=limit), UnreadRecords(waiting, None), size, rate, NOW)
     if 0 < hours < math.inf:
         assert (waiting + rate * hours * 3600) * size <= limit * 1.000001
 

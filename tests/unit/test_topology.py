@@ -10,12 +10,12 @@ from statehold.config.settings import ServiceSettings, Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
-from statehold.runtime.topic_monitor import Topology
+from statehold.runtime.topic_monitor import TopicMonitor
 from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
 
 
-class Ending(Topology):
+class Ending(TopicMonitor):
     """Its looks end with these errors, one after the other, and then well."""
 
     def __init__(self, log: EventLog, errors: list[Exception]) -> None:

@@ -1,1 +1,1 @@
-"""Is the process well: calls that hang, brokers out of reach, memory."""
+"""Health of the process: stuck calls, unreachable brokers, memory."""

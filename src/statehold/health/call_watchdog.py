@@ -1,7 +1,7 @@
-"""Calls that must come back: whoever begins one says how long it may take, and a thread looks at those under way.
+"""Watchdog for calls with deadlines: the caller sets a time limit, and a thread checks the calls in progress.
 
-It counts only time in which it was awake itself: a process that was frozen, or whose interpreter was held by one
-call, wakes up to calls that are no older than before.
+The thread counts only time in which it ran itself. A freeze of the process or the interpreter therefore does not make
+calls older.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ from statehold.ports import Clock
 from statehold.telemetry.log_events import Log
 
 _LOOK_EVERY: Final = 0.5
-#: of a longer sleep than this the watch knows that it was not its own
+#: Longest time in seconds that one check adds; a longer gap means that this thread did not run.
 _LONGEST_LOOK: Final = 2.0
 
 Overdue = Callable[[StuckCall], object]
 
 
-class Watching(Protocol):
-    """What somebody needs who makes such calls."""
+class CallWatcher(Protocol):
+    """The interface for code that makes watched calls."""
 
     def call(self, what: str, limit: float, *, partition: int = -1) -> AbstractContextManager[object]:
-        """Around a call of this thread: told once when it is still under way after `limit` seconds."""
+        """Return a context that watches a call of this thread and reports it once after `limit` seconds."""
         ...
 
 
 class Unwatched:
-    """For tools: their user is there and sees that nothing happens."""
+    """Watches nothing, for tools, whose user sees that a call hangs."""
 
     def call(self, what: str, limit: float, *, partition: int = -1) -> AbstractContextManager[object]:
         return nullcontext()
 
 
-class Call:
-    """One call under way. Cheap: it is made for each Kafka call and each batch of a handler."""
+class WatchedCall:
+    """One call in progress. Cheap, because every Kafka call and every handler batch creates one."""
 
     __slots__ = ("_calls", "_overdue", "age", "limit", "partition", "thread", "told", "what")
 
-    def __init__(self, calls: dict[int, Call], what: str, limit: float, partition: int, overdue: Overdue) -> None:
+    def __init__(
+        self, calls: dict[int, WatchedCall], what: str, limit: float, partition: int, overdue: Overdue
+    ) -> None:
         self._calls, self.what, self.limit, self.partition, self._overdue = calls, what, limit, partition, overdue
         self.age, self.told, self.thread = 0.0, False, 0
 
@@ -60,10 +62,10 @@ class Call:
         del self._calls[id(self)]
 
     def tell(self, log: Log) -> None:
-        """Once: the stack into the log, the error to whoever must act on it. The watch's thread."""
+        """Log the call's stack and report the error, once. Watchdog thread."""
         self.told = True
         stuck = StuckCall(
-            f"{self.what} has not come back for {self.age:.0f} s, though it may take {self.limit:.0f} s at most",
+            f"{self.what} has not returned for {self.age:.0f} s; its limit is {self.limit:.0f} s",
             partition=self.partition,
         )
         where = {"partition": self.partition} if self.partition >= 0 else {}
@@ -71,20 +73,20 @@ class Call:
         self._overdue(stuck)
 
 
-class Watch:
-    """`call` may be used by any thread, nested too; `overdue` is called by the watch's own thread."""
+class CallWatchdog:
+    """Watches calls of any thread, also nested ones. The watchdog's thread calls `overdue`."""
 
     def __init__(self, clock: Clock, log: Log, overdue: Overdue) -> None:
         self._clock, self._log, self._overdue = clock, log, overdue
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, WatchedCall] = {}
         self._ending = threading.Event()
         self._last = clock()
 
     def call(
         self, what: str, limit: float, *, partition: int = -1, overdue: Overdue | None = None
     ) -> AbstractContextManager[object]:
-        """As `Watching.call`; `overdue` in place of the watch's own."""
-        return Call(self._calls, what, limit, partition, overdue or self._overdue)
+        """Do the same as `CallWatcher.call`; `overdue` replaces the watchdog's."""
+        return WatchedCall(self._calls, what, limit, partition, overdue or self._overdue)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="watch", daemon=True).start()
@@ -93,12 +95,12 @@ class Watch:
         self._ending.set()
 
     def stuck(self) -> list[dict[str, Any]]:
-        """For `status()`: the calls that are overdue and still under way; any thread."""
+        """Return the overdue calls in progress, for `status()`. Any thread."""
         found = [call for call in list(self._calls.values()) if call.told]
         return [{"doing": call.what, "partition": call.partition, "seconds": round(call.age, 1)} for call in found]
 
     def look(self) -> None:
-        """Everything under way is so much older; what is overdue now is told."""
+        """Add the elapsed time to every call in progress, and report those that are overdue."""
         now = self._clock()
         passed, self._last = min(now - self._last, _LONGEST_LOOK), now
         for call in list(self._calls.values()):
@@ -112,6 +114,6 @@ class Watch:
 
 
 def stack_of(thread: int) -> str:
-    """Where a thread is now, innermost call last; '' when it has ended."""
+    """Return the stack of a thread, innermost call last; '' if it has ended."""
     frame = sys._current_frames().get(thread)
     return "".join(traceback.format_stack(frame)).rstrip() if frame is not None else ""

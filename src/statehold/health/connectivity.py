@@ -1,8 +1,8 @@
-"""This process's contact with Kafka: who of it gets answers, since when not, and what is done about a long outage.
+"""Tracks whether Kafka answers this process, logs outages, and stops the service after a long one.
 
-The adapters report: a partition whose calls fail for want of an answer, one whose call has worked, and whether the
-consumer has its group's coordinator. An **outage** is when the service as a whole cannot go on: the group is out of
-reach, or every partition here is. A single partition that waits (its leader is gone) is told of by itself.
+The Kafka adapters report calls without an answer, calls that succeeded, and whether the consumer reaches the group's
+coordinator. An **outage** is a state in which the whole service cannot continue: the coordinator or every partition is
+unreachable. A single partition without an answer, for example without a leader, is reported separately.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 from statehold.errors import OutageTooLong
-from statehold.health.call_watchdog import Unwatched, Watching
+from statehold.health.call_watchdog import CallWatcher, Unwatched
 from statehold.ports import Clock
 from statehold.telemetry.log_events import Log
 
-#: an outage is told of after so many seconds (a broker's restart, a rebalance are none), then this often
+#: Seconds until an outage is logged, because a broker's restart or a rebalance is shorter; then seconds between logs.
 _TELL_AFTER: Final = 10.0
 _TELL_EVERY: Final = 60.0
 _LOOK_EVERY: Final = 1.0
-#: what the group is called among the partitions
+#: Number that stands for the group's coordinator among the partitions.
 GROUP: Final = -1
 
 
-class Trouble(NamedTuple):
-    """Who gets no answers, since when, and what it heard last."""
+class Unanswered(NamedTuple):
+    """Monotonic time since which Kafka does not answer, and the last error."""
 
     since: float
     cause: str
 
 
 class NoContact:
-    """For tools, and wherever nobody asks: nothing is watched or kept."""
+    """Tracks nothing, for tools."""
 
     def call(self, what: str, limit: float, *, partition: int = -1) -> AbstractContextManager[object]:
         return Unwatched().call(what, limit, partition=partition)
@@ -44,11 +44,11 @@ class NoContact:
 
 
 class Contact(NoContact):
-    """Any thread. `leave` is called once, when an outage has lasted for `limit` seconds (None: never)."""
+    """Tracks answers by partition. Any thread. Calls `leave` once after an outage of `limit` seconds (None: never)."""
 
     def __init__(
         self,
-        watch: Watching,
+        watch: CallWatcher,
         clock: Clock,
         log: Log,
         limit: float | None = None,
@@ -57,8 +57,8 @@ class Contact(NoContact):
         self._watch, self._clock, self._log, self._limit, self._leave = watch, clock, log, limit, leave
         self._lock = threading.Lock()
         self._here: set[int] = set()
-        self._broken: dict[int, Trouble] = {}
-        #: since when there is an outage, and when it was told of last
+        self._broken: dict[int, Unanswered] = {}
+        #: Start of the outage, and time of its last log event.
         self._since: float | None = None
         self._told: float | None = None
         self._left = False
@@ -70,7 +70,7 @@ class Contact(NoContact):
         return self._watch.call(what, limit, partition=partition)
 
     def joins(self, partition: int) -> None:
-        """A partition is assigned to this process."""
+        """Add a partition that is assigned to this process."""
         with self._lock:
             self._here.add(partition)
 
@@ -80,21 +80,21 @@ class Contact(NoContact):
             self._broken.pop(partition, None)
 
     def broken(self, partition: int, cause: object) -> None:
-        """A call for it got no answer, or one that tells to try again. GROUP: the coordinator is not there."""
+        """Record a call without an answer, or with a retriable error. GROUP: the coordinator is unreachable."""
         with self._lock:
             since = self._broken[partition].since if partition in self._broken else self._clock()
-            self._broken[partition] = Trouble(since, str(cause))
+            self._broken[partition] = Unanswered(since, str(cause))
 
     def works(self, partition: int) -> None:
-        """One of its calls has worked."""
+        """Record a successful call."""
         if partition in self._broken:
             with self._lock:
                 self._broken.pop(partition, None)
 
-    # Looking
+    # Status and log
 
     def view(self) -> dict[str, Any] | None:
-        """For `status()`: how long the outage lasts, and why; None while there is none."""
+        """Return duration and cause of the outage, for `status()`; None without an outage."""
         with self._lock:
             trouble = self._outage()
         if trouble is None:
@@ -102,7 +102,7 @@ class Contact(NoContact):
         return {"seconds": round(self._clock() - trouble.since, 1), "cause": trouble.cause}
 
     def of(self, partition: int) -> dict[str, Any] | None:
-        """For `status()`: how long one partition has had no answers, and what it heard last."""
+        """Return how long a partition has had no answer, and the last error, for `status()`."""
         with self._lock:
             trouble = self._broken.get(partition)
         if trouble is None:
@@ -116,7 +116,7 @@ class Contact(NoContact):
         self._ending.set()
 
     def look(self) -> None:
-        """Tell of an outage when it has lasted, once a minute, and when it is over; leave when it is too long."""
+        """Log a lasting outage once a minute, and its end. Stop the service if the outage is too long."""
         now = self._clock()
         with self._lock:
             trouble, here = self._outage(), sorted(self._here)
@@ -134,17 +134,17 @@ class Contact(NoContact):
             self._left = True
             self._leave(
                 OutageTooLong(
-                    f"Kafka has been out of reach for {lasted:.0f} s (kafka.outage = {self._limit:g}): {trouble.cause}"
+                    f"Kafka has not answered for {lasted:.0f} s (kafka.outage = {self._limit:g}): {trouble.cause}"
                 )
             )
 
-    def _outage(self) -> Trouble | None:
+    def _outage(self) -> Unanswered | None:
         if GROUP in self._broken:
             return self._broken[GROUP]
         cut_off = [self._broken[partition] for partition in self._here if partition in self._broken]
         if not cut_off or len(cut_off) < len(self._here):
             return None
-        return max(cut_off)  # the service as a whole goes on until the last one of them is cut off
+        return max(cut_off)  # the outage starts when the last partition loses its connection
 
     def _run(self) -> None:
         while not self._ending.wait(_LOOK_EVERY):

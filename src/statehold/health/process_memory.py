@@ -1,4 +1,4 @@
-"""How much memory this process may have, has, and will need for a state. Linux; nothing is known elsewhere."""
+"""Memory limit and memory use of this process, and the predicted need of a state. Linux only; 0 elsewhere."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: bytes of memory for each key, and for each byte of its key and value as they are in a full (docs/sizing.md)
+#: Bytes of memory per key, and per byte of key and value in a full snapshot (docs/sizing.md).
 _PER_KEY: Final = 240
 _PER_BYTE: Final = 1.1
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-#: what the first version of cgroups says for "no limit" is a little below 2 ** 63
+#: cgroups v1 represent "no limit" by a number slightly below 2 ** 63.
 _NO_LIMIT: Final = 2**60
 
 
 def predicted(keys: int, size: int) -> int:
-    """Bytes that a state takes once it is restored, `size` of them in a full before compression."""
+    """Return the bytes of memory of a restored state; `size` is its full snapshot's size before compression."""
     return round(keys * _PER_KEY + size * _PER_BYTE)
 
 
 def used(process: Path = Path("/proc/self")) -> int:
-    """Bytes of this process that are resident; 0 where nobody tells."""
+    """Return the resident bytes of this process; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError):
         return int((process / "statm").read_text(encoding="ascii").split()[1]) * _PAGE
     return 0
 
 
 def limit(process: Path = Path("/proc/self"), cgroups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """The least that the machine and every cgroup around this process allow, and which of them; (0, '') if unknown."""
+    """Return the smallest limit of the machine and the enclosing cgroups, and its source; (0, '') if unknown."""
     found = [*_of_machine(process.parent), *_of_cgroups(process, cgroups)]
     return min(found, default=(0, ""))
 
@@ -41,7 +41,7 @@ def _of_machine(proc: Path) -> Iterator[tuple[int, str]]:
 
 
 def _of_cgroups(process: Path, cgroups: Path) -> Iterator[tuple[int, str]]:
-    """Both versions, and each group up to the root: a unit's MemoryMax, its slice's, a container's."""
+    """Yield the limits of both cgroup versions, from this process's group up to the root."""
     with suppress(OSError):
         for line in (process / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)

@@ -1,1 +1,1 @@
-"""Wires a service together and watches it while it runs."""
+"""Wires a service together and monitors it while it runs."""

@@ -1,4 +1,4 @@
-"""Features that a handler class may not have together, or not with the settings of its service."""
+"""Rejects handler features that exclude each other or a setting of the service."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from statehold.reference import references
 
 
 def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) -> None:
-    """Before a service or a driver starts; looks at the policies in any case.
+    """Check the handler class before a service or a driver starts.
 
-    :raises UsageError: two of them contradict one another. Raises as `policies` and `references` do.
+    :raises UsageError: two features exclude each other. Also raises the errors of `policies` and `references`.
     """
     letters, versions = sends_dead_letters(kind), references(kind)
     if delta_interval == "off":
@@ -23,24 +23,25 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) ->
         return
     if versions:
         raise UsageError(
-            f"{kind.__name__} has both sinks and reference data: which version a transaction saw is not kept beside "
-            f"the rows, so that handling it again might see a newer one. Do the one in a service behind the other"
+            f"{kind.__name__} has both sinks and reference data: the database does not store which version a "
+            f"transaction read, so a replay might read a newer one. Next: move one of them to a second service"
         )
     if delays(kind):
         raise UsageError(
-            f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: what a transaction took from a "
-            f"retry topic is not kept beside the rows. Use retry(...) or dead_letter()"
+            f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: the database does not store which "
+            f"retries a transaction processed. Next: use retry(...) or dead_letter()"
         )
 
 
 def _check_without_deltas(kind: type[Handler[Any]], *, letters: bool, versions: bool) -> None:
     if letters:
         raise UsageError(
-            f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a delta keeps which "
-            f"record was buried, so that a replay need not decide again. Set it to a time, such as 10s"
+            f"{kind.__name__}.on_failure sends dead letters, and snapshot.delta_interval is off: a replay needs the "
+            f"delta that stores which record was dead-lettered. Next: set snapshot.delta_interval to a time, such as "
+            f"10s"
         )
     if versions:
         raise UsageError(
-            f"{kind.__name__} has reference data, and snapshot.delta_interval is off: a transaction that takes a new "
-            f"version carries a delta, so that a replay sees one version. Set it to a time, such as 10s"
+            f"{kind.__name__} has reference data, and snapshot.delta_interval is off: a replay needs the delta of each "
+            f"transaction that switches to a new version. Next: set snapshot.delta_interval to a time, such as 10s"
         )

@@ -1,4 +1,4 @@
-"""What a running service can be asked about itself and its group, beside what its manager knows. Any thread."""
+"""Queries about a running service and its group, in addition to the manager's status. Any thread."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from statehold.worker.partition import PartitionWorker
 
 
 class Overview:
-    """Made at each start of a service."""
+    """Members, committed states and lag of a running service. Each start creates a new one."""
 
     def __init__(self, admin: Admin, names: Names, partitions: int) -> None:
-        #: of the input
+        #: Number of partitions of the input.
         self.partitions = partitions
         self.members = CachedMembers(admin.new_client, names.group, names.input)
         self._ends = CachedEnds(admin, names.input)
@@ -25,19 +25,19 @@ class Overview:
         self.standbys: Standbys | None = None
 
     def note(self, worker: PartitionWorker) -> PartitionWorker:
-        """The newest worker of its partition."""
+        """Store the worker as the newest one of its partition, and return it."""
         self._workers[worker.partition] = worker
         return worker
 
     def committed(self, oldest: float | None = None) -> dict[int, Committed]:
-        """The states that can be queried here: of live partitions, and copies that are at most `oldest` seconds old."""
+        """Return the states that this process can query: of live partitions, and of replicas up to `oldest` s old."""
         found = {partition: worker.committed() for partition, worker in self._workers.copy().items()}
         live = {partition: each for partition, each in found.items() if each is not None}
         copies = self.standbys.committed(oldest) if self.standbys is not None and oldest is not None else {}
         return dict(sorted((copies | live).items()))
 
     def with_ends(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The manager's partitions, each with what is left to read: None while that is not known."""
+        """Add end offset and lag to the manager's status of each partition; None while they are unknown."""
         ends = self._ends.look(each["partition"] for each in partitions)
         return [{**each, **_left(each["position"], ends.get(each["partition"]))} for each in partitions]
 

@@ -1,7 +1,7 @@
-"""Looks after the topics while the service runs: are they still the ones it started with, and how long do they last?
+"""Monitors the topics of a running service: are they still the same, and when will retention delete the next record?
 
-On a thread of its own, never on the way of a record. What it finds fails the partitions that are live, typed and by
-name: they must not go on with a state whose input, increments or keys are others now (invariant 8).
+Runs on its own thread, never in the processing path. A change fails the live partitions with a typed error, because
+they must not continue with a state whose input, changelog or keys have changed (invariant 8).
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.ports import Cancelled, OutOfRange
-from statehold.runtime.retention_forecast import RECORD_OVERHEAD, Ahead, Rate, Retention, hours_left
+from statehold.runtime.retention_forecast import RECORD_OVERHEAD, Rate, Retention, UnreadRecords, hours_left
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
-from statehold.telemetry.registry import Sample
+from statehold.telemetry.registry import GaugeSample
 
-#: a finding is believed when it is there again after so many seconds
+#: Seconds after which a finding must be confirmed.
 _AGAIN: Final = 0.5
-#: how long retention leaves is measured this often
+#: Seconds between two measurements of the retention.
 _MEASURE_EVERY: Final = 60.0
-#: records looked at for their size
+#: Number of records whose sizes are measured.
 _SAMPLE: Final = 100
-#: below this share of retention.ms it is told of, once an hour
+#: Share of retention.ms below which a warning is logged, and seconds between two warnings.
 _NEAR, _TELL_EVERY = 0.25, 3600.0
 
-#: fails the live partitions: (partition, its next offset) -> the error
+#: Fails the live partitions; the argument maps (partition, next offset) to the error.
 Fail = Callable[[Callable[[int, int], StateholdError]], object]
 
 
-class Finding(NamedTuple):
-    """What is wrong with a topic, and what kind of error that is."""
+class TopicChange(NamedTuple):
+    """A change of a topic and the class of its error."""
 
     kind: type[StateholdError]
     text: str
 
 
-def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> Finding | None:
-    """What has become of a topic since the service started (pure)."""
+def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicChange | None:
+    """Return the change of a topic since the service started; None if there is none (pure)."""
     ours = known.name in (names.input, names.changelog, names.snapshot)
     if now is None:
         advice = (
-            "bring it back from a backup (`statehold snapshot restore`), or see `statehold repair --help`"
+            "run `statehold snapshot restore` with a backup, or see `statehold repair --help`"
             if ours
-            else f"create it with {known.partitions} partitions (`statehold topics create`), then `statehold retry all`"
+            else f"create it with {known.partitions} partitions, then run `statehold retry all`"
         )
-        return Finding(TopicMissing, f"topic {known.name} is gone; {advice}")
+        return TopicChange(TopicMissing, f"topic {known.name} does not exist any more. Next: {advice}")
     if ours and now.id != known.id:
         repair = "accept-gap" if known.name == names.input else "rebase"
-        return Finding(
+        return TopicChange(
             TopicReplaced,
-            f"topic {known.name} was deleted and created again (id {known.id} before, {now.id} now), so positions mean "
-            f"other records. Nothing was skipped. Bring the old topic back, or stop the service: `statehold repair "
-            f"{repair} MODULE:SERVICE --why ... --dry-run` shows how it can go on",
+            f"topic {known.name} was deleted and created again (id {known.id} before, {now.id} now): its offsets are "
+            f"other records. No record was skipped. Next: restore the old topic; or stop the service and run "
+            f"`statehold repair {repair} MODULE:SERVICE --why TEXT --dry-run`, which shows where it would continue",
         )
     if known.name == names.input and now.partitions != known.partitions:
-        return Finding(
+        return TopicChange(
             PartitionCountChanged,
             f"{known.name} has {now.partitions} partitions, it had {known.partitions}: keys have moved. The state is "
-            f"intact. Stop service and producers, then `statehold state repartition --to {now.partitions}` "
-            f"(docs/surgery.md)",
+            f"intact. Next: stop the service and the producers, then run `statehold state repartition MODULE:SERVICE "
+            f"--to {now.partitions}`",
         )
     return None
 
 
-class Topology:
-    """`start`, then `close`; `tell` and `gauges` by any thread."""
+class TopicMonitor:
+    """Compares topics and forecasts retention on its own thread. Any thread may call `tell` and `gauges`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Topology:
         fail: Fail,
         here: Callable[[], Sequence[dict[str, Any]]],
     ) -> None:
-        """`here` tells the status of the partitions of this process."""
+        """`here` returns the status of the partitions of this process."""
         self._settings, self._names, self._admin, self._facts = settings, names, admin, facts
         self._log, self._fail, self._here = log, fail, here
         self._topics = TopicAdmin(admin)
@@ -95,29 +95,29 @@ class Topology:
         self._rates: dict[int, Rate] = {}
         self._size = float(RECORD_OVERHEAD)
         self._measured = self._warned = -math.inf
-        #: partition -> hours that retention leaves at least, of the newest measurement
+        #: partition -> lower bound in hours until retention deletes its next record.
         self._hours: dict[int, float] = {}
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Does not wait: a question that is under way has a deadline of its own."""
+        """Stop the thread without waiting; a request in progress has its own deadline."""
         self._ending.set()
 
     def tell(self, status: dict[str, Any]) -> dict[str, Any]:
-        """`Service.status` with what was found; hours are None while nothing was measured, or without a limit."""
+        """Add the topic change and the retention to the status; hours are None if not measured or without a limit."""
         status["topology"] = self._told
         for partition in status["partitions"]:
             hours = self._hours.get(partition["partition"], math.inf)
             partition["retention_hours"] = round(hours, 2) if math.isfinite(hours) else None
         return status
 
-    def gauges(self) -> Iterator[Sample]:
+    def gauges(self) -> Iterator[GaugeSample]:
         here = {partition["partition"] for partition in self._here()}
         for partition, hours in self._hours.copy().items():
             if partition in here:
-                yield Sample(metrics.RETENTION_LEFT, (str(partition),), hours * 3600)
+                yield GaugeSample(metrics.RETENTION_LEFT, (str(partition),), hours * 3600)
 
     # The thread
 
@@ -127,8 +127,8 @@ class Topology:
                 self._look()
                 self._measure_at_times(time.monotonic())
             except (StateholdError, OutOfRange, Cancelled):
-                continue  # whatever the cluster says now, the next look may go better; the workers have deadlines
-            except Exception as error:  # noqa: BLE001 - and so it may after a bug of ours; nobody else looks
+                continue  # the next comparison may succeed
+            except Exception as error:  # noqa: BLE001 - the monitor continues after a bug in itself
                 self._log.error("thread_died", thread="topology", cause=repr(error), exc_info=True)
 
     def _look(self) -> None:
@@ -140,20 +140,21 @@ class Topology:
             self._told = None
             return
         finding = found[0]
-        if finding.kind is TopicMissing and not self._surely_gone():
+        if finding.kind is TopicMissing and not self._confirmed_missing():
             return
         if self._told != finding.text:
             self._told = finding.text
             self._log.error("topology_changed", error=finding.kind.__name__, cause=finding.text)
         self._fail(lambda partition, position: _error(finding, self._names.input, partition, position))
 
-    def _findings(self) -> list[Finding]:
+    def _findings(self) -> list[TopicChange]:
         self._admin.require_reachable(self._names.input)
         now = self._admin.describe(list(self._facts), self._ending.is_set)
         findings = [compare(self._names, known, now[topic]) for topic, known in self._facts.items()]
         return [finding for finding in findings if finding is not None]
 
-    def _surely_gone(self) -> bool:
+    def _confirmed_missing(self) -> bool:
+        """Ask a second broker, because the metadata of one broker may be stale."""
         try:
             for topic in self._facts:
                 self._admin.require_there(topic)
@@ -196,11 +197,11 @@ class Topology:
         if needed < low:
             return 0.0
         moment = self._sample(partition, needed, end) if needed < end and retention != Retention() else None
-        ahead = Ahead(max(0, end - needed), moment)
+        ahead = UnreadRecords(max(0, end - needed), moment)
         return hours_left(retention, ahead, self._size, rate.per_second, time.time())
 
     def _sample(self, partition: int, start: int, end: int) -> int | None:
-        """The timestamp of the next record; and learns how large records are."""
+        """Return the timestamp of the next record, and measure the mean record size."""
         reader = KafkaReader(self._settings, self._names.group, self._admin, self._ending.is_set, time.monotonic)
         try:
             for batch in reader.read(self._names.input, partition, start, min(end, start + _SAMPLE), _SAMPLE):
@@ -212,7 +213,7 @@ class Topology:
         return None
 
 
-def _error(finding: Finding, topic: str, partition: int, position: int) -> StateholdError:
+def _error(finding: TopicChange, topic: str, partition: int, position: int) -> StateholdError:
     if finding.kind is TopicMissing:
         return TopicMissing(f"{topic}[{partition}]@{position}: {finding.text}")
     assert issubclass(finding.kind, (TopicReplaced, PartitionCountChanged))

@@ -1,4 +1,4 @@
-"""Hands the manager a worker for each partition, with everything that it needs of the outside."""
+"""Creates the workers of a service and connects them to Kafka, the clock, the metrics and the database."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
 from statehold.worker.handler.engine import bound_state
 from statehold.worker.partition import PartitionWorker
 
-#: how fast this process restores: its services share what was measured
+#: Measured restore speed, shared by all services of this process.
 _SPEEDS: Final = Speeds()
-#: and its memory
+#: Memory budget, shared by all services of this process.
 _MEMORY: Final = Memory()
 
 
 def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
-    """:raises StartError: it is on, and what it needs is not installed."""
+    """Return the tracing of each partition. :raises StartError: it is on, but OpenTelemetry is not installed."""
     if settings.ops.tracing == "off":
         return lambda partition: NoTracing()
     try:
@@ -71,15 +71,15 @@ def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
 
 
 def database_of(kind: type[Handler[Any]], settings: Settings, names: Names) -> Connect | None:
-    """Connects a partition to the database of its sinks; None for a handler without.
+    """Return the connector to the sinks' database; None for a handler without sinks.
 
-    :raises StartError: it is not said where the database is, or what it needs is not installed.
+    :raises StartError: sink.url is not set, or the extra is not installed.
     """
     sinks = sinks_of(kind)
     if not sinks:
         return None
     if not settings.sink.url:
-        raise StartError(f"{kind.__name__} has sinks ({', '.join(sinks)}): say where their database is, sink.url")
+        raise StartError(f"{kind.__name__} has sinks ({', '.join(sinks)}) without a database. Next: set sink.url")
     try:
         from statehold.worker.sinks.postgres import connect
     except ImportError as error:
@@ -88,7 +88,7 @@ def database_of(kind: type[Handler[Any]], settings: Settings, names: Names) -> C
 
 
 class Wired(Protocol):
-    """What the wiring needs of a `Service`."""
+    """The attributes of a `Service` that the wiring uses."""
 
     names: Names
     metrics: ServiceMetrics
@@ -101,8 +101,8 @@ class Wired(Protocol):
     def handler_class(self) -> type[Handler[Any]]: ...
 
 
-class Wiring:
-    """Hands the manager a worker for each partition."""
+class ServiceWiring:
+    """Creates a worker for each partition that the manager is assigned."""
 
     def __init__(
         self,
@@ -120,12 +120,12 @@ class Wiring:
         self._schemas = schemas(service.handler_class)
         self._tracing = tracing_of(service.settings, service.names)
         self._database = partial(database_of, service.handler_class, service.settings, service.names)
-        self._database()  # what is missing is told now
+        self._database()  # raises at the start if something is missing
         self._feed = control_feed(service.settings, service.names, admin, log)
-        #: None where no copies are kept
+        #: None without standby replicas.
         self.standbys = self._standbys() if service.settings.group.standbys else None
         overview.standbys = self.standbys
-        #: None where the handler declares none
+        #: None if the handler declares no reference data.
         self.references = self._references()
         self._delayed = {
             topic: RetryFeed(service.settings, service.names, log, topic)
@@ -135,7 +135,7 @@ class Wiring:
         self.manager: Manager
 
     def start(self, consumer: KafkaGroupConsumer) -> None:
-        """Begin what goes on beside the partitions, and look after the login, where it may change."""
+        """Start the threads for standby replicas, reference data and credential renewal."""
         if self.standbys is not None:
             self.standbys.start()
         if self.references is not None:
@@ -159,7 +159,7 @@ class Wiring:
             feed.close()
 
     def joining(self) -> JoinDiagnosis:
-        """Says explain this process has no partition."""
+        """Return the diagnosis of a process without partitions."""
         names, group = self._service.names, self._service.settings.group
         look = partial(self._admin.describe_group, names.input)
         session = group.session_seconds if group.protocol == "classic" else None

@@ -1,4 +1,4 @@
-"""The newest log events of a service, kept for its console: a few hundred, in memory."""
+"""Keeps the newest 200 log events of a service in memory, for the ops console."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import count
 from typing import Any, Final
 
 _KEPT: Final = 200
-#: said too often to be news
+#: Events that are too frequent for the history.
 _NOISE: Final = frozenset({"restore_progress", "kafka_log", "kafka_retry", "producer_identity"})
 
 
-class Recent:
-    """Any thread may note and read."""
+class RecentEvents:
+    """The newest log events. Any thread may add and read."""
 
     def __init__(self, kept: int = _KEPT) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=kept)
@@ -26,5 +26,5 @@ class Recent:
         self._events.append({"number": next(self._number), "time": time.time(), "level": level, "event": event, **told})
 
     def after(self, number: int) -> list[dict[str, Any]]:
-        """Those with a greater number, oldest first."""
+        """Return the events with a greater number, oldest first."""
         return [event for event in self._events.copy() if event["number"] > number]

@@ -1,8 +1,4 @@
-"""Every log event of statehold, declared once; the metrics are in `statehold.telemetry.metrics`.
-
-Nothing is configured at import: a service that embeds statehold keeps its own logging. `statehold run` calls
-`configure_logging`.
-"""
+"""Declares every log event. Only `statehold run` configures logging; an import does not, so a host keeps its own."""
 
 from __future__ import annotations
 
@@ -10,9 +6,9 @@ from typing import Any, Final, Literal, get_args
 
 import structlog
 
-from statehold.telemetry.event_history import Recent
+from statehold.telemetry.event_history import RecentEvents
 
-#: What an operator reads of a takeover, in the order of a partition's life, then what can go wrong.
+#: In the order of a partition's life, then errors.
 Event = Literal[
     "starting",
     "subscribed",
@@ -107,11 +103,11 @@ EVENTS: Final[tuple[str, ...]] = get_args(Event)
 
 
 class Log:
-    """A structlog logger that takes declared events only."""
+    """A structlog logger that accepts declared events only. Any thread."""
 
     __slots__ = ("_bound", "_logger", "_recent")
 
-    def __init__(self, logger: Any = None, *, recent: Recent | None = None, **bound: object) -> None:
+    def __init__(self, logger: Any = None, *, recent: RecentEvents | None = None, **bound: object) -> None:
         logger = structlog.get_logger("statehold") if logger is None else logger
         self._logger = logger.bind(**bound) if bound else logger
         self._recent, self._bound = recent, bound

@@ -1,8 +1,8 @@
-"""Every metric of a service, declared once: name, meaning, unit, labels. docs/metrics.md is made from this.
+"""Declares every metric of a service: name, meaning, unit, labels. docs/metrics.md is generated from it.
 
-A name ends with its base unit (seconds, bytes, records, ratio), a counter's with `_total`. To add one: declare it here,
-call `set`, `inc` or `observe` of `telemetry.registry` where it happens (per batch or commit, never per record),
-and run `python -m script.generate`.
+A name ends with its base unit (seconds, bytes, records, ratio), a counter's name with `_total`. To add a metric,
+declare it here and run `python -m script.generate`. Call `set`, `inc` or `observe` of `telemetry.registry` per batch or
+commit, never per record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-#: from half a commit interval's tenth up to a restore of minutes
+#: Buckets from 1 ms, for calls, up to 5 minutes, for restores.
 SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECORDS_IN_ONE: Final = (1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 50_000.0, 100_000.0)
 BYTES_IN_ONE: Final = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
@@ -18,14 +18,14 @@ BYTES_IN_ONE: Final = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """`labels` are those beside `service` and, where `of_partition`, `partition`."""
+    """A declared metric. `labels` do not include `service` and, if `of_partition`, `partition`."""
 
     name: str
     text: str
     labels: tuple[str, ...]
     of_partition: bool
     buckets: tuple[float, ...] = ()
-    #: of the last label, where they are known: such series are there from the beginning, at 0
+    #: Known values of the last label; their series start at 0.
     values: tuple[str, ...] = ()
 
     @property
@@ -34,30 +34,30 @@ class Metric:
 
     @property
     def known(self) -> list[tuple[str, ...]]:
-        """The values of `labels` that are known before anything happened."""
+        """The known values of `labels`."""
         return [(value,) for value in self.values] if self.labels else [()]
 
 
 class Counter(Metric):
-    """Only grows, as long as the process lives; a partition that leaves keeps its figure."""
+    """Grows during the life of the process; it keeps its value when its partition leaves."""
 
     __slots__ = ()
 
 
 class Gauge(Metric):
-    """The value of now; a partition that leaves takes its series along."""
+    """A current value; its series disappears with the partition."""
 
     __slots__ = ()
 
 
 class Histogram(Metric):
-    """How often something was of which size."""
+    """Counts observations by size."""
 
     __slots__ = ()
 
 
 _M = TypeVar("_M", bound=Metric)
-#: in the order of the page
+#: In the order of docs/metrics.md.
 DECLARED: Final[list[Metric]] = []
 
 
@@ -82,29 +82,31 @@ def _histogram(
 
 # The service
 
-BUILD: Final = _gauge("build_info", "1; the labels say what is running.", "version", "python", of_partition=False)
+BUILD: Final = _gauge(
+    "build_info", "1; the labels name the release and the Python version.", "version", "python", of_partition=False
+)
 READY: Final = _gauge(
     "ready",
-    "1 while every assigned partition is live (also when there is none: a standby), else 0.",
+    "1 while every assigned partition is live (also without partitions: an idle member), else 0.",
     of_partition=False,
 )
 PARTITIONS: Final = _gauge(
-    "partitions_assigned", "Partitions that the group has given to this process.", of_partition=False
+    "partitions_assigned", "Partitions that the group has assigned to this process.", of_partition=False
 )
 INPUT_PARTITIONS: Final = _gauge("input_partitions", "Partitions of the input topic.", of_partition=False)
 RESTORE_BUDGET: Final = _gauge(
     "restore_budget_seconds",
-    "The setting snapshot.restore_budget: how long a restore may take; absent when it is off.",
+    "The setting snapshot.restore_budget, the longest acceptable restore; absent when it is off.",
     of_partition=False,
 )
 LOOP_TIME: Final = _gauge(
-    "loop_heartbeat_timestamp_seconds", "Last turn of the manager's loop, since 1970.", of_partition=False
+    "loop_heartbeat_timestamp_seconds", "Time of the manager loop's last turn, since 1970.", of_partition=False
 )
 OUTAGE: Final = _gauge(
-    "outage_seconds", "For how long Kafka has not answered the service as a whole; 0 while it does.", of_partition=False
+    "outage_seconds", "Time since Kafka stopped answering the whole service; 0 while it answers.", of_partition=False
 )
 STUCK: Final = _gauge(
-    "stuck_calls", "Calls under way for longer than they may take; the log has each one's stack.", of_partition=False
+    "stuck_calls", "Calls in progress beyond their time limit; the log has the stack of each.", of_partition=False
 )
 REBALANCES: Final = _counter(
     "rebalances",
@@ -114,32 +116,30 @@ REBALANCES: Final = _counter(
     values=("assigned", "revoked", "lost"),
 )
 
-# Where a partition is
+# Position of a partition
 
-PHASE: Final = _gauge("partition_phase", "1 for the phase that the partition is in; no series for the others.", "phase")
-PAUSED: Final = _gauge(
-    "partition_paused", "1 while the partition stands still by `statehold pause`; no series otherwise."
-)
-POSITION: Final = _gauge("position_offset", "Next input offset to read, as committed.")
+PHASE: Final = _gauge("partition_phase", "1 for the partition's phase; no series for the others.", "phase")
+PAUSED: Final = _gauge("partition_paused", "1 while `statehold pause` pauses the partition; no series otherwise.")
+POSITION: Final = _gauge("position_offset", "Committed next input offset.")
 LAG: Final = _gauge(
     "consumer_lag_records",
-    "Offsets between the committed position and the input's last stable offset: what could be read now. Markers of "
-    "transactions count too, so a few may stay. Absent until the brokers have told.",
+    "Offsets from the committed position to the input's last stable offset. Transaction markers count too, so a few "
+    "may remain. Absent until the brokers have answered.",
 )
 HIDDEN: Final = _gauge(
     "input_hidden_records",
-    "High watermark minus last stable offset of the input: what somebody's open transaction hides from every reader.",
+    "High watermark minus last stable offset of the input: records behind a producer's open transaction.",
 )
 RECORD_TIME: Final = _gauge(
-    "last_record_timestamp_seconds", "Timestamp of the newest input record that has committed, since 1970."
+    "last_record_timestamp_seconds", "Timestamp of the newest committed input record, since 1970."
 )
-FAILURES: Final = _counter("partition_failures", "Times a partition failed, by error class.", "error")
+FAILURES: Final = _counter("partition_failures", "Failures of a partition by error class.", "error")
 
 RETENTION_LEFT: Final = _gauge(
     "input_retention_left_seconds",
-    "Seconds until retention may delete the next record that this partition, or a restore of it, needs: a lower bound "
-    "from its timestamp and retention.ms and, with retention.bytes, from the measured byte rate. +Inf without a limit; "
-    "looked at once a minute.",
+    "Lower bound of the seconds until retention deletes the next record that this partition or its restore needs, from "
+    "its timestamp and retention.ms, and from the measured byte rate and retention.bytes. +Inf without a limit; "
+    "measured once a minute.",
 )
 
 # Work
@@ -148,77 +148,76 @@ RECORDS: Final = _counter("records_processed", "Input records whose transaction 
 OUTPUTS: Final = _counter("records_produced", "Output records whose transaction committed.")
 HANDLER_SECONDS: Final = _histogram("handler_seconds", "Time in the handler for the records of one transaction.")
 SLOW_RECORDS: Final = _counter(
-    "slow_records", "Calls of the handler that took longer on one record or batch than failure.handler_slow."
+    "slow_records", "Handler calls for one record or batch that took longer than failure.handler_slow."
 )
-MAILBOX: Final = _gauge("mailbox_records", "Records between the manager and the partition's thread.")
-PAUSES: Final = _counter("pauses", "Times the partition was paused because its mailbox was full.")
-EFFECTS_DONE: Final = _counter("effects_done", "Side effects that succeeded.")
-EFFECTS_OWED: Final = _gauge("effects_owed_calls", "Side effects whose record has committed and that are not done.")
-EFFECT_AGE: Final = _gauge(
-    "effects_oldest_seconds", "Since the record that asked for the oldest side effect that is owed; 0 when none is."
-)
+MAILBOX: Final = _gauge("mailbox_records", "Records queued between the manager and the partition's thread.")
+PAUSES: Final = _counter("pauses", "Pauses of the partition because its queue was full.")
+EFFECTS_DONE: Final = _counter("effects_done", "Effects that succeeded.")
+EFFECTS_OWED: Final = _gauge("effects_owed_calls", "Pending effects of committed records.")
+EFFECT_AGE: Final = _gauge("effects_oldest_seconds", "Age of the oldest pending effect; 0 when none is pending.")
 FAILED_RECORDS: Final = _counter(
     "failed_records",
-    "Failures of records by what was done: retry (in place), retried_later, retried, raised (a dead letter), followed "
-    "(a dead letter because its key waits), park, stop; of letters that came back: replayed, discarded, failed_again.",
+    "Failed records by failure decision: retry (in place), retried_later, retried, raised (dead-lettered), followed "
+    "(dead-lettered because its key is blocked), park, stop; and dead letters that were replayed, discarded or "
+    "failed_again.",
     "what",
 )
-PARKED_KEYS: Final = _gauge("parked_keys", "Keys whose records wait as dead letters; absent without such a policy.")
+PARKED_KEYS: Final = _gauge("parked_keys", "Keys that are blocked by dead letters; absent without such a policy.")
 RETRY_WAITING: Final = _gauge(
     "retry_waiting_records",
-    "Records that wait on retry topics, of each topic 2,000 at most; absent without such a policy.",
+    "Records pending on retry topics, counted up to 2,000 per topic; absent without such a policy.",
 )
-EFFECT_FAILURES: Final = _counter("effect_failures", "Attempts of side effects that raised.")
+EFFECT_FAILURES: Final = _counter("effect_failures", "Effect calls that raised.")
 
 SINK_ROWS: Final = _counter("sink_rows", "Rows put into or deleted from the sinks' database.")
-SINK_SECONDS: Final = _histogram("sink_seconds", "One transaction of the sinks' database.")
+SINK_SECONDS: Final = _histogram("sink_seconds", "Duration of a transaction of the sinks' database.")
 SINK_REFUSED: Final = _counter(
-    "sink_refused", "Transactions that the sinks' database refused: a newer epoch, or another position."
+    "sink_refused", "Transactions that the sinks' database rejected: a newer epoch, or another position."
 )
 
 # Transactions
 
 TRANSACTIONS: Final = _counter(
     "transactions",
-    "Transactions by how they ended: committed, aborted, fenced, unknown.",
+    "Transactions by outcome: committed, aborted, fenced, unknown.",
     "outcome",
     values=("committed", "aborted", "fenced", "unknown"),
 )
 COMMIT_SECONDS: Final = _histogram(
-    "commit_seconds", "From the last record of a transaction to the answer to its commit."
+    "commit_seconds", "Time from the last record of a transaction to the response to its commit."
 )
 COMMIT_RECORDS: Final = _histogram(
     "commit_records", "Input records of one committed transaction.", buckets=RECORDS_IN_ONE
 )
 COMMIT_BYTES: Final = _histogram(
-    "commit_increment_bytes", "Bytes of mark and delta of one committed transaction.", buckets=BYTES_IN_ONE
+    "commit_increment_bytes", "Bytes of commit record and delta of one committed transaction.", buckets=BYTES_IN_ONE
 )
 
-# A takeover
+# Takeover
 
 TAKEOVER_SECONDS: Final = _histogram(
     "takeover_seconds",
-    "Time spent on each step before going live: fence, restore, replay.",
+    "Duration of each step before a partition is live: fence, restore, replay.",
     "step",
     values=("fence", "restore", "replay"),
 )
 RESTORE_DONE: Final = _gauge(
     "restore_done_ratio",
-    "How much of the current step of a restore or replay is done, 0 to 1; absent when nothing is restored.",
+    "Progress of the current restore or replay step, 0 to 1; absent otherwise.",
     "step",
 )
-RESTORE_PREDICTED: Final = _gauge("restore_predicted_seconds", "How long a restore of the partition would take now.")
+RESTORE_PREDICTED: Final = _gauge("restore_predicted_seconds", "Predicted duration of a restore of the partition now.")
 
-# Copies of others' states
+# Standby replicas
 
 STANDBY: Final = _gauge(
-    "standby_ready", "1 for a partition of another instance whose copy is kept here, 0 while it is loaded."
+    "standby_ready", "1 for another instance's partition whose standby replica is ready here, 0 while it loads."
 )
 STANDBY_AGE: Final = _gauge(
-    "standby_age_seconds", "Since the copy held all that had committed: the state is at most so old."
+    "standby_age_seconds", "Time since the standby replica held every committed change: its state's greatest age."
 )
 STANDBYS_DROPPED: Final = _counter(
-    "standbys_dropped", "Copies that were given up and are made anew.", of_partition=False
+    "standbys_dropped", "Standby replicas that were dropped and are loaded again.", of_partition=False
 )
 
 # Reference data
@@ -228,7 +227,7 @@ REFERENCE_ROWS: Final = _gauge(
 )
 REFERENCE_AGE: Final = _gauge(
     "reference_age_seconds",
-    "Since all that had been committed to a reference topic was read here; absent before that.",
+    "Time since this process had read every committed row of a reference topic; absent before that.",
     "topic",
     of_partition=False,
 )
@@ -237,17 +236,18 @@ REFERENCE_AGE: Final = _gauge(
 
 KEYS: Final = _gauge("state_keys", "Keys in the partition's tables.")
 STATE_BYTES: Final = _gauge(
-    "state_bytes", "Bytes of keys and values, estimated from the newest full, or from the deltas before there is one."
+    "state_bytes",
+    "Bytes of keys and values, estimated from the newest full snapshot, or from the deltas before the first one.",
 )
-INCREMENT_BYTES: Final = _counter("increment_bytes", "Bytes of marks and deltas whose transaction committed.")
+INCREMENT_BYTES: Final = _counter("increment_bytes", "Bytes of commit records and deltas of committed transactions.")
 SINCE_FULL: Final = _gauge(
-    "increment_since_full_bytes", "Bytes of increments that a restore would read after the newest full."
+    "increment_since_full_bytes", "Bytes of the changelog that a restore would read after the newest full snapshot."
 )
 FULLS: Final = _counter(
-    "fulls", "Fulls by how they ended: written, given_up.", "outcome", values=("written", "given_up")
+    "fulls", "Full snapshots by outcome: written, given_up.", "outcome", values=("written", "given_up")
 )
-FULL_BYTES: Final = _counter("full_bytes", "Bytes of the chunks of complete fulls, before compression.")
-FULL_PAUSE_SECONDS: Final = _histogram("full_pause_seconds", "How long one slice of a full held up processing.")
+FULL_BYTES: Final = _counter("full_bytes", "Bytes of the chunks of complete full snapshots, before compression.")
+FULL_PAUSE_SECONDS: Final = _histogram("full_pause_seconds", "Pause of processing for one slice of a full snapshot.")
 FULL_TIME: Final = _gauge(
-    "full_last_success_timestamp_seconds", "When the newest full was complete, since 1970; absent while there is none."
+    "full_last_success_timestamp_seconds", "Time of the newest complete full snapshot, since 1970; absent before it."
 )

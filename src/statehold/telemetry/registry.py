@@ -1,7 +1,7 @@
-"""The figures of one service, in a registry of their own: several services in one process do not mix.
+"""The metrics of one service, in a registry of its own, so that several services in one process do not mix.
 
-Counters and histograms are prometheus_client's, moved once per batch or commit. Gauges are kept as plain values, or
-asked for when somebody scrapes, and go away with their partition: no stale series.
+Counters and histograms are prometheus_client's and change once per batch or commit. Gauges are stored as plain values
+or computed at a scrape. They disappear with their partition, so that no series is stale.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from statehold.common.version import __version__
 from statehold.telemetry.metrics import BUILD, DECLARED, Counter, Gauge, Histogram, Metric
 
 
-class Sample(NamedTuple):
-    """A gauge that is asked for at a scrape; `labels` without the service, with the partition where there is one."""
+class GaugeSample(NamedTuple):
+    """The value of a gauge that is computed at a scrape. `labels` include the partition, but not the service."""
 
     metric: Gauge
     labels: tuple[str, ...]
@@ -30,16 +30,15 @@ class Sample(NamedTuple):
 
 
 class Meters:
-    """Moves the metrics of a service, or of one of its partitions. Any thread; nothing blocks."""
+    """Updates the metrics of a service or of one of its partitions. Any thread; nothing blocks."""
 
     def __init__(self, owner: ServiceMetrics, *bound: str) -> None:
         self._owner, self._bound = owner, bound
         self._children: dict[tuple[Metric, tuple[str, ...]], Any] = {}
-        #: gauges by metric and labels
+        #: Values of the gauges by metric and labels.
         self.levels: dict[tuple[Gauge, tuple[str, ...]], float] = {}
 
     def set(self, metric: Gauge, value: float, *labels: str) -> None:
-        """From now on the gauge has this value."""
         self.levels[metric, labels] = value
 
     def inc(self, metric: Counter, by: float = 1, *labels: str) -> None:
@@ -48,9 +47,9 @@ class Meters:
     def observe(self, metric: Histogram, value: float, *labels: str) -> None:
         self._child(metric, labels).observe(value)
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[GaugeSample]:
         for (metric, labels), value in self.levels.copy().items():
-            yield Sample(metric, (*self._bound, *labels), value)
+            yield GaugeSample(metric, (*self._bound, *labels), value)
 
     def _child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
         child = self._children.get((metric, labels))
@@ -59,7 +58,7 @@ class Meters:
         return child
 
     def _begin(self, *, of_partition: bool) -> None:
-        """Series whose labels are known are there from the beginning: their first step is then an increase."""
+        """Create every series with known labels at 0, so that Prometheus sees its first change as an increase."""
         for metric in DECLARED:
             if metric.of_partition == of_partition and not isinstance(metric, Gauge):
                 for labels in metric.known:
@@ -75,12 +74,12 @@ class PartitionMetrics(Meters):
         self._begin(of_partition=True)
 
     def forget(self) -> None:
-        """The partition has gone, and its gauges with it."""
+        """Remove the partition's gauges."""
         self._owner.forget(self._partition, self)
 
 
 class ServiceMetrics(Collector):
-    """Register it with any other registry to have its series there as well; `registry` is one of its own."""
+    """The metrics of one service. You may register it with another registry, too; `registry` is its own one."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -89,18 +88,18 @@ class ServiceMetrics(Collector):
             metric: _make(metric, self._made) for metric in DECLARED if not isinstance(metric, Gauge)
         }
         self._partitions: dict[int, PartitionMetrics] = {}
-        self._asked: list[Callable[[], Iterable[Sample]]] = []
-        #: of the service as a whole
+        self._asked: list[Callable[[], Iterable[GaugeSample]]] = []
+        #: Metrics without a partition.
         self.service = Meters(self)
         self.service._begin(of_partition=False)
         self.service.set(BUILD, 1, __version__, platform.python_version())
-        #: all of it, and this process's memory, CPU and descriptors
+        #: Every metric of the service, and this process's memory, CPU and file descriptors.
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
     def partition(self, partition: int) -> PartitionMetrics:
-        """A new assignment: gauges of an older one are gone."""
+        """Return the metrics of a new assignment, whose gauges replace those of an older one."""
         made = self._partitions[partition] = PartitionMetrics(self, partition)
         return made
 
@@ -108,8 +107,8 @@ class ServiceMetrics(Collector):
         if self._partitions.get(partition) is meters:
             self._partitions.pop(partition, None)
 
-    def ask(self, samples: Callable[[], Iterable[Sample]]) -> None:
-        """Called at each scrape, by the scraping thread; what it raises fails the scrape."""
+    def ask(self, samples: Callable[[], Iterable[GaugeSample]]) -> None:
+        """Add a function that the scraping thread calls at each scrape; its error fails the scrape."""
         self._asked.append(samples)
 
     def child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
@@ -118,11 +117,11 @@ class ServiceMetrics(Collector):
     # prometheus_client's side
 
     def describe(self) -> Iterator[Family]:
-        """Names nothing, so that a host's registry takes several services; registering collects nothing."""
+        """Return no names, so that a host's registry accepts several services and does not collect at registration."""
         return iter(())
 
     def collect(self) -> Iterator[Family]:
-        """In the order of the page; the times at which counters began are left out, they would double the series."""
+        """Yield the families in declared order, without `_created` samples, which would double the series."""
         counted = {family.name: family for family in self._made.collect()}
         levels = self._levels()
         for metric in DECLARED:
@@ -141,7 +140,7 @@ class ServiceMetrics(Collector):
             found[metric].add_metric([self._service, *labels], value)
         return dict(found)
 
-    def _gauges(self) -> Iterator[Sample]:
+    def _gauges(self) -> Iterator[GaugeSample]:
         yield from self.service.samples()
         for _, meters in sorted(self._partitions.copy().items()):
             yield from meters.samples()

@@ -1,4 +1,4 @@
-"""The gauges that are asked for at a scrape: what `Service.status` says, as numbers."""
+"""Computes gauges from `Service.status` at a scrape."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ from collections.abc import Iterator
 from typing import Any
 
 from statehold.telemetry import metrics
-from statehold.telemetry.registry import Sample
+from statehold.telemetry.registry import GaugeSample
 
 
-def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[Sample]:
-    """`heartbeat` is the last turn of the manager's loop in seconds since 1970; None while it has made none."""
-    yield Sample(metrics.READY, (), float(status["ready"]))
-    yield Sample(metrics.PARTITIONS, (), len(status["partitions"]))
+def of_status(status: dict[str, Any], heartbeat: float | None) -> Iterator[GaugeSample]:
+    """Yield the gauges. `heartbeat` is the last turn of the manager's loop in seconds since 1970; None before it."""
+    yield GaugeSample(metrics.READY, (), float(status["ready"]))
+    yield GaugeSample(metrics.PARTITIONS, (), len(status["partitions"]))
     outage = status.get("outage")
-    yield Sample(metrics.OUTAGE, (), outage["seconds"] if outage else 0.0)
-    yield Sample(metrics.STUCK, (), len(status.get("stuck", ())))
+    yield GaugeSample(metrics.OUTAGE, (), outage["seconds"] if outage else 0.0)
+    yield GaugeSample(metrics.STUCK, (), len(status.get("stuck", ())))
     if heartbeat is not None:
-        yield Sample(metrics.LOOP_TIME, (), heartbeat)
+        yield GaugeSample(metrics.LOOP_TIME, (), heartbeat)
     for partition in status["partitions"]:
         yield from _of_partition(partition)
     for reference in status.get("references", ()):
-        yield Sample(metrics.REFERENCE_ROWS, (reference["topic"],), reference["rows"])
+        yield GaugeSample(metrics.REFERENCE_ROWS, (reference["topic"],), reference["rows"])
         if reference["age"] is not None:
-            yield Sample(metrics.REFERENCE_AGE, (reference["topic"],), reference["age"])
+            yield GaugeSample(metrics.REFERENCE_AGE, (reference["topic"],), reference["age"])
     for copy in status.get("standbys", ()):
-        yield Sample(metrics.STANDBY, (str(copy["partition"]),), float(copy["loading"] is None))
+        yield GaugeSample(metrics.STANDBY, (str(copy["partition"]),), float(copy["loading"] is None))
         if copy["age"] is not None:
-            yield Sample(metrics.STANDBY_AGE, (str(copy["partition"]),), copy["age"])
+            yield GaugeSample(metrics.STANDBY_AGE, (str(copy["partition"]),), copy["age"])
 
 
-def _of_partition(partition: dict[str, Any]) -> Iterator[Sample]:
+def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
     label = str(partition["partition"])
-    yield Sample(metrics.PHASE, (label, partition["phase"]), 1)
+    yield GaugeSample(metrics.PHASE, (label, partition["phase"]), 1)
     if partition.get("paused"):
-        yield Sample(metrics.PAUSED, (label,), 1)
-    yield Sample(metrics.MAILBOX, (label,), partition["mailbox"])
+        yield GaugeSample(metrics.PAUSED, (label,), 1)
+    yield GaugeSample(metrics.MAILBOX, (label,), partition["mailbox"])
     for metric, field in ((metrics.LAG, "lag"), (metrics.HIDDEN, "hidden")):
         if partition[field] is not None:
-            yield Sample(metric, (label,), partition[field])
+            yield GaugeSample(metric, (label,), partition[field])
     live = partition.get("live")
     if live is not None:
         since = live["effects_since"]
-        yield Sample(metrics.EFFECTS_OWED, (label,), live["effects"])
+        yield GaugeSample(metrics.EFFECTS_OWED, (label,), live["effects"])
         if live["later"] is not None:
-            yield Sample(metrics.RETRY_WAITING, (label,), live["later"])
-        yield Sample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)
+            yield GaugeSample(metrics.RETRY_WAITING, (label,), live["later"])
+        yield GaugeSample(metrics.EFFECT_AGE, (label,), max(0.0, time.time() - since) if since else 0.0)
     restore = partition["restore"]
     if restore is not None:
         whole = restore["end"] - restore["begin"]
         done = (restore["position"] - restore["begin"]) / whole if whole > 0 else 1.0
-        yield Sample(metrics.RESTORE_DONE, (label, restore["step"]), min(1.0, max(0.0, done)))
+        yield GaugeSample(metrics.RESTORE_DONE, (label, restore["step"]), min(1.0, max(0.0, done)))
