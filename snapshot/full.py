@@ -161,7 +161,7 @@ def _size(changes: Changes) -> int:
     return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
 
 
-class Watch(Protocol):
+class LoadObserver(Protocol):
     """What is told while a full is loaded."""
 
     def found(self, manifest: Manifest, data: bytes) -> None:
@@ -182,7 +182,7 @@ def load(
     decoder: EntryDecoder,
     *,
     replayed: bool = False,
-    watch: Watch | None = None,
+    watch: LoadObserver | None = None,
     elsewhere: Callable[[bytes], Iterator[bytes]] | None = None,
 ) -> Manifest:
     """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
@@ -251,7 +251,7 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
 
 
 def _load_chunks(
-    frames: Iterator[bytes], manifest: Manifest, state: State, decoder: EntryDecoder, watch: Watch | None
+    frames: Iterator[bytes], manifest: Manifest, state: State, decoder: EntryDecoder, watch: LoadObserver | None
 ) -> None:
     """Retried or doubled chunks are fine, foreign ones are passed over; a missing or damaged one is not."""
     wanted, seen = len(manifest.checksums), 0

@@ -21,7 +21,7 @@ from statehold.snapshot.format.records import Adopt, Effect, FullRef, Header, Ma
 from statehold.snapshot.state import State
 
 
-class Reason(msgspec.Struct, frozen=True, kw_only=True):
+class ReplacementReason(msgspec.Struct, frozen=True, kw_only=True):
     """Who adopts a state, and why: kept in the log for whoever asks later."""
 
     tool: str
@@ -74,7 +74,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"{names.changelog}[{self.place.partition}] is of lineage {self.lineage} already")
 
 
-class Leaving(NamedTuple):
+class DepartingPartition(NamedTuple):
     """A partition that is closed by the same transaction: its last mark, and the input in which its state goes on."""
 
     place: Place
@@ -137,7 +137,7 @@ def boundary(place: Place, lineage: str, n: int, position: int, state: State, li
     )
 
 
-def records_of(adoption: Adoption, attempt: str, reason: Reason, now: float) -> Adopted:
+def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now: float) -> Adopted:
     """Header, adopt record and mark; `now` is in seconds since 1970.
 
     The mark is an ordinary one: whoever looks for the last mark finds it, and it carries all that a restore needs. It
@@ -210,9 +210,9 @@ def commit(
     producer: Transactions,
     membership: Any,
     adoptions: Sequence[Adoption],
-    reason: Reason,
+    reason: ReplacementReason,
     now: float,
-    leaving: Sequence[Leaving] = (),
+    leaving: Sequence[DepartingPartition] = (),
 ) -> Mapping[int, Mark]:
     """Adopt all partitions in one transaction of a producer that has fenced; the new marks by partition.
 

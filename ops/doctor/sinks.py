@@ -11,7 +11,7 @@ from statehold.ops.doctor.report import Finding, Seen
 from statehold.ops.reports.sinks import compared, open_session
 from statehold.sink import DatabaseTrouble, RowsRefused, Sink
 from statehold.snapshot.format.records import Mark
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 if TYPE_CHECKING:
     from statehold.worker.sinks.postgres import PostgresSession

@@ -16,7 +16,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.survey.cluster import ClusterSurvey
 from statehold.ports import OutOfRange
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 _PATIENCE: Final = 10.0
 

@@ -27,7 +27,7 @@ from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents
 from statehold.snapshot.inspect.past import At, Point
 from statehold.snapshot.inspect.typed import Typed
-from statehold.snapshot.restore.restore import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.table import Changes
 from statehold.worker.failures.history import recall
 from statehold.worker.handler.engine import Engine

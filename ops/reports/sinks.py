@@ -17,7 +17,7 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.service import Service
 from statehold.sink import DatabaseTrouble, RowsRefused
 from statehold.snapshot.format.records import Mark
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.worker.sinks.position import Disagreement, ahead_of, note_of
 
 if TYPE_CHECKING:

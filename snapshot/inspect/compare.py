@@ -13,7 +13,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest, Part
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents, chunks, decoded, hashable
-from statehold.snapshot.restore.restore import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.table import Changes
 
 

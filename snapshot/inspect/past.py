@@ -19,7 +19,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest, Mark
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect.contents import Contents, chunks
-from statehold.snapshot.restore.restore import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 _END: Final = 1 << 62
 

@@ -11,7 +11,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.full_listing import COMPACTION, Full
-from statehold.snapshot.restore.restore import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 
 class Survey(msgspec.Struct, frozen=True):

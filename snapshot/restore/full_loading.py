@@ -17,7 +17,7 @@ from statehold.snapshot.state import State
 
 
 class FullLoading:
-    """Loads one full, once, and watches `full.load` as a `Watch`.
+    """Loads one full, once, and watches `full.load` as a `LoadObserver`.
 
     Use it in a `with` block that also applies the deltas and checks the digest. If the block succeeds, the full is
     proven and its copy goes to the local disk.

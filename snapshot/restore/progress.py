@@ -26,7 +26,7 @@ _TELL_EVERY: Final = 3.0
 _GUESS_AFTER: Final = 0.25
 
 
-class Step(msgspec.Struct):
+class RestoreStep(msgspec.Struct):
     """One step. A position is an offset of a topic, or the number of a chunk of a file or store."""
 
     name: StepName
@@ -48,7 +48,7 @@ class Step(msgspec.Struct):
         return spent * (self.end - self.position) / done
 
 
-class Guard(Protocol):
+class RoomCheck(Protocol):
     """Checks that the state fits into memory."""
 
     def foresee(self, keys: int, size: int) -> None:
@@ -65,14 +65,14 @@ class Progress:
     """The progress of one restore and the replay after it. It calls `tell` every few seconds, even without data."""
 
     def __init__(
-        self, clock: Clock, tell: Callable[[dict[str, Any]], None] = lambda view: None, guard: Guard | None = None
+        self, clock: Clock, tell: Callable[[dict[str, Any]], None] = lambda view: None, guard: RoomCheck | None = None
     ) -> None:
         self._clock, self._tell, self._guard = clock, tell, guard
         self._told = clock()
-        self._step: Step | None = None
+        self._step: RestoreStep | None = None
         self._state: Callable[[], State | None] = lambda: None
         #: the completed steps, the last of each name
-        self.done: dict[str, Step] = {}
+        self.done: dict[str, RestoreStep] = {}
 
     def watch(self, state: State) -> None:
         """Count the keys of this state. The progress holds only a weak reference to it."""
@@ -86,7 +86,7 @@ class Progress:
     def enter(self, name: StepName, begin: int = 0, end: int = 0) -> None:
         """Begin the next step, which reads from position `begin` to `end`."""
         self.leave()
-        self._step = Step(name, begin, end, self._clock(), begin)
+        self._step = RestoreStep(name, begin, end, self._clock(), begin)
 
     def leave(self) -> None:
         """End the current step."""

@@ -20,15 +20,12 @@ from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest, M
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.gc_control import no_collection
 from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
-from statehold.snapshot.restore.discovery import published
+from statehold.snapshot.restore.discovery import last_mark, published
 from statehold.snapshot.restore.estimate import Spent, Workload
 from statehold.snapshot.restore.full_loading import FullLoading
-from statehold.snapshot.restore.last_commit_record import last_mark
 from statehold.snapshot.restore.local_cache import LocalFulls
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.state import State
-
-__all__ = ["Note", "Restored", "last_mark", "restore"]
 
 #: Logs an event of a restore: the event's name and its fields.
 Note = Callable[[str, dict[str, object]], None]

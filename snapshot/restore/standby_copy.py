@@ -20,9 +20,8 @@ from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import EntryDecoder, Mark
-from statehold.snapshot.restore.discovery import newest_mark
+from statehold.snapshot.restore.discovery import last_mark, newest_mark
 from statehold.snapshot.restore.estimate import Spent
-from statehold.snapshot.restore.last_commit_record import last_mark
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Note, Restored
 

@@ -12,16 +12,16 @@ from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnk
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format.records import FullRef, Mark
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 from statehold.testing import Driver
 from statehold.testing.broker import Call
 from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions
 from statehold.worker.handler.engine import Engine
 
-REASON = Reason(tool="test 1", who="ann", why="all totals doubled")
+REASON = ReplacementReason(tool="test 1", who="ann", why="all totals doubled")
 OPS = [Op("ann", 1), Op("bob", 2), Op("ann", 3)]
 
 Change = Callable[[State], None]

@@ -23,7 +23,7 @@ from tests.golden.bank_v1 import Move
 from statehold.common.version import __version__
 from statehold.snapshot import state_replacement as adopting
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.restore.restore import restore
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink, MemoryReader, MemoryTransactions

@@ -13,9 +13,9 @@ from statehold.admin.state.migrate import migrate
 from statehold.errors import KafkaTrouble
 from statehold.snapshot.spark.io.source import Session
 from statehold.snapshot.state_edits import Patch
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
-REASON = Reason(tool="test", who="ann", why="ticket 7")
+REASON = ReplacementReason(tool="test", who="ann", why="ticket 7")
 
 
 def halve(key: str, old: Total) -> Total | None:

@@ -23,7 +23,7 @@ from statehold.admin.state.migrate import migrate
 from statehold.dev.jars import spark_connector
 from statehold.dev.java import find_spark_java
 from statehold.dev.ports import free_ports
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,7 +156,7 @@ def test_the_documented_command(spark_broker: object, staged: Stage, master: str
     job.run("snapshot", "export", "--latest", "--to", str(tmp_path / "before"))
     state = fold(read_all(staged.servers, staged.names.input)).totals
     assert exported(tmp_path / "before") == state
-    reason = Reason(tool="test", who="ann", why="ticket 7")
+    reason = ReplacementReason(tool="test", who="ann", why="ticket 7")
     migrate(look.settings(), staged.names, Tally, {"totals": double}, [], reason)
     job.run("snapshot", "export", "--latest", "--to", str(tmp_path / "after"))
     assert exported(tmp_path / "after") == {

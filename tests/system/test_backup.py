@@ -25,11 +25,11 @@ from statehold.snapshot.backup.archive import Manifest
 from statehold.snapshot.format import records
 from statehold.snapshot.format.digest import show
 from statehold.snapshot.format.records import Adopt, Mark
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
-REASON = Reason(tool="test", who="ann", why="the cluster burnt down")
+REASON = ReplacementReason(tool="test", who="ann", why="the cluster burnt down")
 #: records that are gone from the head of partition 0's input: its offsets move by so many
 GONE = 100
 

@@ -16,7 +16,7 @@ from statehold.admin.topics import ServiceTopics
 from statehold.errors import DamagedIncrement, NoMark, OffsetDisagrees, StartError, TopicMissing
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 pytestmark = pytest.mark.kafka
 

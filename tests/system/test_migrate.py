@@ -20,11 +20,11 @@ from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.records import Adopt
 from statehold.snapshot.state_edits import Edit, Patch
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
-REASON = Reason(tool="test", who="ann", why="ticket 7")
+REASON = ReplacementReason(tool="test", who="ann", why="ticket 7")
 
 
 class Old(msgspec.Struct):

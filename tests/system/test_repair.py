@@ -31,11 +31,11 @@ from statehold.errors import (
 )
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Adopt, Header
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
-REASON = Reason(tool="test", who="ann", why="ticket 9")
+REASON = ReplacementReason(tool="test", who="ann", why="ticket 9")
 Rows = dict[int, list[Row]]
 
 

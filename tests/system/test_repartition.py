@@ -21,11 +21,11 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Adopt
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
 
-REASON = Reason(tool="test", who="ann", why="more load")
+REASON = ReplacementReason(tool="test", who="ann", why="more load")
 
 
 def run(

@@ -13,9 +13,9 @@ from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.records import Adopt, FullRef, Header, Manifest, Mark, Record
-from statehold.snapshot.state_replacement import Adopted, Adoption, Reason
+from statehold.snapshot.state_replacement import Adopted, Adoption, ReplacementReason
 
-REASON = Reason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
+REASON = ReplacementReason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
 OLD = mark(6, digest=digest.to_bytes(5), keys=2)
 BASE = FullRef(10, 12, 7, 7, 100)
 

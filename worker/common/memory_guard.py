@@ -32,7 +32,7 @@ class Memory:
 
 
 class Room:
-    """One restore's part of it: `with room:` around the restore. The `Guard` of its progress."""
+    """One restore's part of it: `with room:` around the restore. The `RoomCheck` of its progress."""
 
     def __init__(self, process: Memory, limit: int | Literal["auto", "off"], place: Place) -> None:
         self._memory, self._limit, self._place = process, limit, place

@@ -13,7 +13,7 @@ from statehold.errors import KafkaTrouble, MemoryShort, Misconfigured, OffsetDis
 from statehold.ports import Cancelled, Transactions
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import Restored, restore
 from statehold.snapshot.restore.standby_copy import Copy, go_on

@@ -21,7 +21,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_settings, with_subject
 from statehold.ops.cli.common.target import Who, Why, outputs_of, service_of
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 
 @with_subject
@@ -105,7 +105,7 @@ def restore(
         service.handler,
         outputs_of(service),
         source,
-        Reason(tool=f"{restoring.TOOL} {__version__}", who=who or issuer(), why=why),
+        ReplacementReason(tool=f"{restoring.TOOL} {__version__}", who=who or issuer(), why=why),
         cut=position_args.positions_of(to_offset) if to_offset else None,
         at_time=at_time,
         input_at=input_at,

@@ -23,7 +23,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, service_of
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 app = typer.Typer(
     help="Have a stopped service go on where it was refused; the log keeps who and why.", no_args_is_help=True
@@ -152,7 +152,7 @@ def _run(
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
     service = service_of(settings, target)
-    reason = Reason(tool=f"{repair.name} {__version__}", who=who or issuer(), why=why)
+    reason = ReplacementReason(tool=f"{repair.name} {__version__}", who=who or issuer(), why=why)
     done = repairing.run(settings, service.names, service.handler, repair, reason, act=yes)
     if as_json:
         output.print_json(msgspec.to_builtins(done))

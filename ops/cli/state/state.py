@@ -30,7 +30,7 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Who, Why, service_of
 from statehold.snapshot.state_edits import read_patches
-from statehold.snapshot.state_replacement import Reason
+from statehold.snapshot.state_replacement import ReplacementReason
 
 app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
 
@@ -191,8 +191,8 @@ def repartition(
             output.tell(f"the service goes on with input={done.into!r}; {service.names.input} is closed")
 
 
-def _reason(tool: str, who: str | None, why: str) -> Reason:
-    return Reason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
+def _reason(tool: str, who: str | None, why: str) -> ReplacementReason:
+    return ReplacementReason(tool=f"{tool} {__version__}", who=who or issuer(), why=why)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore import discovery
-from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark, last_mark
 
 #: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
 Upto = Callable[[Mark], bool]

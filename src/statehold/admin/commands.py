@@ -20,7 +20,7 @@ from statehold.messages import command
 from statehold.ports import Cancelled, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import FullRef, Manifest, Mark
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 _PAUSE = 0.05
 _ACKNOWLEDGE = 30.0

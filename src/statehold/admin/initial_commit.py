@@ -17,7 +17,7 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.records import Header, Mark, Writer
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.telemetry.log_events import Log
 
 #: Timeout in seconds to read the end offset of a topic.

@@ -16,7 +16,7 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages.command import FINISH_UPGRADE
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import Mark
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 
 
 class PartitionFormat(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from statehold.snapshot.backup.reading import ArchiveReader, place_of
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
-from statehold.snapshot.restore.last_commit_record import last_mark
+from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.store.base import SegmentGone, roots_of
 from statehold.snapshot.store.fetch import segments_of
 

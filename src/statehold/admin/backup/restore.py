@@ -29,7 +29,7 @@ from statehold.snapshot.backup.reading import check_all, file_of
 from statehold.snapshot.format import digest
 from statehold.snapshot.inspect.past import At
 from statehold.snapshot.state import State
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 from statehold.table import Changes
 
 TOOL: Final = "snapshot restore"
@@ -63,7 +63,7 @@ def restore(
     handler: HandlerOf,
     outputs: Sequence[str],
     source: Path,
-    reason: Reason,
+    reason: ReplacementReason,
     *,
     cut: Mapping[int, int] | int | None = None,
     at_time: str | None = None,
@@ -204,7 +204,7 @@ class _Work:
 
     # The state
 
-    def adopt(self, positions: Mapping[int, int], hold: GroupLock, reason: Reason) -> Restoration:
+    def adopt(self, positions: Mapping[int, int], hold: GroupLock, reason: ReplacementReason) -> Restoration:
         lineage, facts = state_replacement.new_lineage(), self.stopped.facts()
         notes = {"backup": self.manifest.backup, "made": self.manifest.made}
         result = Restoration(lineage=lineage, backup=self.manifest.backup, partitions=[])

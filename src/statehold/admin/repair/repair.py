@@ -23,7 +23,7 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.state import State
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 
 class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     #: Next offset of the control topic; None: as in `old`.
     control: int | None = None
-    #: Reason for the repair; '' for a partition that needs none.
+    #: ReplacementReason for the repair; '' for a partition that needs none.
     finding: str = ""
     #: Effect on the records between the old and the new position.
     consequence: str = ""
@@ -64,7 +64,7 @@ class RepairStep(msgspec.Struct, kw_only=True):
     """Result for one partition; `transaction` and `full` are None if nothing was written."""
 
     partition: int
-    #: Reason for the repair; '' for a partition that needs none.
+    #: ReplacementReason for the repair; '' for a partition that needs none.
     finding: str
     consequence: str
     #: Next input offset of the last commit record, None without one; then the new next offset.
@@ -84,7 +84,9 @@ class Repaired(msgspec.Struct, frozen=True):
     partitions: list[RepairStep]
 
 
-def run(settings: Settings, names: Names, handler: HandlerOf, repair: Repair, reason: Reason, *, act: bool) -> Repaired:
+def run(
+    settings: Settings, names: Names, handler: HandlerOf, repair: Repair, reason: ReplacementReason, *, act: bool
+) -> Repaired:
     """Repair a stopped service, one partition's state in memory at a time; without `act` only return the plan.
 
     :raises ToolRefused: the group has members, no partition needs the repair, or the repair does not help; nothing was

@@ -15,7 +15,7 @@ from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 TOOL = "state migrate"
 
@@ -45,7 +45,7 @@ def migrate(
     handler: HandlerOf,
     functions: Mapping[str, Edit],
     patches: Sequence[Patch],
-    reason: Reason,
+    reason: ReplacementReason,
     *,
     dry_run: bool = False,
 ) -> Migration:

@@ -34,7 +34,7 @@ from statehold.snapshot.spark.io.readback import read_back
 from statehold.snapshot.spark.io.source import Fold, Session, collect, pieces, state_at
 from statehold.snapshot.spark.io.write import Target, Written
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 
 def migrate(
@@ -44,7 +44,7 @@ def migrate(
     handler: HandlerOf,
     functions: Mapping[str, Edit],
     patches: Sequence[Patch],
-    reason: Reason,
+    reason: ReplacementReason,
     *,
     dry_run: bool = False,
 ) -> Migration:

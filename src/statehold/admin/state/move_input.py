@@ -25,7 +25,7 @@ from statehold.errors import StateMoved, ToolRefused, TopicMissing, UsageError
 from statehold.kafka.admin.admin import TopicFacts
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
-from statehold.snapshot.state_replacement import Adoption, Leaving, Reason
+from statehold.snapshot.state_replacement import Adoption, DepartingPartition, ReplacementReason
 
 #: Limit of the count of records beyond a barrier.
 _COUNTED = 1000
@@ -43,7 +43,7 @@ def move(
     barrier: Barrier,
     partitioner: Partitioner,
     keys: Mapping[str, KeyOf],
-    reason: Reason,
+    reason: ReplacementReason,
     *,
     quiet: float = 5.0,
     dry_run: bool = False,
@@ -101,7 +101,7 @@ class _Move:
         starts = [self._start(p) for p in range(self.to)] if there is not None else [0] * self.to
         return self._into(self.redistribution.report(starts))
 
-    def adopt(self, barrier: Barrier, hold: GroupLock, reason: Reason) -> Repartitioned:
+    def adopt(self, barrier: Barrier, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
         self.old.fence(range(self.before))
         self._read_states(barrier)
         facts = self._make_topics()
@@ -110,7 +110,7 @@ class _Move:
         adoptions = [self._adoption(p, lineage, facts) for p in range(self.to)]
         self.watch.require_quiet()
         leaving = [
-            Leaving(self.old.place(p, self.before, self.facts), mark, self.new.names.input)
+            DepartingPartition(self.old.place(p, self.before, self.facts), mark, self.new.names.input)
             for p, mark in enumerate(self.redistribution.marks)
         ]
         marks = self.new.adopt(adoptions, hold.membership(), reason, leaving)

@@ -20,7 +20,7 @@ from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.tools.group_lock import GroupLock
 from statehold.record import Message
 from statehold.snapshot import state_replacement
-from statehold.snapshot.state_replacement import Adoption, Reason
+from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
 __all__ = ["TOOL", "PartitionShare", "Repartitioned", "repartition"]
 
@@ -37,7 +37,7 @@ def repartition(
     to: int,
     partitioner: Partitioner,
     keys: Mapping[str, KeyOf],
-    reason: Reason,
+    reason: ReplacementReason,
     *,
     quiet: float = 5.0,
     dry_run: bool = False,
@@ -79,7 +79,7 @@ class _Repartition:
         self._read_states()
         return self.redistribution.report([self._position(p) for p in range(self.to)])
 
-    def adopt(self, hold: GroupLock, reason: Reason) -> Repartitioned:
+    def adopt(self, hold: GroupLock, reason: ReplacementReason) -> Repartitioned:
         self.stopped.fence(range(self.to))
         self._read_states()
         # The input grows last, because producers place keys differently as soon as it has more partitions.

@@ -25,9 +25,10 @@ from statehold.snapshot.format import digest, frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import EntryDecoder, FullRef, Mark, Writer
 from statehold.snapshot.full import FullUnusable, FullWriter, load
-from statehold.snapshot.restore.restore import last_mark, restore
+from statehold.snapshot.restore.discovery import last_mark
+from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.state import State
-from statehold.snapshot.state_replacement import Adoption, Leaving, Reason
+from statehold.snapshot.state_replacement import Adoption, DepartingPartition, ReplacementReason
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.worker.handler.engine import Engine
@@ -182,7 +183,11 @@ class StoppedService:
         return ref
 
     def adopt(
-        self, adoptions: Sequence[Adoption], membership: Any, reason: Reason, leaving: Sequence[Leaving] = ()
+        self,
+        adoptions: Sequence[Adoption],
+        membership: Any,
+        reason: ReplacementReason,
+        leaving: Sequence[DepartingPartition] = (),
     ) -> Mapping[int, Mark]:
         """Replace the states in one transaction, with the producer of the first partition.
 
