@@ -221,7 +221,6 @@ TWICE: dict[str, str] = {
     "Control": "to be renamed",
     "Finding": "to be renamed",
     "Found": "to be renamed",
-    "Guard": "to be renamed",
     "Held": "to be renamed",
     "Looking": "to be renamed",
     "Manifest": "to be renamed",
