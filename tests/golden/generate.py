@@ -74,7 +74,7 @@ def adopt(driver: Driver) -> None:
     adoption = adopting.Adoption(
         place=place, old=old, lineage="second", base=base, digest=state.digest, keys=state.keys, position=position
     )
-    reason = adopting.Reason(tool="golden", who="nobody", why="to have one", notes={"count": "1"})
+    reason = adopting.ReplacementReason(tool="golden", who="nobody", why="to have one", notes={"count": "1"})
     adopting.commit(producer, driver.broker.generation, [adoption], reason, 1_750_000_000.0)
     driver.restore()
 
