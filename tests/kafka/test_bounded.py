@@ -26,7 +26,7 @@ def test_what_does_not_come_back_is_left_behind(monkeypatch: pytest.MonkeyPatch)
         end.wait(60)
         over.set()
 
-    with pytest.raises(TimeoutError, match="did not come back"):
+    with pytest.raises(TimeoutError, match="did not return"):
         bounded(stuck, 0.05)
     assert not over.is_set()
     end.set()

@@ -51,9 +51,9 @@ def test_a_frozen_leader_is_no_empty_topic(kafka_cluster: ClusterFactory) -> Non
     assert asked(30) == (0, 0)
     cluster.pause(1)
     asked = admin.ask_bounds("asked", "asked", 0)
-    with pytest.raises(RestoreTimeout, match="the leader did not tell the offset"):
+    with pytest.raises(RestoreTimeout, match="the leader did not return the offset"):
         admin.bounds("asked", 0, 0, lambda: False)
-    with pytest.raises(KafkaTrouble, match="the leader did not tell the offset"):
+    with pytest.raises(KafkaTrouble, match="the leader did not return the offset"):
         asked(30)
     cluster.resume(1)
     assert admin.bounds("asked", 0, 30, lambda: False) == (0, 0)

@@ -71,7 +71,7 @@ def test_a_coordinator_that_is_still_loading_is_named_and_waited_for(stage: Stag
 
         def told() -> bool:
             causes = [str(event["cause"]) for event in local.events("kafka_retry") if event.get("doing") == "fence"]
-            return any("COORDINATOR_LOAD_IN_PROGRESS" in cause and "it passes by itself" in cause for cause in causes)
+            return any("COORDINATOR_LOAD_IN_PROGRESS" in cause and "no action needed" in cause for cause in causes)
 
         await_true(told, "the log names the answer", 120)
         await_true(lambda: "COORDINATOR_LOAD" in str(local.service.status()), "the status names it", 60)

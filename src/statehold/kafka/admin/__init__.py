@@ -1,1 +1,1 @@
-"""Requests to the brokers through an AdminClient."""
+"""Requests to the brokers by an AdminClient."""

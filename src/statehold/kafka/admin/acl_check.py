@@ -1,8 +1,7 @@
-"""Which of a role's rights are missing: asked of the brokers, which tell what whoever asks may do; nothing is tried."""
+"""Lists missing ACLs. The brokers report what the asking principal may do, so nothing has to be tried."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, TopicCollection
 
 from statehold.common.access_rights import GROUP, IDS, TOPIC, Right, principal_of
+from statehold.common.deadline import Deadline
 from statehold.config.settings import Settings
 from statehold.errors import AccessRefused, KafkaTrouble
 from statehold.kafka.admin.admin import Admin
@@ -20,9 +20,11 @@ from statehold.kafka.common.error_advice import LOGIN
 from statehold.ports import Access
 from statehold.telemetry.log_events import Log
 
-#: seconds; what is not told by then is left to the call that needs it, whose error names it too
+#: seconds for all answers; a right that is not reported by then is left to the call that needs it, whose error names it
 _PATIENCE: Final = 5.0
-#: what is refused -> the kind of thing; '' where the login itself is
+#: seconds for one answer after that, because it may have arrived meanwhile
+_LAST_LOOK: Final = 0.1
+#: error code -> kind of the thing it is about; '' for the login itself
 _KINDS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: TOPIC,
     KafkaError.GROUP_AUTHORIZATION_FAILED: GROUP,
@@ -32,18 +34,19 @@ _KINDS: Final = {
 _REFUSED: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
-#: so many lines of Kafka's tool are shown in an error
+#: lines of Kafka's tool that an error shows
 _LINES: Final = 3
 
-#: the answer came, and says nothing of rights
+#: the broker answered without rights
 UNTOLD: Final = frozenset({"UNTOLD"})
 
 
 def allowed(
     admin: Admin, rights: Iterable[Right], cancelled: Callable[[], bool] = lambda: False
 ) -> dict[tuple[str, str], frozenset[str] | None]:
-    """Kind and name of a topic or group -> what we may do with it; `UNTOLD`; None where it is not there or nobody
-    answers. Blocks for some seconds at most.
+    """Return the allowed operations for each kind and name of a topic or group. Blocks for some seconds at most.
+
+    The value is `UNTOLD` if the broker reports no rights, and None if the thing is missing or no broker answers.
     """
     wanted = list(rights)
     topics = list(dict.fromkeys(right.name for right in wanted if right.kind == TOPIC))
@@ -56,13 +59,14 @@ def allowed(
         asked |= {(TOPIC, name): future for name, future in told.items()}
     if groups:
         asked |= {(GROUP, name): future for name, future in ask_groups(admin.client, groups, rights=True).items()}
-    until = time.monotonic() + _PATIENCE
-    return {thing: _allowed(future, cancelled, until - time.monotonic()) for thing, future in asked.items()}
+    deadline = Deadline(_PATIENCE)
+    return {thing: _allowed(future, cancelled, deadline.left) for thing, future in asked.items()}
 
 
 def missing(admin: Admin, rights: Iterable[Right], cancelled: Callable[[], bool] = lambda: False) -> list[Right]:
-    """Those that the brokers say are not given. What they do not tell (transactional ids, a topic or group that is not
-    there) is not among them. Blocks for some seconds at most.
+    """Return the rights that the brokers report as missing. Blocks for some seconds at most.
+
+    They report nothing about transactional ids, nor about topics and groups that do not exist.
     """
     wanted = list(rights)
     told = allowed(admin, wanted, cancelled)
@@ -70,21 +74,21 @@ def missing(admin: Admin, rights: Iterable[Right], cancelled: Callable[[], bool]
 
 
 class RoleAccess(Access):
-    """`ports.Access` by the rights of a role; any thread."""
+    """`ports.Access` for the rights of a role. Any thread may use it."""
 
     def __init__(self, settings: Settings, admin: Admin, rights: Iterable[Right], role: str = "service") -> None:
         self._settings, self._admin, self._role = settings, admin, role
         self._rights = [right for right in rights if not right.optional]
 
     def explain(self, error: BaseException) -> str:
-        # A client that gets no token is refused by its own constructor.
+        # The constructor of a client without a token raises, so the cause may be one level deeper.
         inner = kafka_error(error) or (kafka_error(error.__cause__) if error.__cause__ is not None else None)
         if inner is None or inner.code() not in _KINDS:
             return ""
         kind = _KINDS[inner.code()]
         if not kind:
-            return f"the brokers refuse our login ({error}): check kafka.security, the password and the certificates"
-        # Of transactional ids nobody tells; of the others whoever is asked now may know better than before.
+            return f"the brokers reject the login ({error}): check kafka.security, the password and the certificates"
+        # The brokers report nothing about transactional ids. For the others, a new answer may differ.
         certain = [right for right in self._rights if right.kind == kind == IDS]
         lacking = certain or missing(self._admin, [right for right in self._rights if right.kind == kind])
         if not lacking:
@@ -99,9 +103,9 @@ class RoleAccess(Access):
 def require_rights(
     settings: Settings, admin: Admin, rights: Iterable[Right], log: Log, cancelled: Callable[[], bool] = lambda: False
 ) -> None:
-    """Warn of optional ones that are missing.
+    """Log a warning for each missing optional right.
 
-    :raises AccessRefused: others are, each with the line that grants it.
+    :raises AccessRefused: other rights are missing; the error lists the commands that grant them.
     """
     lacking = missing(admin, rights, cancelled)
     for right in lacking:
@@ -113,13 +117,15 @@ def require_rights(
 
 
 def refusal(settings: Settings, rights: Iterable[Right], role: str = "service") -> str:
-    """What is missing, for whom, and the lines that mend it: the first of them, where there are many."""
-    who = principal_of(settings) or "our principal (NAME, as the brokers' rules make it of our certificate or token)"
+    """Return what is missing, for whom, and the first commands that grant it."""
+    who = (
+        principal_of(settings) or "the service's principal (NAME, derived by the brokers from its certificate or token)"
+    )
     found = list(rights)
     lines = "; ".join(_grant(right, settings) for right in found[:_LINES])
     if len(found) > _LINES:
         lines += f"; and {len(found) - _LINES} more, which `statehold topics acl --role {role}` prints"
-    return f"{who} may not: {', '.join(map(str, found))}. Whoever administers the cluster grants it: {lines}"
+    return f"{who} may not: {', '.join(map(str, found))}. An administrator of the cluster grants it: {lines}"
 
 
 def _grant(right: Right, settings: Settings) -> str:
@@ -127,9 +133,9 @@ def _grant(right: Right, settings: Settings) -> str:
 
 
 def _allowed(future: Future[Any], cancelled: Callable[[], bool], seconds: float) -> frozenset[str] | None:
-    """None where the brokers do not tell."""
+    """Return the allowed operations; None if the brokers do not report them."""
     try:
-        found = result(future, cancelled, max(0.1, seconds))
+        found = result(future, cancelled, max(_LAST_LOOK, seconds))
     except KafkaTrouble as error:
         inner = kafka_error(error.__cause__) if error.__cause__ else None
         return frozenset() if inner is not None and inner.code() in _REFUSED else None

@@ -1,7 +1,7 @@
-"""Why a tool was refused: which of its role's rights is missing, asked of the brokers once it has failed.
+"""Finds the missing right behind a tool's failure, after it has failed.
 
-Most requests are refused by an answer. A group's coordinator that we must not look for is not: the client looks on
-until its time is over, and says no more than that.
+The brokers reject most requests with an error. A lookup of a group's coordinator without the right gets none: the
+client searches until its timeout and reports only that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SILENCE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT
 
 
 def why_refused(settings: Settings, group: str, rights: Sequence[Right], role: str, error: BaseException) -> str:
-    """The rights that are missing and the lines that grant them; '' where the error tells of something else.
+    """Return the missing rights and the commands that grant them; '' if the error has another cause.
 
     Blocks for some seconds at most, and raises nothing.
     """
@@ -45,7 +45,7 @@ def why_refused(settings: Settings, group: str, rights: Sequence[Right], role: s
 
 
 def _raised(error: BaseException) -> BaseException:
-    """The innermost one: what the client raised."""
+    """Return the innermost error, which the client raised."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

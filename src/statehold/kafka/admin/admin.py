@@ -1,4 +1,4 @@
-"""Questions to the cluster, each with a deadline; an AdminClient is kept referenced while it is asked (pitfall P27)."""
+"""Requests to the cluster, each with a deadline. An AdminClient stays referenced while it is asked (pitfall P27)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import (
     IsolationLevel,
@@ -18,6 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from statehold.common.deadline import Deadline
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
@@ -35,12 +36,15 @@ from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.ports import Bounds, Cancelled, ConsumerGroup
 from statehold.telemetry.log_events import Log
 
-#: a group is asked for so long; longer and longer while nobody answers, because a link may be slow
-_GROUP_ATTEMPT, _GROUP_LONGEST = 3.0, 12.0
+#: seconds to wait for a group's coordinator; grows up to the second while none answers, because a link may be slow
+_GROUP_ATTEMPT: Final = 3.0
+_GROUP_LONGEST: Final = 12.0
+#: seconds to wait for metadata that only refreshes the client's cache
+_REFRESH: Final = 1.0
 
 
 class TopicFacts(NamedTuple):
-    """What the brokers say about a topic."""
+    """A topic as the brokers describe it."""
 
     name: str
     id: str
@@ -49,9 +53,9 @@ class TopicFacts(NamedTuple):
 
 
 class _Login:
-    """What a client's thread says of its login, when it is polled: its calls only run out of time then.
+    """Keeps the rejected login that a client reports when it is polled, because its calls only time out then.
 
-    Apart from `Admin`, so that neither keeps the other.
+    Separate from `Admin`, so that neither keeps the other alive.
     """
 
     def __init__(self) -> None:
@@ -62,28 +66,28 @@ class _Login:
 
 
 class Admin(GroupOffsets):
-    """`ports.Offsets` and what the wiring asks at start; may be used by any thread."""
+    """`ports.Offsets`, and the requests at start. Any thread may use it."""
 
     def __init__(self, settings: Settings, group: str, contact: NoContact | None = None) -> None:
         super().__init__(settings, group, contact or NoContact())
         self._log = Log(service=group)
         self._login = _Login()
         self.client = self.new_client("admin")
-        #: the one before it: its futures end only while it is referenced (pitfall P27)
+        #: the client before it, because its futures end only while it is referenced (pitfall P27)
         self._former: AdminClient | None = None
-        self._renew_at = time.monotonic() + RENEW_EVERY
+        self._renew_after = Deadline(RENEW_EVERY)
         self._group_asker: AdminClient | None = None
-        #: since when nobody has told about the group
+        #: when the coordinator first failed to answer
         self._unanswered: float | None = None
-        #: asked for topics since another one got no answer
+        #: a second client for topics, made because the first got no answer
         self._describer: AdminClient | None = None
 
     def describe(
         self, topics: list[str], cancelled: Callable[[], bool] = lambda: False
     ) -> dict[str, TopicFacts | None]:
-        """Each topic as it is, None where it is missing.
+        """Describe topics; None for each that does not exist.
 
-        :raises KafkaTrouble: the cluster does not answer, or forbids the question. :raises Cancelled: as it says.
+        :raises KafkaTrouble: the cluster does not answer, or a right is missing. :raises Cancelled: by `cancelled`.
         """
         with self._making:
             asker, seconds = self._describer or self.client, ATTEMPT if self._describer else ATTEMPT / 2
@@ -97,17 +101,16 @@ class Admin(GroupOffsets):
             if self._login.refused is not None and not isinstance(error, Misconfigured):
                 refused = KafkaException(self._login.refused)
                 raise translate(refused) from refused
-            # Its controller may be a broker that is cut off: it would go on waiting for that one. A new client is told
-            # of another.
+            # Ask with a new client next time, because this one may keep waiting for a controller that is cut off.
             with self._making:
                 if asker in (self._describer, self.client):
                     self._describer = self.new_client("topics")
             raise
 
     def bounds(self, topic: str, partition: int, deadline: float, cancelled: Callable[[], bool]) -> tuple[int, int]:
-        """Log start and end, read uncommitted; asked again while brokers are slow or away (requirement C5).
+        """Return log start and end offset (read_uncommitted). Repeats while brokers are slow or away (requirement C5).
 
-        :raises RestoreTimeout: nothing came within `deadline` seconds.
+        :raises RestoreTimeout: no answer came within `deadline` seconds.
         """
         minute = OncePerMinute()
 
@@ -118,7 +121,7 @@ class Admin(GroupOffsets):
         def tell(error: KafkaTrouble, waited: float) -> None:
             self._contact.broken(partition, f"{topic}[{partition}]: {error}")
             if minute():
-                doing = "find the ends of the log; its leader is away"
+                doing = "read the log's end offsets; its leader does not answer"
                 place = {"topic": topic, "partition": partition}
                 self._log.warning("kafka_retry", doing=doing, waited=round(waited, 1), cause=str(error), **place)
             inner = kafka_error(error.__cause__) if error.__cause__ else None
@@ -132,8 +135,8 @@ class Admin(GroupOffsets):
             if cancelled():
                 raise Cancelled from error
             raise RestoreTimeout(
-                f"the ends of the log did not come within {deadline:.0f} s ({error}); it is tried again by itself, "
-                f"and `statehold retry {partition}` tries now",
+                f"no end offsets within {deadline:.0f} s ({error}). statehold retries by itself; "
+                f"`statehold retry {partition}` retries now",
                 topic=topic,
                 partition=partition,
             ) from error
@@ -141,9 +144,9 @@ class Admin(GroupOffsets):
         return found
 
     def require_reachable(self, topic: str) -> None:
-        """Before a question that can wait, so that none is left open in an outage (`NO_TIMEOUT`).
+        """Check the cluster before a request without a timeout, so that none stays open in an outage (`NO_TIMEOUT`).
 
-        :raises KafkaTrouble: no broker answers within two seconds, or none knows a controller.
+        :raises KafkaTrouble: no broker answers within `PEEK`, or none knows a controller.
         """
         try:
             with self._contact.call("list_topics", PEEK + STUCK_AFTER):
@@ -155,23 +158,26 @@ class Admin(GroupOffsets):
             raise KafkaTrouble("the cluster has no controller")
 
     def require_there(self, topic: str, partition: int = -1) -> None:
-        """:raises TopicMissing: two live brokers, or the only one, say that it is not there. Blocks for seconds."""
+        """Check that a topic or partition exists. Blocks for seconds.
+
+        :raises TopicMissing: two live brokers, or the only one, report that it does not exist.
+        """
         config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation="read_uncommitted"))
         require_there(self._nodes, {**config, "logger": quiet_logger("witness")}, topic, partition)
 
     def _nodes(self) -> dict[int, str]:
-        """Broker number -> address, of those that live."""
+        """Return the addresses of the live brokers, by number."""
         found = result(self.client.describe_cluster(request_timeout=NO_TIMEOUT), seconds=_GROUP_ATTEMPT)
         return {node.id: f"{node.host}:{node.port}" for node in found.nodes}
 
     def new_client(self, name: str) -> AdminClient:
-        """One of its own; keep it referenced while it is asked."""
+        """Return a new client. Keep it referenced while it is asked."""
         config: dict[str, Any] = dict(client.admin(self._settings))
         config["logger"] = quiet_logger(name)
         config["error_cb"] = self._login.heard
         try:
             return TrackedClient(config)
-        except KafkaException as error:  # no token within 10 s, for one; or a file that is no certificate
+        except KafkaException as error:  # such as no token within 10 s, or an invalid certificate
             inner = kafka_error(error)
             if inner is not None and inner.code() == KafkaError._INVALID_ARG:
                 raise Misconfigured(f"{inner.str()}: see kafka.security and kafka.extra") from error
@@ -185,8 +191,12 @@ class Admin(GroupOffsets):
         return describe_group(self.client, self._group, topic, seconds=_GROUP_ATTEMPT)
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
-        """Asked anew with a client of its own after a failure: one whose coordinator was frozen or has died goes on
-        waiting for that broker (librdkafka issue 5511).
+        """Return whether a member of the group owns a partition.
+
+        A new client asks after a failure, because a client keeps waiting for a coordinator that was frozen or has died
+        (librdkafka issue 5511).
+
+        :raises KafkaTrouble: the coordinator does not answer.
         """
         with self._making:
             asker = self._group_asker = self._group_asker or self.new_client("groups")
@@ -222,40 +232,42 @@ class Admin(GroupOffsets):
         return answer
 
     def look_again(self, topic: str) -> None:
-        """Have the client look who leads the topic's partitions; does not wait."""
+        """Let the client look up the leaders of the topic's partitions. Does not wait."""
         self._learn_later(topic)
 
     def _learn_later(self, *topics: str) -> None:
-        """The next full may go better; nothing here may wait."""
+        """Look up the leaders on threads of their own, because the caller must not wait."""
         for topic in topics:
             threading.Thread(target=self._learn_leaders, args=(topic,), daemon=True).start()
 
     def _learn_leaders(self, topic: str) -> None:
-        """The client asks its cached leader, with its cached epoch, until somebody makes it look again: after a
-        broker's restart every answer would be FENCED_LEADER_EPOCH, for minutes.
+        """Refresh the client's leaders, because it would ask its cached leader with its cached epoch for minutes.
+
+        After a broker's restart every answer to such a request is FENCED_LEADER_EPOCH.
         """
         try:
-            self.client.list_topics(topic, timeout=ATTEMPT / 10)
+            self.client.list_topics(topic, timeout=_REFRESH)
         except KafkaException:
             self._renew()
 
     def _renew(self) -> None:
-        """The client gets no answers: perhaps it has forgotten its brokers (`core.kafka.forgotten`). A new one asks
-        next time, every half minute at most.
+        """Let a new client ask next time, because this one may have forgotten its brokers (`lost_brokers`).
+
+        Once in `RENEW_EVERY` at most.
         """
         with self._making:
-            if time.monotonic() >= self._renew_at:
-                self._renew_at = time.monotonic() + RENEW_EVERY
+            if self._renew_after.passed:
+                self._renew_after = Deadline(RENEW_EVERY)
                 self._former, self.client = self.client, self.new_client("admin")
 
     def renew(self) -> None:
-        """Any thread: passwords and certificates have changed, and new clients ask from now on."""
+        """Replace every client, because passwords or certificates have changed. Any thread may call it."""
         with self._making:
             self._former, self.client = self.client, self.new_client("admin")
             self._describer = self._group_asker = self._consumer = self._peeking = None
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        if before < 0:  # to the brokers -1 means the end of the log
+        if before < 0:  # because the brokers read -1 as the end of the log
             self._log.warning("truncation_failed", topic=topic, partition=partition, before=before, cause="no offset")
             return
         place = TopicPartition(topic, partition, before)

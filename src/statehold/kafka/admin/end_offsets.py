@@ -1,4 +1,4 @@
-"""Where the input ends: the last stable offset, and the high watermark. Asked in the background, never waited for."""
+"""Keeps the end offsets of the input: last stable offset and high watermark. No caller waits for them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import LATEST, told
 
-#: seconds between two questions, while somebody looks
+#: seconds between two requests, while callers look
 _EVERY: Final = 2.0
+#: seconds for one request
 _TIMEOUT: Final = 5.0
-#: seconds after which an answer is no answer any more
+#: seconds after which an answer counts as unknown
 _STALE: Final = 30.0
 
 
 class End(NamedTuple):
-    """`stable` <= `high`; between them an open transaction hides records. `at` in monotonic seconds."""
+    """An open transaction hides the records between `stable` and `high`. `at` is in monotonic seconds."""
 
     stable: int
     high: int
@@ -29,7 +30,7 @@ class End(NamedTuple):
 
 
 class CachedEnds:
-    """Any thread; `look` returns at once with what the questions before it have brought."""
+    """Any thread may use it; `look` never waits."""
 
     def __init__(self, admin: Admin, topic: str) -> None:
         self._admin, self._topic = admin, topic
@@ -39,7 +40,7 @@ class CachedEnds:
         self._asked = float("-inf")
 
     def look(self, partitions: Iterable[int]) -> dict[int, End]:
-        """What is known of these partitions, and a new question if the last one is old."""
+        """Return what is known of these partitions, and ask again if the last request is old."""
         now, wanted = time.monotonic(), list(partitions)
         with self._lock:
             self._collect(now)
@@ -68,7 +69,7 @@ class CachedEnds:
         for partition, stable, high in open_:
             try:
                 first, last = told(stable.result(0).offset), told(high.result(0).offset)
-            except Exception:  # noqa: BLE001  brokers come and go; what is not known is not told
+            except Exception:  # noqa: BLE001  brokers restart, and the next request may succeed
                 failed = True
             else:
                 self._known[partition] = End(first, max(first, last), now)

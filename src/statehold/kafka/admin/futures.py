@@ -1,11 +1,11 @@
-"""Futures of an AdminClient: how they are waited for, and what their answers are worth."""
+"""Waits for the futures of an AdminClient, and checks their answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka.admin import OffsetSpec
 
@@ -13,35 +13,42 @@ from statehold.errors import KafkaTrouble
 from statehold.kafka.common.error_actions import translate
 from statehold.ports import Cancelled
 
-#: seconds that a single question may take
-ATTEMPT = 10.0
-#: seconds to wait for an answer: a single question and a margin, because the client bounds the question itself
-RESULT_WAIT = ATTEMPT + 5.0
-#: The wait for an answer is ours. A request that runs out of time inside librdkafka 2.16 while it waits for a broker
-#: can end the whole process: when the broker answers after all (issue 4605), or when there is no controller (an
-#: assertion in rd_kafka_enq_once_del_source_return). An hour is the longest that librdkafka allows.
-NO_TIMEOUT = 3600.0
+#: seconds that a single request may take
+ATTEMPT: Final = 10.0
+#: a wait is cut into steps of this, so that a stop ends it
+_STEP: Final = 0.1
+#: seconds to wait for an answer: a single request and a margin, because the client bounds the request itself
+RESULT_WAIT: Final = ATTEMPT + 5.0
+#: Callers bound the wait, not librdkafka 2.16. A request that times out inside it while it waits for a broker can end
+#: the process: if the broker answers after all (issue 4605), or if there is no controller (an assertion in
+#: rd_kafka_enq_once_del_source_return). One hour is the longest timeout that librdkafka allows.
+NO_TIMEOUT: Final = 3600.0
 EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def told(offset: int) -> int:
-    """An offset as ListOffsets gave it. When the leader does not answer librdkafka 2.16 gives -1001 and no error.
+    """Return the offset of a ListOffsets answer.
 
-    :raises KafkaTrouble: it is none. Taken for an end of 0 it would mean that a topic is empty.
+    If the leader does not answer, librdkafka 2.16 gives -1001 and no error.
+
+    :raises KafkaTrouble: it is not an offset. Read as an end of 0 it would mean that the topic is empty.
     """
     if offset < 0:
-        raise KafkaTrouble(f"the leader did not tell the offset (ListOffsets gave {offset})")
+        raise KafkaTrouble(f"the leader did not return the offset (ListOffsets gave {offset})")
     return offset
 
 
 def result(future: Future[Any], cancelled: Callable[[], bool] = lambda: False, seconds: float = RESULT_WAIT) -> Any:
-    """Wait in short steps, so that a stop ends it; the client's own request timeout bounds it, or `seconds`."""
-    for _ in range(round(seconds / 0.1)):
+    """Wait for an answer in short steps, so that a stop ends the wait.
+
+    :raises KafkaTrouble: the request failed, or no answer came within `seconds`. :raises Cancelled: by `cancelled`.
+    """
+    for _ in range(round(seconds / _STEP)):
         if cancelled():
             raise Cancelled
         try:
-            return future.result(0.1)
+            return future.result(_STEP)
         except FutureTimeout:
             continue
         except Exception as error:

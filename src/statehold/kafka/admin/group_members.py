@@ -14,12 +14,15 @@ from confluent_kafka.admin import AdminClient
 from statehold.kafka.admin.groups import ask_groups, consumer_group
 from statehold.ports import GroupMember
 
+#: seconds that an answer is kept: members change by rebalances, which take longer
 _KEPT: Final = 5.0
+#: seconds without an answer until a new client asks, because this one may wait for a dead coordinator
 _TIMEOUT: Final = 3.0
+_NEVER: Final = float("-inf")
 
 
 class CachedMembers:
-    """Any thread."""
+    """Any thread may use it."""
 
     def __init__(self, new_client: Callable[[str], AdminClient], group: str, topic: str) -> None:
         self._new_client, self._group, self._topic = new_client, group, topic
@@ -27,10 +30,10 @@ class CachedMembers:
         self._client: AdminClient | None = None
         self._open: Future[Any] | None = None
         self._known: tuple[GroupMember, ...] = ()
-        self._asked = self._told = float("-inf")
+        self._asked = self._told = _NEVER
 
     def look(self, wait: float = 0.0) -> tuple[GroupMember, ...]:
-        """The newest answer; when it is old it is asked anew, and waited for so many seconds at most."""
+        """Return the newest answer. If it is old, ask again and wait for `wait` seconds at most."""
         with self._lock:
             question = self._question(time.monotonic())
         if question is not None:
@@ -48,12 +51,12 @@ class CachedMembers:
         try:
             group = question.result(wait)
         except FutureTimeout:
-            with self._lock:  # the wait is ours: see `ask_groups`
+            with self._lock:  # the caller bounds the wait: see `ask_groups`
                 if time.monotonic() - self._asked > _TIMEOUT:
                     self._client = self._open = None
             return
-        except Exception:  # noqa: BLE001  brokers come and go
-            with self._lock:  # one whose coordinator has died goes on waiting for it (librdkafka issue 5511)
+        except Exception:  # noqa: BLE001  brokers restart, and the next call asks again
+            with self._lock:  # because a client keeps waiting for a coordinator that died (librdkafka issue 5511)
                 self._client = self._open = None
             return
         with self._lock:

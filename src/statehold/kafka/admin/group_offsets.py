@@ -1,7 +1,7 @@
-"""A group's committed offsets, asked of consumers that never join, and set by one.
+"""Reads and sets a group's committed offsets with consumers that never join.
 
-The AdminClient's own way ends the process (SIGSEGV in librdkafka's rd_kafka_handle_OffsetFetch) when the group's
-coordinator has moved; measured with 2.16.0, broker restarted.
+The AdminClient's request ends the process if the group's coordinator has moved (SIGSEGV in librdkafka's
+rd_kafka_handle_OffsetFetch; measured with 2.16.0 and a restarted broker).
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from statehold.common.deadline import Deadline
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
@@ -23,42 +24,48 @@ from statehold.kafka.common.error_actions import COORDINATOR_MOVES, describe, tr
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.ports import Noted
 
-_PAUSE = 0.2
-#: seconds that a question may take that need not be answered
-PEEK = 2.0
+#: pause between two tries to set offsets, because a coordinator loads its log for some seconds
+_PAUSE: Final = 0.2
+#: seconds for the coordinator to load or move when offsets are set
+_COORDINATOR_WAIT: Final = 30.0
+#: seconds for a request whose answer is optional
+PEEK: Final = 2.0
 #: seconds between two replacements of a client that gets no answers
-RENEW_EVERY = 30.0
-#: what stands beside a group offset, before the lineage
-LINEAGE = "lineage="
-_COORDINATOR_WAIT = 30.0
+RENEW_EVERY: Final = 30.0
+#: prefix of the metadata of a group offset, before the state generation
+LINEAGE: Final = "lineage="
 
 
 class GroupOffsets:
-    """May be used by any thread."""
+    """Any thread may use it."""
 
     def __init__(self, settings: Settings, group: str, contact: NoContact) -> None:
         self._settings, self._group, self._contact = settings, group, contact
         self._making = threading.Lock()
         self._consumer: Consumer | None = None
         self._peeking: Consumer | None = None
-        self._replace_at = time.monotonic() + RENEW_EVERY
+        self._replace_after = Deadline(RENEW_EVERY)
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """Asked of a consumer that never joins: the AdminClient's own way ends the process (SIGSEGV in librdkafka's
-        rd_kafka_handle_OffsetFetch) when the group's coordinator has moved; measured with 2.16.0, broker restarted.
+        """Return the committed offset of a partition, after open transactions have ended; None if there is none.
+
+        :raises KafkaTrouble: the coordinator does not answer.
         """
         found = self._stable(topic, partition)
         return found.offset if found.offset >= 0 else None
 
     def noted(self, topic: str, partition: int) -> Noted | None:
-        """What stands beside that offset; None where there is none, or none of ours. Blocks; raises KafkaTrouble."""
+        """Return the metadata of that offset; None if statehold wrote none.
+
+        :raises KafkaTrouble: the coordinator does not answer.
+        """
         found = self._stable(topic, partition)
         text = found.metadata or ""
         return Noted.of(text.removeprefix(LINEAGE)) if found.offset >= 0 and text.startswith(LINEAGE) else None
 
     def _stable(self, topic: str, partition: int) -> TopicPartition:
         try:
-            # read_committed makes it wait for offsets of open transactions ("stable offsets").
+            # read_committed waits for the offsets of open transactions ("stable offsets").
             with self._contact.call("committed", ATTEMPT + STUCK_AFTER, partition=partition):
                 found = self._asker().committed([TopicPartition(topic, partition)], ATTEMPT)[0]
         except KafkaException as error:
@@ -69,7 +76,7 @@ class GroupOffsets:
         return found
 
     def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
-        """By a consumer of its own: one that asks for stable offsets would wait for every partition's transaction."""
+        """Return the metadata of every partition's offset, by a consumer that does not wait for open transactions."""
         try:
             with self._contact.call("committed", PEEK + STUCK_AFTER):
                 found = self._peeker().committed([TopicPartition(topic, p) for p in range(partitions)], PEEK)
@@ -80,7 +87,10 @@ class GroupOffsets:
         return {p: Noted.of(text.removeprefix(LINEAGE)) for p, text in noted.items() if text.startswith(LINEAGE)}
 
     def positions(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """What the group has committed, where it has; waits for no open transaction. Blocks; raises KafkaTrouble."""
+        """Return the committed offsets that exist, without waiting for open transactions.
+
+        :raises KafkaTrouble: the coordinator does not answer.
+        """
         try:
             with self._contact.call("committed", PEEK + STUCK_AFTER):
                 found = self._peeker().committed([TopicPartition(topic, p) for p in partitions], PEEK)
@@ -90,29 +100,30 @@ class GroupOffsets:
         return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
     def set_committed(self, topic: str, positions: Mapping[int, int]) -> str:
-        """Commit offsets for a group without members; why it was refused, or ''.
+        """Commit offsets for a group without members. Return why the brokers rejected them, or ''.
 
-        By the same consumer, for the same reason as `committed`. A coordinator that is still loading is asked again.
+        A coordinator that loads or moves is asked again.
         """
         places = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
-        until = time.monotonic() + _COORDINATOR_WAIT
+        deadline = Deadline(_COORDINATOR_WAIT)
         while True:
             try:
                 done = self._asker().commit(offsets=places, asynchronous=False) or ()
                 refused = [place.error for place in done if place.error is not None]
             except KafkaException as error:
                 refused = [error.args[0]]
-            if not any(error.code() in COORDINATOR_MOVES for error in refused) or time.monotonic() > until:
+            if not any(error.code() in COORDINATOR_MOVES for error in refused) or deadline.passed:
                 return "; ".join(dict.fromkeys(map(describe, refused)))
             time.sleep(_PAUSE)
 
     def _replace(self) -> None:
-        """No answer: perhaps these clients have forgotten their brokers (`core.kafka.forgotten`). New ones ask next
-        time, every half minute at most: over a slow link a client needs seconds before it can ask anything.
+        """Let new clients ask next time, because these may have forgotten their brokers (`lost_brokers`).
+
+        Once in `RENEW_EVERY` at most, because over a slow link a new client needs seconds before it can ask.
         """
         with self._making:
-            if time.monotonic() >= self._replace_at:
-                self._replace_at = time.monotonic() + RENEW_EVERY
+            if self._replace_after.passed:
+                self._replace_after = Deadline(RENEW_EVERY)
                 self._consumer = self._peeking = None
 
     def _asker(self) -> Consumer:

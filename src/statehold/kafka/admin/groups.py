@@ -24,8 +24,8 @@ def ask_groups(
 ) -> dict[str, Future[ConsumerGroupDescription]]:
     """Ask for groups without waiting. Keep `client` referenced until the answers are there (pitfall P27).
 
-    librdkafka must not time the request out, because that can end the process (`NO_TIMEOUT`). The caller bounds the
-    wait. With `rights` each answer names the operations that this principal may do on the group.
+    The caller bounds the wait, because a timeout inside librdkafka can end the process (`NO_TIMEOUT`). With `rights`
+    each answer names the operations that this principal may do on the group.
     """
     found: dict[str, Future[ConsumerGroupDescription]] = client.describe_consumer_groups(
         list(groups), include_authorized_operations=rights, request_timeout=NO_TIMEOUT

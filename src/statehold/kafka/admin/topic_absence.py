@@ -1,7 +1,7 @@
-"""Whether a topic or a partition is certainly not there: slowness and unreachability are waited for, absence is not.
+"""Proves that a topic or partition does not exist. A slow or unreachable broker is no proof.
 
-One broker may not know yet of a topic that was just created, or not yet of one that was deleted. So two live brokers
-are asked, each by a client that knows no other; the only broker of a cluster is believed alone.
+One broker may not know yet that a topic was created or deleted. Two live brokers therefore have to agree, each asked by
+a client that knows no other broker. The only broker of a cluster is proof alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from statehold.errors import KafkaTrouble, TopicMissing
 
-#: seconds that one broker may take
+#: seconds for the answer of one broker
 _ASK: Final = 3.0
 _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
@@ -21,14 +21,16 @@ Nodes = Callable[[], Mapping[int, str]]
 
 
 def tells_of_absence(error: KafkaError | None) -> bool:
-    """The answer may mean that there is no such topic or partition."""
+    """Return whether the error may mean that the topic or partition does not exist."""
     return error is not None and error.code() in _ABSENT
 
 
 def require_there(nodes: Nodes, config: Mapping[str, Any], topic: str, partition: int = -1) -> None:
-    """`nodes` tells the live brokers' addresses; `config` is that of a consumer. Blocks for some seconds at most.
+    """Ask live brokers for a topic or partition. Blocks for some seconds at most.
 
-    :raises TopicMissing: two live brokers, or the only one, say that it is not there.
+    `nodes` returns their addresses by number; `config` is a consumer's configuration.
+
+    :raises TopicMissing: two live brokers, or the only one, report that it does not exist.
     """
     try:
         addresses = nodes()
@@ -41,14 +43,14 @@ def require_there(nodes: Nodes, config: Mapping[str, Any], topic: str, partition
         if len(sure) >= needed > 0:
             what = f"topic {topic} does not exist" if partition < 0 else f"{topic}[{partition}] does not exist"
             raise TopicMissing(
-                f"{what}: {' and '.join(sure)} of {len(addresses)} say so. Was it deleted? Nothing was changed. Bring "
-                f"it back from a backup (`statehold snapshot restore`); made anew and empty it is refused, and "
-                f"`statehold repair --help` tells what can be done then"
+                f"{what}: {' and '.join(sure)} of {len(addresses)} report this. Was it deleted? Nothing was changed. "
+                f"Next: restore it from a backup (`statehold snapshot restore`). A new, empty topic is rejected; see "
+                f"`statehold repair --help` for that case"
             )
 
 
 def _says_absent(config: Mapping[str, Any], topic: str, partition: int) -> bool:
-    """Asked of a client that was made for this question, so that it knows this one broker."""
+    """Ask with a new client, because it must know only this broker."""
     asker = Consumer(dict(config))
     try:
         found = asker.list_topics(topic, _ASK).topics.get(topic)

@@ -1,4 +1,4 @@
-"""Creating topics and looking at their settings: what `statehold topics` needs of the AdminClient."""
+"""Creates topics and reads their settings and offsets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from statehold.kafka.common.error_actions import about, kafka_error
 
 
 class TopicAdmin:
-    """Blocks, each call with a deadline; raises KafkaTrouble."""
+    """Every call blocks, with a deadline, and raises KafkaTrouble."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
 
     @property
     def _client(self) -> AdminClient:
-        """Of now: it is replaced when the login changes, or when it has forgotten its brokers."""
+        """The present client, because it changes with the login, or when it has forgotten its brokers."""
         return self._admin.client
 
     def create(self, name: str, partitions: int, replication: int, settings: Mapping[str, str]) -> bool:
-        """False when the topic exists already."""
+        """Create a topic. Return False if it exists already."""
         topic = NewTopic(name, partitions, replication, config=dict(settings))
         try:
             result(self._client.create_topics([topic], request_timeout=NO_TIMEOUT)[name])
@@ -38,7 +38,7 @@ class TopicAdmin:
         return True
 
     def grow(self, name: str, partitions: int) -> None:
-        """Give an existing topic more partitions, `partitions` in all."""
+        """Increase the number of partitions of a topic to `partitions`."""
         result(self._client.create_partitions([NewPartitions(name, partitions)], request_timeout=NO_TIMEOUT)[name])
 
     def settings(self, topic: str) -> dict[str, str]:
@@ -50,7 +50,7 @@ class TopicAdmin:
         return {name: entry.value for name, entry in entries.items()}
 
     def offset(self, topic: str, partition: int, start_at: str | int) -> int:
-        """The offset of `beginning`, `end`, or a time in milliseconds since 1970; -1 after the last record."""
+        """Return the offset of `beginning`, `end`, or a time in milliseconds since 1970; -1 after the last record."""
         spec: Any
         match start_at:
             case "beginning":

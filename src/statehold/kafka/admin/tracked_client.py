@@ -1,29 +1,30 @@
-"""An AdminClient whose open questions are counted, so that a process does not end under an answer.
+"""An AdminClient whose open requests are tracked, so that an answer cannot crash a process that ends.
 
-librdkafka gives each answer to a thread of its own (`rdk:bg`), which calls into Python. A client that some thread still
-holds when Python has been taken down is not freed, and an answer that comes in the milliseconds until the process is
-gone ends it with SIGSEGV: after everything was committed and told, but a supervisor sees a crash.
+librdkafka delivers answers on a thread of its own (`rdk:bg`), which calls into Python. If a thread still holds the
+client after Python has shut down, the client is not freed. An answer in the milliseconds until the process has ended
+then raises SIGSEGV: everything is committed and logged, but a supervisor sees a crash.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 
-#: seconds that the end of the process waits; brokers that live have answered by then, others do not answer in time
+from statehold.common.deadline import Deadline
+
+#: seconds that the end of the process waits: live brokers have answered by then
 PATIENCE: Final = 2.0
 
 _open: set[Future[Any]] = set()
 
 
 class TrackedClient(AdminClient):
-    """An AdminClient; Python's end waits for its answers, up to `PATIENCE` seconds."""
+    """An AdminClient. The end of Python waits for its answers, up to `PATIENCE` seconds."""
 
 
 def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +47,7 @@ for _name, _method in vars(AdminClient).items():
 
 @atexit.register
 def await_answers() -> None:
-    """By the main thread, while Python is still whole."""
-    deadline = time.monotonic() + PATIENCE
-    while _open and (left := deadline - time.monotonic()) > 0:
-        wait(tuple(_open), left)
+    """Wait for open answers, on the main thread, before Python shuts down."""
+    deadline = Deadline(PATIENCE)
+    while _open and not deadline.passed:
+        wait(tuple(_open), deadline.left)

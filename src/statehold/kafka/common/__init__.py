@@ -1,1 +1,1 @@
-"""Error tables, retries and signs of trouble that all clients share."""
+"""Error tables, retries and probes that all Kafka clients share."""

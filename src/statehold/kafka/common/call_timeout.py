@@ -1,4 +1,4 @@
-"""A call into librdkafka that may not come back, whatever timeout it was given."""
+"""Bounds calls into librdkafka that may not return, whatever timeout they got."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 from statehold.common.background_call import Background
 
-#: seconds beyond its own timeout that a call is waited for: its own error says more than ours
+#: seconds to wait beyond a call's own timeout, because its own error says more than a timeout
 GRACE = 1.0
-#: seconds beyond its own timeout after which a call counts as one that never comes back, and the process leaves
+#: seconds beyond its own timeout after which a call counts as stuck and the process leaves
 STUCK_AFTER = 30.0
 
 
 def bounded(call: Callable[[float], object], timeout: float) -> None:
-    """`call(timeout)` on a thread of its own; raises what it raises.
+    """Run `call(timeout)` on a thread of its own. Raise what it raises.
 
-    :raises TimeoutError: it has not come back. The thread stays in it, as a daemon, and what it uses must not be used
-        again.
+    :raises TimeoutError: it did not return. Its daemon thread stays in the call, so do not use its objects again.
     """
 
     def run() -> None:
@@ -24,5 +23,5 @@ def bounded(call: Callable[[float], object], timeout: float) -> None:
 
     beside = Background(run, "bounded")
     if not beside.ended(timeout + GRACE):
-        raise TimeoutError(f"the call did not come back in {timeout + GRACE:.0f} s, though given {timeout:.0f} s")
+        raise TimeoutError(f"the call did not return within {timeout + GRACE:.0f} s, with a timeout of {timeout:.0f} s")
     beside.wait()

@@ -1,4 +1,4 @@
-"""What to do about a Kafka error, by its code first: the flags lie in places (pitfall P6)."""
+"""Decides what to do about a Kafka error: by its code first, because the flags are wrong in places (pitfall P6)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from statehold.kafka.common.error_advice import advice
 
 
 class Action(Enum):
-    #: repeat the same call until its deadline, never another one (P5)
+    #: repeat the same call, and only that, until its deadline (P5)
     RESUME = auto()
     #: abort, roll back, redo
     ABORT = auto()
-    #: the same, with group metadata fetched anew
+    #: the same, with newly fetched group metadata
     ABORT_STALE = auto()
     #: drop the producer; never again from memory (P3, P4)
     FENCED = auto()
-    #: drop the producer; the last mark tells how it ended
+    #: drop the producer; the last commit record shows the outcome
     UNKNOWN = auto()
-    #: this message as it is will never be taken
+    #: the brokers reject this message, and would reject it again
     REFUSED = auto()
-    #: no repetition helps until somebody changes a right or a setting
+    #: no repetition helps until a right or a setting changes
     MISCONFIGURED = auto()
 
 
@@ -40,10 +40,10 @@ ACTIONS: Final[dict[int, Action]] = {
     _E._FENCED: Action.FENCED,
     _E.INVALID_PRODUCER_EPOCH: Action.FENCED,
     90: Action.FENCED,  # PRODUCER_FENCED, not named by the binding
-    # An expired id: librdkafka would carry on with a new one, and a zombie would come back to life (P3).
+    # An expired id, because librdkafka would continue with a new one and revive a zombie (P3).
     _E.INVALID_PRODUCER_ID_MAPPING: Action.FENCED,
     _E.UNKNOWN_PRODUCER_ID: Action.FENCED,
-    # A partition has left its transaction: perhaps torn; the fence and the chain will tell (P1).
+    # A partition has left its transaction, which may be torn. The fence and the chain check decide (P1).
     _E.INVALID_TXN_STATE: Action.UNKNOWN,
     _E._FATAL: Action.UNKNOWN,
     _E._STATE: Action.UNKNOWN,
@@ -77,14 +77,14 @@ ACTIONS: Final[dict[int, Action]] = {
     _E._ALL_BROKERS_DOWN: Action.RESUME,
 }
 
-#: a group's coordinator is being found, or loads: a new broker's first group waits for some seconds
+#: the group's coordinator moves or loads; the first group of a new broker waits for some seconds
 COORDINATOR_MOVES: Final = frozenset(
     (_E.NOT_COORDINATOR, _E.COORDINATOR_NOT_AVAILABLE, _E.COORDINATOR_LOAD_IN_PROGRESS),
 )
 
 
 def action(error: KafkaError) -> Action:
-    """The table first, then the flags; an error that neither knows is fatal, as librdkafka's introduction says."""
+    """Decide by the table, then by the flags. An error in neither is fatal, as librdkafka's introduction says."""
     known = ACTIONS.get(error.code())
     if known is not None:
         return known
@@ -96,32 +96,32 @@ def action(error: KafkaError) -> Action:
 
 
 def describe(error: KafkaError) -> str:
-    """The answer by its name, the client's words, and the setting to change where one would help."""
+    """Return the error's name, the client's text, and the setting to change if one helps."""
     return f"{error.name()}({error.code()}): {error.str()}{advice(error.code())}"
 
 
 def about(thing: str, error: KafkaTrouble) -> KafkaTrouble:
-    """The same error, with what it is about: many answers of the brokers do not name it."""
+    """Return the same error with its subject, because many answers of the brokers do not name it."""
     named = type(error)(f"{thing}: {error}")
     named.__cause__ = error.__cause__
     return named
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
-    """The KafkaError inside an exception of the binding, if there is one."""
+    """Return the KafkaError inside an exception of the binding, if there is one."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     return None
 
 
 def code_of(error: KafkaTrouble) -> int | None:
-    """Of the client's error that caused it; None where there is none."""
+    """Return the code of the client error that caused it, if there is one."""
     inner = kafka_error(error.__cause__) if error.__cause__ else None
     return inner.code() if inner is not None else None
 
 
 def translate(error: BaseException) -> KafkaTrouble:  # noqa: PLR0911  one line for each action
-    """Our exception for a failed transactional call; what is no KafkaError leaves the producer in doubt (P7)."""
+    """Return the exception for a failed transactional call. Without a KafkaError the outcome is unknown (P7)."""
     inner = kafka_error(error)
     if inner is None:
         return OutcomeUnknown(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What a broker's answer means for whoever reads it: the setting to change, by the answer's name."""
+"""The setting to change for each error code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 _E = KafkaError
 
-#: code -> what to change. Only answers that a setting, a right or an act of an operator mends.
+#: code -> what to change; only for errors that a setting, a right or an operator can fix
 ADVICE: Final[dict[int, str]] = {
     _E.INVALID_SESSION_TIMEOUT: (
         "set group.session_timeout between the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms"
@@ -19,11 +19,11 @@ ADVICE: Final[dict[int, str]] = {
     ),
     _E.INCONSISTENT_GROUP_PROTOCOL: (
         "the other members of the group share no assignor with this one: give all of them the same group.protocol, "
-        "and see that nobody else uses this group id"
+        "and check that no other service uses this group id"
     ),
-    _E.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is reading its log after a start or a move: it passes by itself",
+    _E.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator reads its log after a start or a move; no action needed",
     _E.COORDINATOR_NOT_AVAILABLE: (
-        "nobody is the coordinator: are the replicas of __consumer_offsets and __transaction_state alive?"
+        "there is no coordinator: are the replicas of __consumer_offsets and __transaction_state alive?"
     ),
     _E.INVALID_REPLICATION_FACTOR: (
         "there are fewer live brokers than replicas are wanted: start the others, or give --replication, or lower the "
@@ -44,16 +44,16 @@ ADVICE: Final[dict[int, str]] = {
         "raise the topic's max.message.bytes (brokers: message.max.bytes) and kafka.message_max_bytes, or send less"
     ),
     _E.INVALID_RECORD: (
-        "the topic takes no record without a key, or with this timestamp: see its cleanup.policy (ours: delete) and "
-        "message.timestamp.type; `statehold topics check` compares them"
+        "the topic rejects records without a key, or with this timestamp: see its cleanup.policy (statehold needs "
+        "delete) and message.timestamp.type; `statehold topics check` compares them"
     ),
     _E.INVALID_TIMESTAMP: (
         "the clock of this machine is further ahead than the topic allows (message.timestamp.after.max.ms): set it "
         "right, or give the output topic message.timestamp.type=LogAppendTime"
     ),
     _E.CONCURRENT_TRANSACTIONS: (
-        "the end of the last transaction is still being written to its partitions. It passes by itself; where it "
-        "lasts, one of them has no leader or too few replicas in sync"
+        "the brokers still write the end of the last transaction to its partitions. If that lasts, one of them has no "
+        "leader or too few replicas in sync"
     ),
     _E.KAFKA_STORAGE_ERROR: "a broker cannot use its disk: is it full? See its log.dirs and its log",
     _E.INVALID_PRODUCER_ID_MAPPING: (
@@ -74,25 +74,25 @@ ADVICE: Final[dict[int, str]] = {
     _E.INVALID_TRANSACTION_TIMEOUT: "commit.transaction_timeout is above the brokers' transaction.max.timeout.ms",
 }
 
-#: the login, or the handshake before it, is refused
+#: the brokers reject the login, or the handshake before it
 LOGIN: Final = frozenset({_E._AUTHENTICATION, _E.SASL_AUTHENTICATION_FAILED, _E._SSL})
 
 
 def login_refused(error: KafkaError) -> KafkaError | None:
-    """The refusal that it tells of; None where it tells of something else.
+    """Return the rejected login in a client error; None for any other error.
 
-    With TLS 1.3 a client hears of its refused certificate after the handshake: an alert on a connection that was up.
+    With TLS 1.3 a client learns of its rejected certificate after the handshake, by an alert on an open connection.
     """
     if error.code() == _E._TRANSPORT and "SSL routines" in error.str() and "alert" in error.str():
         return KafkaError(_E._SSL, error.str())
     return error if error.code() in LOGIN else None
 
 
-#: answers to a join that no repetition mends: the member would stay out of the group for ever, without a word
+#: answers to a join that no repetition helps: the member would stay out of the group without an error
 REFUSES_MEMBER: Final = frozenset({_E.INVALID_SESSION_TIMEOUT, _E.INCONSISTENT_GROUP_PROTOCOL})
 
 
 def advice(code: int) -> str:
-    """`: what to change`, or '' where the answer says enough."""
+    """Return `: what to change`, or an empty string if there is no advice."""
     told = ADVICE.get(code)
     return f": {told}" if told else ""

@@ -1,4 +1,4 @@
-"""How a question to Kafka is repeated: brokers come and go, leaders move, coordinators load."""
+"""Repeats requests to Kafka while brokers restart, leaders move and coordinators load."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Final, TypeVar
 
 import tenacity
 
+from statehold.common.deadline import Deadline
 from statehold.errors import KafkaTrouble, Misconfigured
 
 T = TypeVar("T")
 
-#: a sleep between two tries is cut into steps of this, so that a stop ends it
+#: a pause between two tries is slept in steps of this, so that a stop ends it
 _STEP: Final = 0.05
-#: so often whoever waits is told that it still waits
+#: first pause: about one round trip to a distant broker
+_FIRST_PAUSE: Final = 0.1
+#: longest pause: a broker that restarts is noticed this late at most
+_LONGEST_PAUSE: Final = 2.0
+#: seconds between two messages about a wait that continues
 _TELL_EVERY: Final = 60.0
 
 
@@ -25,13 +30,13 @@ def patiently(
     cancelled: Callable[[], bool] = lambda: False,
     tell: Callable[[KafkaTrouble, float], object] = lambda error, waited: None,
     again: Callable[[KafkaTrouble], bool] = lambda error: True,
-    longest: float = 2.0,
+    longest: float = _LONGEST_PAUSE,
 ) -> T:
-    """`call()` until it works, for `seconds` at most, with growing pauses; after each try `tell(error, waited)`.
+    """Repeat `call()` until it works, for `seconds` at most, with growing pauses. Report each failure to `tell`.
 
-    :raises KafkaTrouble: the last one, or the first that no repetition mends (Misconfigured, or not `again`).
+    :raises KafkaTrouble: the last failure, or the first that no repetition helps (Misconfigured, or not `again`).
     """
-    began = time.monotonic()
+    deadline = Deadline(seconds)
 
     def passes(error: BaseException) -> bool:
         return isinstance(error, KafkaTrouble) and not isinstance(error, Misconfigured) and again(error)
@@ -39,17 +44,17 @@ def patiently(
     def told(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, KafkaTrouble):
-            tell(error, time.monotonic() - began)
+            tell(error, deadline.elapsed)
 
     def rest(pause: float) -> None:
-        until = time.monotonic() + pause
-        while not cancelled() and (left := until - time.monotonic()) > 0:
-            time.sleep(min(_STEP, left))
+        paused = Deadline(pause)
+        while not cancelled() and not paused.passed:
+            time.sleep(min(_STEP, paused.left))
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(passes),
-        wait=tenacity.wait_random_exponential(multiplier=0.1, min=0.1, max=longest),
-        stop=lambda _: cancelled() or time.monotonic() - began >= seconds,
+        wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, min=_FIRST_PAUSE, max=longest),
+        stop=lambda _: cancelled() or deadline.passed,
         sleep=rest,
         before_sleep=told,
         reraise=True,
@@ -58,7 +63,7 @@ def patiently(
 
 
 class OncePerMinute:
-    """True for the first call, and then once a minute: a thing that lasts is told of, and fills no log."""
+    """Returns True for the first call and then once a minute, so that a lasting problem does not fill the log."""
 
     def __init__(self) -> None:
         self._last = -_TELL_EVERY

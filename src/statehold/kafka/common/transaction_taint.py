@@ -1,4 +1,4 @@
-"""Signs that a commit or abort was requested twice, so that one may still be under way (pitfall P1, rule T2)."""
+"""Detects that a commit or abort may have been requested twice, so one may still be in flight (pitfall P1, rule T2)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from statehold.kafka.common.lost_brokers import known
 from statehold.telemetry.log_events import Log
 
-#: a connection that was up is gone, or a request timed out; any broker's counts while a transaction is under way,
-#: because offsets go to the group's coordinator
+#: a lost connection or a timed-out request. During a transaction any broker's counts, because offsets go to the
+#: group's coordinator
 _LOST = re.compile(r"FAIL.*in state UP|REQTMOUT", re.S)
 
 
 class Taint:
-    """Gathers three signals: a log line about a connection, a slow call, more EndTxn requests than calls.
+    """Combines three signals: a log line about a connection, a slow call, more EndTxn requests than calls.
 
-    No single signal is enough (docs/assumptions.md). Fed by the producer's own callbacks, which
-    run in its `poll`; read by the same thread.
+    No single signal is enough (docs/assumptions.md). The producer's callbacks report them from its `poll`, and the same
+    thread reads the result.
     """
 
     def __init__(self, slow: float) -> None:
@@ -33,11 +33,11 @@ class Taint:
             self._set(f"a connection was lost ({message.strip()[:160]})")
 
     def calling(self) -> None:
-        """A commit or abort call begins."""
+        """Count a commit or abort call, before it begins."""
         self._calls += 1
 
     def ended(self, seconds: float) -> None:
-        """It took so long."""
+        """Note how long the call took."""
         if seconds > self._slow:
             self._set(f"a commit or abort took {seconds:.2f} s")
 
@@ -54,7 +54,7 @@ class Taint:
 
 
 class LogHandler(logging.Handler):
-    """librdkafka's log lines, each given to a function; they arrive in the thread that polls the client."""
+    """Passes librdkafka's log lines to a function, on the thread that polls the client."""
 
     def __init__(self, take: Callable[[str, str], None]) -> None:
         super().__init__()
@@ -67,13 +67,13 @@ class LogHandler(logging.Handler):
 
 
 def quiet_logger(name: str) -> logging.Logger:
-    """For clients whose trouble shows in what their calls raise; at debug level an operator can still read along."""
+    """Return a logger for a client whose calls raise their errors: it logs at debug level only."""
     log = Log(client=name)
     return client_logger(name, lambda level, message: log.debug("kafka_log", level=level, message=message))
 
 
 def client_logger(name: str, take: Callable[[str, str], None]) -> logging.Logger:
-    """A logger outside the logging tree, so that the host's configuration is neither used nor changed."""
+    """Return a logger outside the logging tree, so that the host's configuration is neither used nor changed."""
     logger = logging.Logger(name, logging.DEBUG)
     logger.addHandler(LogHandler(take))
     return logger
