@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tests.system.processes import await_true
 
 from statehold.dev.process import Identity, command_of
 
@@ -27,7 +28,8 @@ def identity(process: subprocess.Popen[bytes]) -> Identity:
 
 def test_a_living_process_is_itself(sleeper: subprocess.Popen[bytes]) -> None:
     assert identity(sleeper).is_alive()
-    assert "sleep" in command_of(sleeper.pid)
+    # the system shows no command of a process that has not reached its program yet
+    await_true(lambda: "sleep" in command_of(sleeper.pid), "the command of the process", 10)
 
 
 def test_another_process_with_the_pid_gets_no_signal(sleeper: subprocess.Popen[bytes]) -> None:

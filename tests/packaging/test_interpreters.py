@@ -1,6 +1,7 @@
 """Every supported Python that is on this machine passes the fast tier, against the wheel.
 
-The run's own Python, whose fast tier is part of the run, does so in script/test --long.
+The run's own Python, whose fast tier is part of the run, does so in script/test --long. The system's is tried as well:
+Debian 12 has 3.11.2, which lacks what later releases of 3.11 added.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ import pytest
 from tests.packaging.environments import find_uv, run
 
 pytestmark = pytest.mark.slow
-SUPPORTED = ("3.11", "3.12", "3.13")
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+SYSTEM = "/usr/bin/python3"
+SYSTEM_IS_TESTED = "import sys, venv, ssl; sys.exit(sys.version.split()[0] == %r or sys.version_info < (3, 11))"
 
 
 def find_interpreter(version: str) -> str | None:
     """Return a Python of that version, on PATH or kept by pyenv (whose shims may refuse to run)."""
+    if version == SYSTEM:
+        wanted = SYSTEM_IS_TESTED % sys.version.split()[0]
+        return SYSTEM if Path(SYSTEM).exists() and run(SYSTEM, "-c", wanted).returncode == 0 else None
     kept = Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
     for candidate in (shutil.which(f"python{version}"), *map(str, kept)):
         if candidate and run(candidate, "-c", "import venv, ssl").returncode == 0:
@@ -39,7 +45,7 @@ def install_locked(uv: str, interpreter: str, lock: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "version", [pytest.param(each, marks=[pytest.mark.long] if each == OWN else []) for each in SUPPORTED]
+    "version", [pytest.param(each, marks=[pytest.mark.long] if each == OWN else []) for each in (*SUPPORTED, SYSTEM)]
 )
 def test_the_fast_tier_passes(root: Path, wheel: Path, tmp_path: Path, version: str) -> None:
     uv = find_uv()

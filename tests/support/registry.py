@@ -121,7 +121,7 @@ def extract_files(archive: Path, target: Path) -> None:
             path = (target / member.name).resolve()
             if not path.is_relative_to(target.resolve()):
                 raise ValueError(f"{archive.name} has a path outside its folder: {member.name}")
-            if (source := tar.extractfile(member)) is not None:
+            if member.isfile() and (source := tar.extractfile(member)) is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     shutil.copyfileobj(source, file)
