@@ -1,7 +1,7 @@
 """Dead letters of one partition: which records become one, what they leave in the state, and their way back.
 
 A decision to bury a record is taken once, by `worker.failing`, and belongs to the running transaction alone: whoever
-restores finds it in a delta and never asks again (docs/design.md, "Records that fail"). That later records of a parked
+restores finds it in a delta and never asks again (docs/design.md, "Failing records"). That later records of a parked
 key follow is decided by the state, so a replay decides alike.
 """
 

@@ -1,4 +1,4 @@
-"""Commands of the control topic: which the next mark obeys and pins (docs/design.md, "Beside the input").
+"""Commands of the control topic: which the next mark obeys and pins (docs/design.md, "Pinned commands and ticks").
 
 They are taken when a transaction closes and nothing else is in flight, handled after its last record, and acknowledged,
 pinned and passed by the mark of this very transaction: what does not commit is undone with it and taken again.

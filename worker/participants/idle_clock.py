@@ -1,8 +1,8 @@
 """The clock of an idle partition: a tick is pinned to its place in the order by a mark, as a user's command is.
 
 Timers are due by the time of the records. Where none come, somebody has to say how late it is, and a replay has to hear
-the same: so the tick is an entry of `Mark.pinned`, with the worker's time as its timestamp (docs/design.md, "Beside the
-input"). It is written only when a timer is due by it.
+the same: so the tick is an entry of `Mark.pinned`, with the worker's time as its timestamp (docs/design.md,
+"Pinned commands and ticks"). It is written only when a timer is due by it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records of the retry topics: those that are due are handled when a transaction closes, in no order of the input.
 
 Their positions stand in the mark, beside the input's. A transaction that handles one carries a delta, so that no replay
-meets it (docs/design.md, "Records that fail").
+meets it (docs/design.md, "Failing records").
 """
 
 from __future__ import annotations
