@@ -1,6 +1,6 @@
 """Typed settings and the client configurations made from them.
 
-`Settings` is plain Python; `statehold.config.load` reads files and environment; only it imports pydantic.
+`Settings` holds the values; `statehold.config.load` reads them from files, the environment and the command line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from statehold.config.sections.processing import (
     RestoreSettings,
     SnapshotSettings,
 )
-from statehold.config.settings import LogSettings, ServiceSettings, Settings
+from statehold.config.sections.service import LogSettings, ServiceSettings
+from statehold.config.settings import Settings
 
 __all__ = [
     "CommitSettings",

@@ -1,28 +1,26 @@
-"""Settings that are each legal but contradict one another. Pure."""
+"""Finds settings that contradict one another, although each is legal alone. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from statehold.config.common.errors import Problem, SettingsError
 from statehold.config.common.units import format_duration as shown
 from statehold.config.librdkafka.client_keys import ALLOWED
 from statehold.config.sections.ops import TOKEN_LENGTH
-
-if TYPE_CHECKING:
-    from statehold.config.settings import Settings
+from statehold.config.sections.tree import Sections
 
 
-def check_agreement(settings: Settings) -> None:
+def check_agreement(settings: Sections) -> None:
     """Raises SettingsError with every contradiction found."""
     problems = [*_times(settings), *_group(settings), *_sizes(settings), *_security(settings), *_ops(settings)]
     if problems:
         raise SettingsError(problems)
 
 
-def _times(settings: Settings) -> Iterator[Problem]:
+def _times(settings: Sections) -> Iterator[Problem]:
     commit, kafka, snapshot = settings.commit, settings.kafka, settings.snapshot
     if commit.timeout >= commit.transaction_timeout:
         yield _must(
@@ -69,7 +67,7 @@ def _times(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _group(settings: Settings) -> Iterator[Problem]:
+def _group(settings: Sections) -> Iterator[Problem]:
     group = settings.group
     if group.standbys and settings.snapshot.delta_interval == "off":
         cause = "must be 0 with snapshot.delta_interval off: a copy follows deltas"
@@ -99,7 +97,7 @@ def _group(settings: Settings) -> Iterator[Problem]:
     yield from _drain(settings)
 
 
-def _drain(settings: Settings) -> Iterator[Problem]:
+def _drain(settings: Sections) -> Iterator[Problem]:
     group = settings.group
     if group.drain_seconds > 0.5 * group.max_poll_interval:
         yield _must(
@@ -110,7 +108,7 @@ def _drain(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _broker_side_times(settings: Settings) -> Iterator[Problem]:
+def _broker_side_times(settings: Sections) -> Iterator[Problem]:
     for name, key in (
         ("session_timeout", "session.timeout.ms"),
         ("heartbeat_interval", "heartbeat.interval.ms"),
@@ -126,7 +124,7 @@ def _broker_side_times(settings: Settings) -> Iterator[Problem]:
     yield from _drain(settings)
 
 
-def _sizes(settings: Settings) -> Iterator[Problem]:
+def _sizes(settings: Sections) -> Iterator[Problem]:
     flow, snapshot, kafka = settings.flow, settings.snapshot, settings.kafka
     if flow.low >= flow.high:
         yield Problem(key="flow.low", value=str(flow.low), cause=f"must be less than flow.high ({flow.high})")
@@ -149,7 +147,7 @@ def _sizes(settings: Settings) -> Iterator[Problem]:
 _PASSWORD: Final = re.compile(r"//[^/@?]*:[^/@?]+@|\bpassword\s*=", re.IGNORECASE)
 
 
-def _security(settings: Settings) -> Iterator[Problem]:
+def _security(settings: Sections) -> Iterator[Problem]:
     if _PASSWORD.search(settings.sink.url):  # shown by `config show`, and to whoever lists processes
         yield Problem(
             key="sink.url", cause="holds a password: that belongs into sink.password, in the secrets directory"
@@ -185,7 +183,7 @@ def _security(settings: Settings) -> Iterator[Problem]:
             yield Problem(key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'")
 
 
-def _oauth(settings: Settings) -> Iterator[Problem]:
+def _oauth(settings: Sections) -> Iterator[Problem]:
     security, extra = settings.kafka.security, settings.kafka.extra
     sources = [name for name in ("oauth_token_url", "oauth_token_file") if getattr(security, name)]
     if security.sasl_mechanism != "OAUTHBEARER":
@@ -217,7 +215,7 @@ def _must(key: str, value: float, bound: str, why: str) -> Problem:
     return Problem(key=key, value=shown(value), cause=f"must be {bound}: {why}")
 
 
-def _ops(settings: Settings) -> Iterator[Problem]:
+def _ops(settings: Sections) -> Iterator[Problem]:
     token = settings.ops.token.reveal()
     if token and len(token) < TOKEN_LENGTH:
         yield Problem(key="ops.token", cause=f"is shorter than {TOKEN_LENGTH} characters: it could be guessed")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from statehold.config.common.option import options_of
 from statehold.config.common.secret import REDACTED
 from statehold.config.librdkafka.client_keys import ALLOWED
-from statehold.config.librdkafka.locked_keys import ALIASES
 from statehold.config.load import layers_of, load
-from statehold.config.settings import Settings, sections
-from statehold.config.sources import EXTRA
+from statehold.config.sections.tree import sections
+from statehold.config.settings import Settings
+from statehold.config.sources import EXTRA, merge
 
 
 class Effective(NamedTuple):
@@ -39,24 +39,16 @@ def effective(
     """The settings as `load` makes them, and each of them by itself. Raises SettingsError."""
     settings = load(path, overrides, env, secrets_dir, profile=profile)
     layers = layers_of(path, overrides, env, secrets_dir, profile)
-    origins: dict[str, str] = {}
-    for layer in reversed(layers):
-        origins |= {_plain(key): given.origin for key, given in layer.items()}
-    told = []
+    origins = {key: given.origin for key, given in merge(layers).items()}
+    found = []
     for name, section in sections().items():
         values = settings.kafka.security if name == "kafka.security" else getattr(settings, name)
         for entry, option in options_of(section):
             key = f"{name}.{entry.name}"
             value = option.show(getattr(values, entry.name))
-            told.append(Effective(key, value, origins.get(key, "default"), option.show(entry.default)))
+            found.append(Effective(key, value, origins.get(key, "default"), option.show(entry.default)))
     for name, value in settings.kafka.extra.items():
         key = f"{EXTRA}.{name}"
         shown = REDACTED if ALLOWED[name].secret else repr(value)
-        told.append(Effective(key, shown, origins.get(key, "default"), "-"))
-    return settings, told
-
-
-def _plain(key: str) -> str:
-    """A librdkafka key under its own name, whatever it was called."""
-    name = key.removeprefix(f"{EXTRA}.")
-    return key if name == key else f"{EXTRA}.{ALIASES.get(name, name)}"
+        found.append(Effective(key, shown, origins.get(key, "default"), "-"))
+    return settings, found

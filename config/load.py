@@ -1,29 +1,23 @@
-"""The edge: command line, environment, secrets directory and TOML file become Settings, by pydantic."""
+"""Reads the settings from the command line, the environment, the secrets directory and a TOML file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, create_model
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from typing import Any
 
 from statehold.config.common.errors import Problem, SettingsError
-from statehold.config.common.option import Option, options_of
+from statehold.config.common.option import Option
 from statehold.config.common.secret import REDACTED
-from statehold.config.librdkafka.locked_keys import ALIASES
-from statehold.config.sections.connection import SecuritySettings
-from statehold.config.settings import Settings, sections
+from statehold.config.sections.tree import sections
+from statehold.config.settings import Settings
 from statehold.config.sources import (
     EXTRA,
     Layer,
-    is_known,
     known_options,
+    merge,
     open_secrets,
     profile_path,
     read_environment,
@@ -53,15 +47,11 @@ def load(
     options = known_options()
     problems = [problem for layer in layers for problem in (*unknown_keys(layer, options), *refused_extra(layer))]
     problems += open_secrets(layers[0], options)
-    known = [{key: given for key, given in layer.items() if is_known(key, options)} for layer in layers]
-    try:
-        merged = _merge(known)
-    except ValidationError as invalid:
-        problems += [_problem(error, known, options) for error in invalid.errors(include_url=False)]
-    else:
-        if not problems:
-            return _build(merged, known)
-    raise SettingsError(problems)
+    given = merge(layers)
+    values, wrong = _parse(given, options)
+    if problems or wrong:
+        raise SettingsError([*problems, *wrong])
+    return _build(values, given)
 
 
 def layers_of(
@@ -81,95 +71,40 @@ def layers_of(
     ]
 
 
-class _LayerSource(PydanticBaseSettingsSource):
-    """One layer as pydantic-settings wants it; the order of the sources is the precedence."""
-
-    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
-        super().__init__(settings_cls)
-        self._tree = _nested(layer)
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._tree.get(field_name), field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return self._tree
-
-
-def _merge(layers: Sequence[Layer]) -> BaseModel:
-    class Bound(_edge_model()):  # type: ignore[misc]
-        @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return tuple(_LayerSource(settings_cls, layer) for layer in layers)
-
-    bound: BaseModel = Bound()
-    return bound
+def _parse(given: Layer, options: Mapping[str, Option]) -> tuple[dict[str, object], list[Problem]]:
+    """The values of all known keys, and one problem for each bad one."""
+    values: dict[str, object] = {key: one.raw for key, one in given.items() if key.startswith(f"{EXTRA}.")}
+    problems: list[Problem] = []
+    for key, option in options.items():
+        if key in given:
+            try:
+                values[key] = option.parse(given[key].raw)
+            except ValueError as error:
+                shown = REDACTED if option.kind == "secret" else repr(given[key].raw)
+                problems.append(Problem(key=key, value=shown, origin=given[key].origin, cause=f"allowed: {error}"))
+    return values, problems
 
 
-@cache
-def _edge_model() -> type[BaseSettings]:
-    """The tree of settings as a pydantic model, made from the declarations; what is not given stays unset."""
-    tree = sections()
-    security = _section_model("security", tree.pop("kafka.security"))
-    parts: dict[str, Any] = {}
-    for name, section in tree.items():
-        nested: dict[str, Any] = {}
-        if name == "kafka":
-            nested = {"security": (security | None, None), "extra": (dict[str, Any] | None, None)}
-        parts[name] = (_section_model(name, section, **nested) | None, None)
-    return create_model("StateholdEdge", __base__=BaseSettings, **parts)
-
-
-def _section_model(name: str, section: type[Any], **nested: Any) -> type[BaseModel]:
-    declared: dict[str, Any] = {
-        entry.name: (Annotated[Any, PlainValidator(option.parse)], None) for entry, option in options_of(section)
-    }
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, hide_input_in_errors=True)
-    return create_model(f"{name.title()}Edge", __config__=config, **declared, **nested)
-
-
-def _build(merged: BaseModel, layers: Sequence[Layer]) -> Settings:
-    given = {name: dict(getattr(merged, name) or {}) for name in type(merged).model_fields}
-    given = {
-        name: {key: value for key, value in values.items() if key in getattr(merged, name).model_fields_set}
-        for name, values in given.items()
-        if values
-    }
-    kafka = given.get("kafka", {})
-    tree = sections()
+def _build(values: Mapping[str, object], given: Layer) -> Settings:
+    kinds = sections()
+    arguments: dict[str, dict[str, Any]] = {name: {} for name in (EXTRA, *kinds)}
+    for key, value in values.items():
+        if key.startswith(f"{EXTRA}."):
+            arguments[EXTRA][key.removeprefix(f"{EXTRA}.")] = value
+        else:
+            section, _, name = key.rpartition(".")
+            arguments[section][name] = value
     try:
-        if "security" in kafka:
-            kafka["security"] = SecuritySettings(**kafka["security"].model_dump(exclude_unset=True))
-        return Settings(**{name: tree[name](**values) for name, values in given.items()})
+        kafka = arguments["kafka"] | {
+            "extra": arguments.pop(EXTRA),
+            "security": kinds["kafka.security"](**arguments.pop("kafka.security")),
+        }
+        arguments["kafka"] = kafka
+        return Settings(**{name: kinds[name](**chosen) for name, chosen in arguments.items()})
     except SettingsError as wrong:
-        raise SettingsError([_with_origin(problem, layers) for problem in wrong.problems]) from None
+        raise SettingsError([_with_origin(problem, given) for problem in wrong.problems]) from None
 
 
-def _problem(error: Any, layers: Sequence[Layer], options: Mapping[str, Option]) -> Problem:
-    key = ".".join(str(part) for part in error["loc"])
-    option = options.get(key)
-    reason = error.get("ctx", {}).get("error", error["msg"])
-    raw = next((layer[key].raw for layer in layers if key in layer), None)
-    value = REDACTED if option is None or option.kind == "secret" else repr(raw)
-    return _with_origin(Problem(key=key, value=value, cause=f"allowed: {reason}"), layers)
-
-
-def _with_origin(problem: Problem, layers: Iterable[Layer]) -> Problem:
-    for layer in layers:
-        if problem.key in layer:
-            return replace(problem, origin=layer[problem.key].origin)
-    return replace(problem, origin=problem.origin or "default")
-
-
-def _nested(layer: Layer) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, given in layer.items():
-        name = key.removeprefix(f"{EXTRA}.")
-        # One name per librdkafka key, or a lower layer's alias could win over a higher layer's value.
-        path = key.split(".") if name == key else ["kafka", "extra", ALIASES.get(name, name)]
-        branch = tree
-        for part in path[:-1]:
-            branch = branch.setdefault(part, {})
-        branch[path[-1]] = given.raw
-    return tree
+def _with_origin(problem: Problem, given: Layer) -> Problem:
+    origin = given[problem.key].origin if problem.key in given else problem.origin or "default"
+    return replace(problem, origin=origin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,7 +15,8 @@ from statehold.config.common.option import Option, options_of
 from statehold.config.common.secret import FileText
 from statehold.config.librdkafka.client_keys import ALLOWED
 from statehold.config.librdkafka.extra import as_text, key_from_environment, problem_of
-from statehold.config.settings import sections
+from statehold.config.librdkafka.locked_keys import ALIASES
+from statehold.config.sections.tree import sections
 
 PREFIX: Final = "STATEHOLD_"
 EXTRA: Final = "kafka.extra"
@@ -103,6 +104,22 @@ def profile_path(name: str) -> Path:
         names = sorted(file.stem for file in _PROFILES.glob("*.toml"))
         raise SettingsError(Problem(key="--profile", value=repr(name), cause=f"allowed: {', '.join(names)}"))
     return path
+
+
+def merge(layers: Sequence[Layer]) -> Layer:
+    """One layer out of several, the strongest first. A librdkafka key gets its own name, whatever alias was written.
+
+    Otherwise a weaker layer's alias could win over a stronger layer's value.
+    """
+    merged: Layer = {}
+    for layer in reversed(layers):
+        merged |= {_without_alias(key): given for key, given in layer.items()}
+    return merged
+
+
+def _without_alias(key: str) -> str:
+    name = key.removeprefix(f"{EXTRA}.")
+    return key if name == key else f"{EXTRA}.{ALIASES.get(name, name)}"
 
 
 def unknown_keys(layer: Layer, options: Mapping[str, Option]) -> list[Problem]:

@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-from statehold.config.settings import LogSettings
+from statehold.config.sections.service import LogSettings
 from statehold.ops.process.librdkafka_log import KafkaLines
 
 _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}

@@ -8,7 +8,9 @@ from statehold.config import client
 from statehold.config.common.option import Option, options_of
 from statehold.config.librdkafka.client_keys import ALLOWED
 from statehold.config.librdkafka.locked_keys import ALIASES, LOCKED, OWNED
-from statehold.config.settings import ServiceSettings, Settings, sections
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.sections.tree import sections
+from statehold.config.settings import Settings
 from statehold.config.sources import PREFIX, RESERVED, profile_path
 
 _INTRODUCTION = """\

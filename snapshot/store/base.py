@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.errors import KafkaTrouble, UsageError
+from statehold.errors import KafkaTrouble
 from statehold.snapshot.format.partition_identity import Place
 
 KAFKA = "kafka"
@@ -102,20 +102,3 @@ def split_location(location: str) -> tuple[str, str]:
 def is_safe_key(key: str) -> bool:
     """Return whether a key stays below its root: plain names between '/', no '..', not absolute."""
     return all(_PLAIN.fullmatch(part) and part.strip(".") for part in key.split("/"))
-
-
-def open_store(url: str) -> Store:
-    """The store at a root such as 'file:///srv/fulls' or 's3://bucket/prefix'.
-
-    :raises UsageError: another scheme, or the package that it needs is not installed.
-    """
-    scheme, _, rest = url.partition("://")
-    if scheme == "file" and rest.startswith("/"):
-        from statehold.snapshot.store.files import FileStore
-
-        return FileStore(rest)
-    if scheme == "s3" and rest:
-        from statehold.snapshot.store.s3 import S3Store
-
-        return S3Store(url)
-    raise UsageError(f"snapshot.full_store: {url!r} is neither 'kafka' nor file:///... nor s3://bucket/...")

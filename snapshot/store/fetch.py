@@ -13,15 +13,8 @@ from statehold.common.background_call import Background
 from statehold.ports import Cancelled
 from statehold.snapshot.format.blocks import blocks
 from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.store.base import (
-    SegmentGone,
-    Store,
-    StoreTrouble,
-    UnsafeLocation,
-    open_store,
-    segment_key,
-    split_location,
-)
+from statehold.snapshot.store.base import SegmentGone, Store, StoreTrouble, UnsafeLocation, segment_key, split_location
+from statehold.snapshot.store.by_url import open_store
 
 #: segments that are asked for before they are needed
 _AHEAD: Final = 3

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 
-from statehold.config.settings import LogSettings
+from statehold.config.sections.service import LogSettings
 from statehold.ops.process.librdkafka_log import KafkaLines, split
 from statehold.ops.process.logs import configure_logging, configure_quietly
 from statehold.telemetry.log_events import Log

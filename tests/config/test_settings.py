@@ -26,7 +26,7 @@ from statehold.config import (
 )
 from statehold.config.common.option import options_of
 from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.config.settings import sections
+from statehold.config.sections.tree import sections
 from statehold.errors import StateholdError
 
 
@@ -37,11 +37,11 @@ def test_the_defaults_are_complete_and_agree_with_each_other() -> None:
     assert settings.commit.slow < settings.commit.timeout < settings.commit.transaction_timeout
 
 
-def test_plain_settings_need_no_pydantic() -> None:
+def test_reading_the_settings_imports_no_large_library() -> None:
     code = (
-        "import sys, statehold, statehold.config, statehold.config.client as client\n"
-        "client.consumer(statehold.config.Settings(), 'group')\n"
-        "print(sorted({'pydantic', 'pydantic_settings', 'typer', 'pyspark'} & set(sys.modules)))"
+        "import sys, statehold.config.load as load, statehold.config.client as client\n"
+        "client.consumer(load.load(env={}), 'group')\n"
+        "print(sorted({'confluent_kafka', 'pydantic', 'structlog', 'typer', 'pyspark'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

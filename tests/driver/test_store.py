@@ -19,7 +19,8 @@ from statehold.errors import RestoreTimeout
 from statehold.snapshot import store_orphans
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.frame import BadFrame
-from statehold.snapshot.store.base import Store, StoreTrouble, open_store
+from statehold.snapshot.store.base import Store, StoreTrouble
+from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.files import FileStore
 from statehold.snapshot.store.sink import StoreSink
 from statehold.testing import Driver

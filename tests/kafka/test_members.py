@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from statehold.config.sections.connection import GroupSettings
-from statehold.config.settings import ServiceSettings, Settings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 from statehold.errors import InstanceTaken, TransactionAborted
 from statehold.kafka.clients.static_member import StaticName, means
 from statehold.kafka.common.error_actions import translate

@@ -20,7 +20,8 @@ from statehold.config.common.secret import Secret
 from statehold.config.sections.connection import GroupSettings, KafkaSettings
 from statehold.config.sections.ops import OpsSettings
 from statehold.config.sections.processing import SnapshotSettings
-from statehold.config.settings import ServiceSettings, Settings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 
 WAIT_SECONDS = 90.0
 TOKEN = "an-owl-in-the-attic"  # noqa: S105

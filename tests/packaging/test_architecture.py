@@ -199,8 +199,6 @@ ONLY_IN = {
     "pyarrow": ("snapshot.spark",),
     "typer": ("ops.cli",),
     "rich": ("ops.cli",),
-    "pydantic": ("config",),
-    "pydantic_settings": ("config",),
     "prometheus_client": ("telemetry.registry", "ops"),
     "pytest": ("dev.pytest_plugin",),
     "obstore": ("snapshot.store",),

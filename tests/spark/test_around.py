@@ -18,7 +18,8 @@ from statehold.admin.compaction import Compaction
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import SnapshotSettings
-from statehold.config.settings import ServiceSettings, Settings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.failures import retry_later
 from statehold.ops.reports.topic_access import looking

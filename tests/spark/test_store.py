@@ -24,7 +24,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.verify import verify
 from statehold.snapshot.spark.io.source import Session
-from statehold.snapshot.store.base import open_store
+from statehold.snapshot.store.by_url import open_store
 
 STORE = "STATEHOLD_SNAPSHOT__FULL_STORE"
 

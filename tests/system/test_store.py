@@ -13,7 +13,7 @@ from tests.system.processes import await_true
 from tests.system.verify import read_all
 
 from statehold.snapshot.format import frame
-from statehold.snapshot.store.base import open_store
+from statehold.snapshot.store.by_url import open_store
 
 pytestmark = pytest.mark.kafka
 

@@ -13,7 +13,8 @@ from tests.unit.making import LogSink
 from statehold.ports import Cancelled
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.records import Chunk, Manifest
-from statehold.snapshot.store.base import StoreTrouble, open_store
+from statehold.snapshot.store.base import StoreTrouble
+from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.fetch import stored_frames
 from statehold.snapshot.store.sink import StoreSink
 from statehold.testing.log import MemoryLog

@@ -6,7 +6,8 @@ import threading
 from typing import Any
 
 from statehold.common.names import Names
-from statehold.config.settings import ServiceSettings, Settings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topics import TopicAdmin

@@ -27,7 +27,8 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.restore.local_cache import LocalFulls
 from statehold.snapshot.restore.standby_copy import Copy
-from statehold.snapshot.store.base import KAFKA, folder_of, open_store
+from statehold.snapshot.store.base import KAFKA, folder_of
+from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.sink import StoreSink
 from statehold.telemetry.log_events import Event, Log
 from statehold.telemetry.registry import PartitionMetrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from statehold.common.background_call import Beside
-from statehold.snapshot.store.base import open_store
+from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store_orphans import collect
 from statehold.worker.common.context import Tools
 

@@ -25,7 +25,8 @@ from statehold.snapshot.spark.fold.plan import Plan
 from statehold.snapshot.spark.fold.report import Report
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.write import Written
-from statehold.snapshot.store.base import open_store, root_of
+from statehold.snapshot.store.base import root_of
+from statehold.snapshot.store.by_url import open_store
 from statehold.telemetry.log_events import Log
 
 #: Number of manifests that are sent in parallel.

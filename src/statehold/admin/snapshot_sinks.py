@@ -6,7 +6,8 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.kafka.clients.full_producer import KafkaFullSink
 from statehold.ports import FullSink
-from statehold.snapshot.store.base import folder, open_store, root_of
+from statehold.snapshot.store.base import folder, root_of
+from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store.sink import StoreSink
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from statehold import serde
 from statehold.common.names import Names
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
-from statehold.config.settings import ServiceSettings, Settings
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
 from statehold.declared.attributes import declared, sinks_of
 from statehold.declared.serdes import input_type
 from statehold.errors import RecordError, UsageError
