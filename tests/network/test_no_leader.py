@@ -163,7 +163,7 @@ def test_a_committed_one_without_its_marker_is_left_alone_and_told(
     await_true(lambda: leader(stage.admin, names.changelog) == VICTIM, "it has one")
     assert hidden(stage.admin, names.changelog, 0) == 1
     remains = HiddenRecords(settings, admin, names, 0, {}, number_of, log)
-    heir = KafkaTransactions(settings, names, 0, log, time.monotonic, remains=remains)
+    heir = KafkaTransactions(settings, names, 0, log, time.monotonic, hidden=remains)
     heir.fence(lambda: False)
     assert hidden(stage.admin, names.changelog, 0) == 1, "nothing was thrown away"
     told = capsys.readouterr()

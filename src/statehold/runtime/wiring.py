@@ -236,14 +236,14 @@ class ServiceWiring:
         settings, log = service.settings, self._log.bind(partition=partition)
         ours = (names.input, names.changelog, names.snapshot)
         outputs = {topic: facts.partitions for topic, facts in self._facts.items() if topic not in ours}
-        remains = HiddenRecords(settings, admin, names, partition, outputs, number_of, log)
+        hidden = HiddenRecords(settings, admin, names, partition, outputs, number_of, log)
         return Tools(
             place=self._place(partition, self._facts),
             locate=lambda: self._place(partition, require(admin, names, ())),
             settings=settings,
             handler=service.handler,
             producer=lambda: KafkaTransactions(
-                settings, names, partition, log, time.monotonic, contact, [*outputs], remains
+                settings, names, partition, log, time.monotonic, contact, [*outputs], hidden
             ),
             reader=lambda cancelled: KafkaReader(settings, names.group, admin, cancelled, time.monotonic, contact),
             full_sink=lambda: KafkaFullSink(settings, names.snapshot, partition),

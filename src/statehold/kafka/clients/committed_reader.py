@@ -1,10 +1,10 @@
-"""A reader for whoever only looks: it ends where committed records end, and never waits for an open transaction."""
+"""A reader for tools and replicas: it ends where committed records end, and never waits for open transactions."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, TopicPartition
 
@@ -17,11 +17,12 @@ from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.common.error_actions import about
 from statehold.kafka.common.retry import patiently
 
-_DEADLINE = 20.0
+#: seconds for the offsets of a partition while its leader moves
+_DEADLINE: Final = 20.0
 
 
 class CommittedReader(KafkaReader):
-    """`ports.FollowingReader`: its `bounds` end at the last stable offset. It joins no group and commits nothing."""
+    """`ports.FollowingReader`. Its bounds end at the last stable offset. It joins no group and commits nothing."""
 
     def __init__(
         self, settings: Settings, group: str, admin: Admin, cancelled: Callable[[], bool] = lambda: False
@@ -30,11 +31,10 @@ class CommittedReader(KafkaReader):
         self._topics = TopicAdmin(admin)
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """Log start and last stable offset.
+        """Return log start and last stable offset. Repeats, because a leader may be moving.
 
         :raises KafkaTrouble: no answer within 20 s.
         """
-        # a leader may be moving
         return patiently(lambda: self._bounds(topic, partition), _DEADLINE, cancelled=self._cancelled)
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -52,11 +52,11 @@ class CommittedReader(KafkaReader):
             raise
 
     def end(self, topic: str, partition: int) -> int:
-        """Where the log ends, open transactions included."""
+        """Return the end of the log, open transactions included."""
         return self._admin.bounds(topic, partition, _DEADLINE, lambda: False)[1]
 
     def offset_at(self, topic: str, partition: int, moment: int) -> int:
-        """The first offset of that time (milliseconds since 1970) or later; the end when there is none."""
+        """Return the first offset at that time (milliseconds since 1970) or later; the end if there is none."""
         offset = self._topics.offset(topic, partition, moment)
         return offset if offset >= 0 else self.end(topic, partition)
 

@@ -1,4 +1,4 @@
-"""The service's consumer: a member of the group, owned by the manager thread (pitfalls P14-P23)."""
+"""The service's consumer: a member of the group, used by the manager thread (pitfalls P14-P23)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -26,15 +26,15 @@ from statehold.kafka.common.transaction_taint import client_logger
 from statehold.ports import ConsumerTrouble, Listener
 from statehold.telemetry.log_events import Log
 
-#: what librdkafka calls the states of a member that has no connection to its coordinator
+#: librdkafka's states of a member without a connection to its coordinator
 _SEARCHING = ("query-coord", "wait-coord", "wait-broker", "wait-broker-transport")
-#: _FATAL stands for an error that the client has met before; its flag says that it is none (seen with KIP-848)
+#: _FATAL repeats an earlier fatal error, without the flag (seen with KIP-848)
 _FATAL = (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID, KafkaError._FATAL)
 
-
-#: seconds until a client that was thrown out is replaced
-_AGAIN = 1.0
-_TELL_EVERY = 10.0
+#: seconds until a removed client is replaced, because the group needs time to change its protocol
+_REPLACE_AFTER: Final = 1.0
+#: seconds between two log events while it waits
+_TELL_EVERY: Final = 10.0
 
 
 class KafkaGroupConsumer:
@@ -45,13 +45,12 @@ class KafkaGroupConsumer:
     ) -> None:
         self._topic, self._log = names.input, log
         self._contact = contact or NoContact()
-        # A poll runs the rebalance callbacks, and with them the drains.
         self._settings, self._names = settings, names
         self._eager = settings.group.protocol == "classic" and settings.group.assignor == "range"
         self._taken = StaticName(settings, log)
-        #: when a static member asks for its name again
+        #: when to join with a new client (monotonic seconds)
         self._again_at: float | None = None
-        #: what is assigned; and whether the client is dead, so that a new one has to join
+        #: assigned partitions; and whether the client is dead, so that a new one must join
         self._owned: set[int] = set()
         self._dead = False
         self._renewing = threading.Event()
@@ -59,12 +58,13 @@ class KafkaGroupConsumer:
         self._memory = BrokerMemory(lambda: probe_brokers(settings))
         self._refused_minute = OncePerMinute()
         self._listener: Listener | None = None
+        # A poll runs the rebalance callbacks, and these drain partitions.
         self._poll_limit = settings.group.drain_seconds + STUCK_AFTER
         self._client_id = client_id
         self._consumer = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
-        """With the passwords and certificates of now."""
+        """Make a client with the present passwords and certificates."""
         config: dict[str, Any] = dict(client.consumer(self._settings, self._names.group))
         config["logger"] = client_logger("statehold.consumer", self._logged)
         config["error_cb"] = self._error
@@ -74,7 +74,7 @@ class KafkaGroupConsumer:
         return Consumer(config)
 
     def renew(self) -> None:
-        """Any thread: join again soon with a client of the newest login; what is here is handed over before."""
+        """Hand the partitions over, then join with a client of the newest login. Any thread may call it."""
         self._renewing.set()
 
     def subscribe(self, listener: Listener) -> None:
@@ -108,9 +108,10 @@ class KafkaGroupConsumer:
         return [m for m in messages if m.error() is None], [self._trouble(m) for m in messages if m.error() is not None]
 
     def _thrown_out(self, errors: Sequence[KafkaError]) -> float | None:
-        """GROUP_ID_NOT_FOUND: the group is a classic one, and cannot change as long as its members are there (or it has
-        gone back to the classic protocol while our session ended). The client gives up for ever. What was here is lost,
-        and a new client joins; when (monotonic seconds), or None.
+        """Handle GROUP_ID_NOT_FOUND. Return when a new client joins (monotonic seconds); None without this error.
+
+        The group uses the classic protocol and cannot change while its members are there, or it has gone back to the
+        classic protocol while the session ended. The client stops for good, so its partitions are lost.
         """
         thrown = next((error for error in errors if means(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
         if thrown is None:
@@ -119,19 +120,19 @@ class KafkaGroupConsumer:
             self._tell_at = time.monotonic() + _TELL_EVERY
             self._log.warning(
                 "waiting",
-                cause="the group is still a classic one, and its members' assignor does not let it change: this "
+                cause="the group still uses the classic protocol, and its members' assignor prevents the change: this "
                 f"process joins when the last of them has left ({describe(thrown)})",
             )
-        return self._begin_anew(_AGAIN)
+        return self._begin_anew(_REPLACE_AFTER)
 
     def _without_brokers(self) -> float:
-        """The client does not know the brokers that live, and never will: a new one joins; what was here is lost."""
+        """Replace a client that does not find the live brokers again. Its partitions are lost. Return when to join."""
         self._log.warning("client_replaced", cause=f"it has forgotten brokers {sorted(self._memory.lost)} (issue 5301)")
         self._memory.anew()
         return self._begin_anew(0.0)
 
     def _handed_over(self) -> float:
-        """As when the group takes everything away: what is processed commits, and nothing is done twice."""
+        """Revoke every partition, so that processed records commit. Return when to join."""
         if self._listener is not None:
             self._listener.on_revoke(sorted(self._owned))
         self._dead = True
@@ -144,12 +145,12 @@ class KafkaGroupConsumer:
         return time.monotonic() + pause
 
     def _joins_again(self, timeout: float) -> bool:
-        """A consumer that was refused its name is dead; a new one asks once more."""
+        """Replace the dead client when its time has come. Return whether that has happened."""
         assert self._again_at is not None
         if time.monotonic() < self._again_at:
             time.sleep(timeout)
             return False
-        # It is replaced before it closes: what it says of its partitions meanwhile counts no more.
+        # Replace it before it closes, so that its callbacks no longer count.
         former, self._consumer = self._consumer, self._new_consumer()
         threading.Thread(target=former.close, name="consumer-close", daemon=True).start()
         self._again_at, self._dead = None, False
@@ -158,7 +159,7 @@ class KafkaGroupConsumer:
         return True
 
     def assign(self, partitions: Sequence[int]) -> None:
-        # Offset 0 and a pause at once: nothing is fetched before the seek that follows the restore (P17).
+        # Assign offset 0 and pause at once, so that nothing is fetched before the seek after the restore (P17).
         self._taken.joined()
         self._owned.update(partitions)
         places = [TopicPartition(self._topic, p, 0) for p in partitions]
@@ -193,14 +194,14 @@ class KafkaGroupConsumer:
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE or self._eager:
                 raise translate(error) from error
-            # A fetch slipped out before the pause, from offset 0 of an input whose beginning is gone: the fetcher has
-            # given up, and only a new one goes on.
+            # A fetch began before the pause, at offset 0 of an input whose beginning is gone. Its fetcher has stopped,
+            # and only a new assignment starts another.
             self._consumer.incremental_unassign([place])
             self._consumer.incremental_assign([place])
 
     def wake(self, positions: Mapping[int, int]) -> None:
-        # librdkafka pauses every partition until a rebalance callback has run. Its thread for the broker, with nothing
-        # to fetch meanwhile, sleeps for up to a second, and nobody tells it of the end of the pause. A seek does.
+        # librdkafka pauses every partition until a rebalance callback has run. Its broker thread then has nothing to
+        # fetch, sleeps for up to a second, and does not notice the end of the pause. A seek wakes it.
         for partition, offset in positions.items():
             try:
                 self._consumer.seek(TopicPartition(self._topic, partition, offset))
@@ -215,7 +216,7 @@ class KafkaGroupConsumer:
             return self._consumer.consumer_group_metadata(), self._consumer.memberid() or ""
 
     def close(self, timeout: float, *, leave: bool = False) -> bool:
-        # close() can hang on a frozen coordinator (P21): it gets a thread of its own and a deadline.
+        # Close on a thread of its own with a deadline, because close() can hang on a frozen coordinator (P21).
         closing = threading.Thread(target=self._end, args=(leave,), name="consumer-close", daemon=True)
         closing.start()
         closing.join(timeout)
@@ -231,7 +232,7 @@ class KafkaGroupConsumer:
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
         def told(source: Any, places: list[TopicPartition]) -> None:
-            if source is self._consumer:  # one that was replaced has nothing to say while it closes
+            if source is self._consumer:  # because a replaced client still calls back while it closes
                 call([place.partition for place in places])
 
         return told
@@ -243,9 +244,9 @@ class KafkaGroupConsumer:
         error = message.error()
         assert error is not None
         if error.code() in REFUSES_MEMBER:
-            raise Misconfigured(f"the group does not take this member: {describe(error)}")
+            raise Misconfigured(f"the group rejects this member: {describe(error)}")
         if error.fatal() or error.code() in _FATAL:
-            raise KafkaTrouble(f"the consumer cannot go on: {describe(error)}")
+            raise KafkaTrouble(f"the consumer cannot continue: {describe(error)}")
         partition = message.partition()
         out_of_range = error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
         return ConsumerTrouble(
@@ -256,7 +257,7 @@ class KafkaGroupConsumer:
         )
 
     def _statistics(self, text: str) -> None:
-        """Once a second: is the group's coordinator there? An idle member would not notice otherwise."""
+        """Check the group's coordinator once a second, because an idle member would not notice its loss."""
         told = json.loads(text)
         state = told.get("cgrp", {}).get("state", "")
         self._memory.saw(known(told), works=state == "up")
@@ -266,7 +267,7 @@ class KafkaGroupConsumer:
             self._contact.broken(GROUP, f"no connection to the group's coordinator ({state})")
 
     def _error(self, error: KafkaError) -> None:
-        """Information only: brokers come and go (P30). A login that is refused somebody has to mend."""
+        """Log a client error. Only a rejected login needs an operator, because brokers restart (P30)."""
         refused = login_refused(error)
         if refused is not None and self._refused_minute():
             self._log.warning("login_refused", cause=describe(refused))

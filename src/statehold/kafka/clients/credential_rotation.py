@@ -1,8 +1,8 @@
-"""Passwords and certificates that change while the service runs: the new ones are tried, then every client gets them.
+"""Watches the files of passwords and certificates, tries changed ones, and then replaces every client.
 
-librdkafka reads certificates when a client is made, and its logins stay what they were. So long-lived clients are
-replaced, in good order: partitions commit and are handed over, and the group is joined again. A login that does not
-work replaces nothing.
+librdkafka reads certificates when a client is made, and keeps its login. Long-lived clients are therefore replaced in
+order: partitions commit and are handed over, and the service joins the group again. A login that does not work replaces
+nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from statehold.errors import KafkaTrouble
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.telemetry.log_events import Log
 
-#: seconds between two looks at the files
-_LOOK_EVERY: Final = 2.0
-#: seconds until a new login that was refused is tried again without another change
-_TRY_AGAIN: Final = 60.0
-#: seconds that the trial may take
+#: seconds between two checks of the files
+_CHECK_EVERY: Final = 2.0
+#: seconds until a rejected login is tried again although no file has changed
+_RETRY_AFTER: Final = 60.0
+#: seconds for the trial login
 _TRIAL: Final = 10.0
 
 
 def files_of(settings: Settings) -> list[Path]:
-    """What the clients' login is read from; nothing where it comes from the environment."""
+    """Return the files of the clients' login; none if it comes from the environment."""
     security = settings.kafka.security
     extra = settings.kafka.extra.for_clients("every")
     named = [
@@ -46,7 +46,7 @@ def files_of(settings: Settings) -> list[Path]:
 
 
 def fingerprint(files: Sequence[Path]) -> bytes:
-    """Another one when any of them has another content; what cannot be read counts as empty."""
+    """Return a digest of the files' contents. An unreadable file counts as empty."""
     told = hashlib.sha256()
     for piece in _pieces(files):
         told.update(hashlib.sha256(piece).digest())
@@ -54,12 +54,12 @@ def fingerprint(files: Sequence[Path]) -> bytes:
 
 
 class CredentialRotation:
-    """A thread of its own, only where there is something to watch. `renew` are called on it, one after the other."""
+    """Watches on a thread of its own if there are files to watch. The thread calls each of `renew` in order."""
 
     def __init__(self, settings: Settings, log: Log, renew: Sequence[Callable[[], object]]) -> None:
         self._settings, self._log, self._renew = settings, log, renew
         self._files = files_of(settings) if settings.kafka.security.protocol != "plaintext" else []
-        #: what the clients have, and what they shall have
+        #: fingerprint of the login that the clients use
         self._used = fingerprint(self._files)
         self._ending = threading.Event()
 
@@ -72,21 +72,21 @@ class CredentialRotation:
 
     def _run(self) -> None:
         seen, wait = self._used, 0.0
-        while not self._ending.wait(_LOOK_EVERY):
-            now, wait = fingerprint(self._files), wait - _LOOK_EVERY
-            # Key and certificate are two files: what has just changed is not finished perhaps.
+        while not self._ending.wait(_CHECK_EVERY):
+            now, wait = fingerprint(self._files), wait - _CHECK_EVERY
+            # Wait one round after a change, because key and certificate are two files.
             settled, seen = now == seen, now
             if not settled:
                 wait = 0.0
             elif now != self._used and wait <= 0:
-                wait = 0.0 if self._renewed(now) else _TRY_AGAIN
+                wait = 0.0 if self._renewed(now) else _RETRY_AFTER
 
     def _renewed(self, now: bytes) -> bool:
         refused, files = self._trial(), [str(file) for file in self._files]
         try:
             for renew in () if refused else self._renew:
                 renew()
-        except (KafkaTrouble, KafkaException) as error:  # what was renewed is renewed again then
+        except (KafkaTrouble, KafkaException) as error:  # the next trial renews all of them again
             refused = str(error)
         if refused:
             self._log.warning("login_not_renewed", cause=refused, files=files)
@@ -96,7 +96,7 @@ class CredentialRotation:
         return True
 
     def _trial(self) -> str:
-        """Why the brokers do not take what the files hold now; '' if they do."""
+        """Return why the brokers reject the login in the files; '' if they accept it."""
         config: dict[str, Any] = dict(client.admin(self._settings))
         heard: list[str] = []
         config |= {"logger": quiet_logger("trial"), "error_cb": lambda error: heard.append(error.str())}
@@ -116,6 +116,6 @@ def _pieces(files: Sequence[Path]) -> Iterator[bytes]:
 
 
 def _stamp(file: Path) -> tuple[str, int, int]:
-    """Of a directory's hundred certificates this has to do."""
+    """Return name, time and size, because a directory may hold a hundred certificates."""
     found = file.stat()
     return file.name, found.st_mtime_ns, found.st_size

@@ -1,8 +1,8 @@
-"""The second producer of a partition, with which a full is written to its topic."""
+"""The second producer of a partition, which writes full snapshots to their topic."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
 
@@ -12,11 +12,12 @@ from statehold.errors import KafkaTrouble
 from statehold.kafka.common.error_actions import translate
 from statehold.kafka.common.transaction_taint import quiet_logger
 
-_FULL_QUEUE_WAIT = 0.01
+#: seconds to wait while the client's queue is full: about the time to send one batch
+_FULL_QUEUE_WAIT: Final = 0.01
 
 
 class KafkaFullSink:
-    """`ports.FullSink`: the second, idempotent producer that a full is written with (rule S3)."""
+    """`ports.FullSink` on an idempotent producer (rule S3)."""
 
     def __init__(self, settings: Settings, topic: str, partition: int) -> None:
         self._topic, self._partition = topic, partition
@@ -62,7 +63,7 @@ class KafkaFullSink:
         del self._producer
 
     def _delivered(self, error: Any, message: Any) -> None:
-        # One partition, idempotent: acknowledgements come in the order of sending.
+        # Acknowledgements arrive in the order of sending, because the producer is idempotent and has one partition.
         if error is not None:
             self._refused = self._refused or str(error)
         else:

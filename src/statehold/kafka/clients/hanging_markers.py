@@ -1,10 +1,12 @@
-"""What a transaction of ours has left open although it has ended: a defect of brokers (KAFKA-20734; seen with 4.4.0).
+"""Finds records of ended transactions that brokers have left open (KAFKA-20734; seen with 4.4.0).
 
-When a transaction ends while one of its partitions has no leader, these brokers take the partition for deleted, write
-no marker there, and call the transaction complete. Its records hide the end of that partition for good, and the next
-transaction of the same id that reaches it takes them along: it commits what was aborted. So a new owner looks, once it
-has fenced: whatever of its own id is open then has ended, and its group's offset tells how. What was aborted is
-thrown away by a transaction that reaches the same partitions and is aborted, too. Of a stranger's it changes nothing.
+If a transaction ends while one of its partitions has no leader, these brokers treat the partition as deleted, write no
+marker there, and complete the transaction. Its records then hide the end of that partition. The next transaction of
+the same id that reaches the partition includes them, and commits what was aborted.
+
+A new owner therefore checks after it has fenced. Whatever its own id has open then has ended, and the group's offset
+shows how. A transaction that reaches the same partitions and is aborted discards the aborted records. Transactions of
+other ids stay as they are.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
 
+from statehold.common.deadline import Deadline
 from statehold.common.names import Names
 from statehold.config import client
 from statehold.config.settings import Settings
@@ -27,15 +30,19 @@ from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.ports import Cancelled
 from statehold.telemetry.log_events import Log
 
-#: open transactions of other owners mostly end within so many seconds; what is open still is looked into
+#: seconds to wait first, because open transactions of other owners mostly end within them
 _PATIENCE: Final = 0.2
+#: pause between two looks meanwhile
 _PAUSE: Final = 0.05
-#: for reading what is hidden
+#: seconds to read the hidden records
 _READING: Final = 10.0
+#: records and seconds of one poll; `cancelled` is checked after each
+_BATCH: Final = 500
+_POLL: Final = 0.1
 
 
 class HiddenRecords:
-    """Of one input partition's transactional id. Used by one thread; everything blocks."""
+    """For the transactional id of one input partition. One thread uses it; every call blocks."""
 
     def __init__(
         self,
@@ -54,28 +61,28 @@ class HiddenRecords:
         self._places = [own, *((topic, p) for topic, count in outputs.items() for p in range(count))]
 
     def aborted(self, cancelled: Callable[[], bool]) -> list[Place]:
-        """Partitions that hide records of an aborted transaction of ours; called right after a fence.
+        """Return the partitions with hidden records of an aborted transaction of this id. Call it after a fence.
 
-        :raises KafkaTrouble: not every partition's leader has answered. :raises Cancelled:
+        :raises KafkaTrouble: not every partition's leader has answered. :raises Cancelled: by `cancelled`.
         """
         ends = self._ends(self._places, IsolationLevel.READ_UNCOMMITTED, cancelled)
-        until = time.monotonic() + _PATIENCE
+        deadline = Deadline(_PATIENCE)
         while True:
             stable = self._ends(list(ends), IsolationLevel.READ_COMMITTED, cancelled)
             ends = {place: end for place, end in ends.items() if stable[place] < end}
-            if not ends or time.monotonic() >= until:
+            if not ends or deadline.passed:
                 break
             time.sleep(_PAUSE)
         return self._ours({place: (stable[place], end) for place, end in ends.items()}, cancelled) if ends else []
 
     def _ours(self, hidden: Mapping[Place, tuple[int, int]], cancelled: Callable[[], bool]) -> list[Place]:
-        """Those with a record of a transaction of ours that comes after the one that the group's offset belongs to.
+        """Return those with a record of a transaction of this id after the one that the group's offset belongs to.
 
-        Stable offsets are asked for: they tell nothing while a transaction's end has not come to the group, either.
+        The stable offset is read, because it waits until a transaction's end has reached the group.
         """
         noted = self._admin.noted(self._names.input, self._partition)
         if noted is None or noted.n < 0:
-            return []  # written by an older release, which noted no number there: nobody can tell
+            return []  # because an older release wrote the offset without a number
         found = {place: self._numbers(place, *bounds, cancelled) for place, bounds in hidden.items()}
         ended = {n for numbers in found.values() for n in numbers if n <= noted.n}
         if ended and (self._names.changelog, self._partition) in found:
@@ -83,22 +90,22 @@ class HiddenRecords:
         return [place for place, numbers in found.items() if numbers and min(numbers) > noted.n]
 
     def _numbers(self, place: Place, start: int, end: int, cancelled: Callable[[], bool]) -> set[int]:
-        """The transactions of ours of which a record lies there and is hidden, by number."""
+        """Return the numbers of this id's transactions that have hidden records there."""
         config: dict[str, Any] = dict(client.reader(self._settings, self._names.group, isolation="read_uncommitted"))
         consumer = Consumer({**config, "logger": quiet_logger("remains")})
         numbers: set[int] = set()
         try:
             consumer.assign([TopicPartition(*place, start)])
-            until, position = time.monotonic() + _READING, start
-            while position < end and time.monotonic() < until:
+            deadline, position = Deadline(_READING), start
+            while position < end and not deadline.passed:
                 if cancelled():
                     raise Cancelled
-                for message in consumer.consume(500, 0.1):
+                for message in consumer.consume(_BATCH, _POLL):
                     error = message.error()
                     if error is None:
                         numbers.add(self._number(place, message))
                     elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        # The start has told of it. Its writes there are all that is not looked after.
+                        # The start has reported the missing right. Only this topic stays unchecked.
                         self._log.warning("right_missing", right=f"READ on topic {place[0]}", cause=describe(error))
                         return numbers - {-1}
                 position = max(position, consumer.position([TopicPartition(*place)])[0].offset)
@@ -107,7 +114,7 @@ class HiddenRecords:
         return numbers - {-1}
 
     def _number(self, place: Place, message: Message) -> int:
-        """Of the transaction that it belongs to; -1: it is not ours, or does not say."""
+        """Return the number of a record's transaction; -1 if it belongs to another id or has none."""
         if place[0] != self._names.changelog:
             headers: Any = message.headers()
             origins = [value for name, value in headers or () if name == ORIGIN_HEADER and isinstance(value, bytes)]

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import starmap
 from operator import length_hint
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
@@ -30,13 +30,18 @@ from statehold.output import Sent
 from statehold.ports import Cancelled, Clock
 from statehold.telemetry.log_events import Log
 
-_FULL_QUEUE_WAIT = 0.01
-#: seconds of one try to fence
-_FENCE_STEP = 0.05
+#: seconds to wait while the client's queue is full: about the time to send one batch
+_FULL_QUEUE_WAIT: Final = 0.01
+#: seconds of one try to fence: `cancelled` is checked after each
+_FENCE_STEP: Final = 0.05
+#: longest try of any other call: its own deadline is shorter
+_ONE_TRY: Final = 3600.0
+#: shortest try, so that a call at its deadline still gets an answer that is on its way
+_SHORTEST_TRY: Final = 0.1
 
 
 class KafkaTransactions:
-    """`ports.Transactions` on librdkafka. No delivery callbacks: the commit reports what was not delivered (P7)."""
+    """`ports.Transactions` on librdkafka, without delivery callbacks: the commit reports lost records (P7)."""
 
     def __init__(
         self,
@@ -47,31 +52,31 @@ class KafkaTransactions:
         clock: Clock,
         contact: NoContact | None = None,
         outputs: Sequence[str] = (),
-        remains: HiddenRecords | None = None,
+        hidden: HiddenRecords | None = None,
     ) -> None:
-        """`outputs`: topics that transactions may reach beside the increment topic; looked at when one cannot end.
-        `remains`: looks after a fence for what the brokers have left open of transactions that have ended.
+        """`outputs`: topics that transactions reach in addition to the changelog, checked when one cannot end.
+        `hidden`: finds records of ended transactions that the brokers have left open, after a fence.
         """
-        self._remains = remains
+        self._hidden = hidden
         self._reached: list[Place] = [(names.changelog, partition), *((topic, ANY) for topic in outputs)]
         self._contact = contact or NoContact()
         self.attempt = uuid.uuid4().hex[:16]
         self.lineage = ""
         self._clock, self._log, self._settings = clock, log, settings
-        #: partitions that owed acknowledgements when it was last looked, once a second
+        #: partitions without acknowledgements in the last statistics, which arrive once a second
         self._waiting: list[Place] = []
         self._input, self._partition = names.input, partition
         self._timeout = settings.commit.timeout
         self._taint = Taint(settings.commit.slow)
         self._identity: tuple[int, int] | None = None
         config: dict[str, Any] = dict(client.producer(settings, names.transactional_id(partition)))
-        # Only with the brokers' debug lines is every lost connection told, and none suppressed (docs/assumptions.md).
+        # Without the brokers' debug lines librdkafka suppresses some lost connections (docs/assumptions.md).
         config |= {"debug": "broker", "log_level": 7, "stats_cb": self._statistics}
         self._handle = ProducerHandle(config, names.input, self._logged)
 
     @property
     def tainted(self) -> str:
-        self._try(lambda: self._alive().poll(0), "poll")  # where a fatal error shows first (P7)
+        self._try(lambda: self._alive().poll(0), "poll")  # because a fatal error shows there first (P7)
         return self._taint.reason
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
@@ -80,18 +85,19 @@ class KafkaTransactions:
         try:
             self._resume(self._handle.init, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
         except OutcomeUnknown as error:
-            # The last transaction must end first, in all of its partitions (CONCURRENT_TRANSACTIONS).
+            # The last transaction must end first in all of its partitions (CONCURRENT_TRANSACTIONS).
             why = why_not(self._settings, self._reached)
             self._contact.broken(self._partition, f"{error}{why}")
             raise OutcomeUnknown(f"{error}{why}") from error
-        if self._remains is not None and (hidden := self._remains.aborted(cancelled)):
+        if self._hidden is not None and (hidden := self._hidden.aborted(cancelled)):
             self._log.warning("hidden_records", partitions=[f"{topic}[{p}]" for topic, p in hidden], doing="abort them")
             self._reach_and_abort(hidden)
         self._taint.reason = ""
 
     def _reach_and_abort(self, places: Sequence[Place]) -> None:
-        """The marker of this id that the brokers owe these partitions comes with the end of a transaction that reaches
-        them; what is sent is thrown away with it.
+        """End hidden transactions of this id, by an aborted transaction that reaches the same partitions.
+
+        The brokers write the missing marker with its end, and discard what it sends.
         """
         self.begin()
         for topic, partition in places:
@@ -110,7 +116,7 @@ class KafkaTransactions:
                 deque(starmap(produce, rest), maxlen=0)
                 return
             except BufferError:
-                # The message that found no room is taken from the iterator already.
+                # The iterator has already passed the message that found no room.
                 messages = messages[len(messages) - length_hint(rest) - 1 :]
                 rest = iter(messages)
                 self._wait_for_room()
@@ -131,8 +137,8 @@ class KafkaTransactions:
         self._send_offsets([self._offset(self._partition, position, self.lineage)], membership)
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
-        # What was sent so far is on its partitions before the group is asked: a worker that is given one of them after
-        # that finds it ending in an open transaction, and waits for its end.
+        # Flush first, so that every partition has a record of this transaction before the group gets its offsets. A
+        # worker that gets one of these partitions then finds an open transaction and waits for its end.
         self._flush_all(self._clock() + self._timeout)
         self._send_offsets([self._offset(p, position, lineage) for p, position in positions.items()], membership)
 
@@ -140,11 +146,11 @@ class KafkaTransactions:
         return TopicPartition(self._input, partition, position, LINEAGE + lineage)
 
     def _send_offsets(self, offsets: list[TopicPartition], membership: Any) -> None:
-        # A call that timed out can only be resumed, never aborted (P5): its OutcomeUnknown goes up as it is.
-        # From here on any lost connection counts: the offsets go to the group's coordinator, not to ours.
+        # Let OutcomeUnknown pass, because a call that timed out can only be resumed, never aborted (P5).
+        # From here on any lost connection counts, because the offsets go to the group's coordinator.
         self._taint.in_transaction = True
         producer = self._alive()
-        # When the group's coordinator has died librdkafka forgets its broker, and this call its timeout (issue 5511).
+        # Bound the call, because it ignores its timeout when the group's coordinator has died (librdkafka issue 5511).
         call = partial(bounded, lambda left: producer.send_offsets_to_transaction(offsets, membership, left))
         self._resume(call, "send_offsets_to_transaction")
         self._flush_all(self._clock() + self._timeout)
@@ -196,7 +202,7 @@ class KafkaTransactions:
         return self._handle.get()
 
     def _drain_log(self) -> None:
-        """Lines reach us in poll() only; those of now belong to the transaction that has just ended."""
+        """Poll for log lines, which still belong to the transaction that has just ended."""
         self._taint.in_transaction = True
         try:
             self._alive().poll(0)
@@ -206,11 +212,12 @@ class KafkaTransactions:
             self._taint.in_transaction = False
 
     def _translate(self, error: Exception) -> KafkaTrouble:
-        """After a fatal error every call says _FATAL; which one it was tells a begin, which cannot succeed any more.
+        """Return the exception for a client error; a begin, which cannot succeed any more, names the first cause.
 
-        It matters: one who was fenced must ask the group before it comes back, one who was torn must not (rule T8).
-        A produce says _STATE once the brokers have refused something of its transaction, and so does a begin tell why.
-        Which message it was nobody knows then, so it is the transaction that is undone.
+        After a fatal error every call returns _FATAL. The cause decides what follows: a fenced producer must ask the
+        group before it comes back, one with a torn transaction must not (rule T8). A produce returns _STATE after the
+        brokers have rejected a part of its transaction. The rejected message is unknown then, so the transaction is
+        aborted.
         """
         inner = kafka_error(error)
         if inner is not None and inner.code() in (KafkaError._FATAL, KafkaError._STATE):
@@ -238,13 +245,13 @@ class KafkaTransactions:
         call: Callable[[float], object],
         what: str,
         *,
-        step: float = 3600.0,
+        step: float = _ONE_TRY,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Repeat the same call while that is allowed, up to the deadline; `cancelled` is asked every `step`."""
+        """Repeat the same call up to the deadline if its errors allow it; check `cancelled` every `step` seconds."""
         deadline = self._clock() + self._timeout
         while not cancelled():
-            left = min(step, max(0.1, deadline - self._clock()))
+            left = min(step, max(_SHORTEST_TRY, deadline - self._clock()))
             try:
                 with self._watched(what, left + GRACE):
                     call(left)
@@ -264,7 +271,7 @@ class KafkaTransactions:
         raise Cancelled
 
     def _wait_for_room(self) -> None:
-        """The client's queue is full: the broker is slower than the handler."""
+        """Wait while the client's queue is full, because the broker is slower than the handler."""
         try:
             self._alive().poll(_FULL_QUEUE_WAIT)
         except KafkaException as error:

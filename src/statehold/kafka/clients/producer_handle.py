@@ -1,4 +1,4 @@
-"""A transactional client of librdkafka from its making until it has the id for itself."""
+"""Makes a transactional librdkafka client and fences the former owner of its id."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from confluent_kafka import KafkaException, Producer
 from statehold.errors import OutcomeUnknown
 from statehold.kafka.common.transaction_taint import client_logger
 
-#: seconds for one question about the brokers
+#: seconds for one metadata request
 KNOW: Final = 0.5
-#: what librdkafka logs of a broker that is still aborting the transaction of whoever had the id before
+#: librdkafka's log line while a broker still aborts the transaction of the former owner
 _ABORTING: Final = "another concurrent operation on the same transaction"
-#: so many clients ask in a hurry; after them librdkafka's own pace is right: the brokers are slow
+#: clients that retry fast, ahead of librdkafka's back-off; after them the brokers are slow, and its pace is right
 _CLIENTS: Final = 5
 
 
 class ProducerHandle:
-    """Used by one thread, on which its log arrives, too."""
+    """One thread uses it; the client's log arrives on the same thread."""
 
     def __init__(self, config: dict[str, Any], topic: str, logged: Callable[[str, str], None]) -> None:
-        """`topic`: one that is only read. Of those that it writes to a client that knows them early would not see that
-        they have grown. `logged`: takes level and text of each line of the client's log.
+        """`topic`: one that the producer only reads, because a client that learns of an output topic early does not see
+        that it has grown. `logged`: gets level and text of each log line of the client.
         """
         self._config = {**config, "logger": client_logger("statehold.producer", self._heard)}
         self._topic, self._logged = topic, logged
-        #: clients so far
+        #: number of clients made
         self.made, self._refused = 1, False
         self._producer: Producer | None = Producer(self._config)
 
@@ -38,30 +38,31 @@ class ProducerHandle:
         return self._producer
 
     def drop(self) -> None:
-        # close() would wait for the broker while a transaction is open (P8); losing the last reference does not.
+        # Losing the last reference does not wait; close() waits for the broker while a transaction is open (P8).
         self._producer = None
 
     def get_to_know(self) -> None:
-        """The first answer names the brokers, the second needs one of them to be connected; asked for the coordinator
-        before that, librdkafka asks again only 0.5 s later.
+        """Connect to the brokers, because librdkafka retries a coordinator lookup before that only 0.5 s later.
+
+        The first answer names the brokers; the second needs a connection to one of them.
         """
-        with suppress(KafkaException):  # who goes on hears why
+        with suppress(KafkaException):  # because the next call reports the cause
             for _ in range(2):
                 self.get().list_topics(self._topic, KNOW)
 
     def init(self, timeout: float) -> None:
-        """`init_transactions`, which may be called again; raises as that does.
+        """Call `init_transactions`; you may repeat it. Raises what that raises.
 
-        Where the last owner has died in a transaction, the first request makes the broker abort it, and is refused;
-        librdkafka asks again 0.5 s later. A new client asks at once. Nothing of the one before it is under way then:
-        its request was answered.
+        If the last owner died in a transaction, the first request makes the broker abort it and is rejected. librdkafka
+        would ask again 0.5 s later; a new client asks at once. No request of the client before it is in flight then,
+        because the broker has answered it.
         """
         try:
             self.get().init_transactions(timeout)
         except KafkaException:
-            self.get().poll(0)  # brings the log
+            self.get().poll(0)  # delivers the log lines
             if self._refused and self.made < _CLIENTS:
-                self.drop()  # it is gone before the next one asks
+                self.drop()  # before the next client asks
                 self._producer, self._refused = Producer(self._config), False
                 self.made += 1
                 self.get_to_know()

@@ -1,9 +1,9 @@
-"""Reads a partition from offset to offset, with assign() and without a group (P23-P25, requirement C5)."""
+"""Reads a partition between two offsets, with assign() and without a group (P23-P25, requirement C5)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -18,9 +18,12 @@ from statehold.kafka.common.error_actions import about, describe, translate
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.ports import Cancelled, Clock, OutOfRange
 
-_WAIT = 0.02
-#: seconds without a record after which a leader counts as away
-_SILENCE = 5.0
+#: seconds for one poll: `cancelled` is checked after each
+_WAIT: Final = 0.02
+#: seconds without a record after which a leader counts as unreachable
+_SILENCE: Final = 5.0
+#: seconds for the first metadata of a topic; the read itself waits longer
+_LEARN: Final = 1.0
 
 
 class KafkaReader:
@@ -59,7 +62,7 @@ class KafkaReader:
         return self._cancelled()
 
     def _read(self, topic: str, partition: int, position: int, end: int, most: int) -> Iterator[Sequence[Message]]:
-        """Ends by position or by the end-of-partition event, never by counting: markers take offsets too."""
+        """End by offset or by the end-of-partition event, never by counting, because markers take offsets too."""
         waiting_since, blocked_at = self._clock(), -1
         while position < end:
             if self._cancelled():
@@ -86,21 +89,22 @@ class KafkaReader:
                 self._check_patience(topic, partition, waiting_since, blocked_at, end)
 
     def _learn(self, topic: str) -> None:
-        """Ask for a topic before its first read: the client would do it up to a second later (measured: 0.95 s), and
-        say nothing of one that we may not see.
+        """Ask for a topic's metadata before its first read.
+
+        The client itself would ask up to a second later (measured: 0.95 s), and would not report a missing right.
         """
         if topic not in self._known:
             try:
                 with self._contact.call("list_topics", STUCK_AFTER):
-                    found = self._consumer.list_topics(topic, 1.0).topics.get(topic)
+                    found = self._consumer.list_topics(topic, _LEARN).topics.get(topic)
             except KafkaException:
-                return  # the read itself waits for the brokers, with its own deadline
+                return  # because the read itself waits for the brokers, with its own deadline
             if found is not None and found.error is not None:
                 _require_right(topic, found.error)
             self._known.add(topic)
 
     def _events(self, messages: Sequence[Message]) -> int:
-        """The offset of an end-of-partition event among these, or -1."""
+        """Return the offset of an end-of-partition event among these, or -1."""
         reached = -1
         for message in messages:
             error = message.error()
@@ -122,19 +126,17 @@ class KafkaReader:
         settings = self._settings
         if blocked_at >= 0 and waited > settings.restore.hanging_after:
             raise HangingTransaction(
-                f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction "
-                f"of another "
-                f"producer hides the rest. `statehold txn list --topic {topic} ...` names it, `statehold txn abort` "
-                f"ends it; "
-                f"then `statehold retry {partition}`",
+                f"committed records end at {blocked_at}, the log at {end}, for {waited:.0f} s: an open transaction of "
+                f"another producer hides the rest. `statehold txn list --topic {topic}` names it, "
+                f"`statehold txn abort` ends it. Next: statehold retry {partition}",
                 topic=topic,
                 partition=partition,
                 position=blocked_at,
             )
         if waited > settings.restore.deadline:
             raise RestoreTimeout(
-                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? It is tried again by "
-                f"itself, and `statehold retry {partition}` tries now",
+                f"no data for {waited:.0f} s (restore.deadline); are the brokers reachable? statehold retries by "
+                f"itself; `statehold retry {partition}` retries now",
                 topic=topic,
                 partition=partition,
             )
@@ -145,7 +147,7 @@ class KafkaReader:
 
 
 def _require_right(topic: str, error: KafkaError) -> None:
-    """:raises Misconfigured: it says that there is none."""
+    """:raises Misconfigured: the error reports a missing right on the topic."""
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raised = KafkaException(error)
         raise about(topic, translate(raised)) from raised

@@ -1,4 +1,4 @@
-"""The name of a static member in its group: still held by a dead process, taken by another one, given back."""
+"""The group.instance.id of a static member: waits until it is free, detects a second owner, releases it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from statehold.common.deadline import Deadline
 from statehold.common.names import Names
 from statehold.config import client
 from statehold.config.settings import Settings
@@ -15,23 +16,24 @@ from statehold.kafka.common.error_actions import describe
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.telemetry.log_events import Log
 
-#: how often a name is asked for that is still held
-_AGAIN: Final = 1.0
+#: seconds between two joins while the id is still taken: a fraction of a session timeout
+_REJOIN_EVERY: Final = 1.0
+#: seconds between two log events while it waits
 _TELL_EVERY: Final = 10.0
-#: how long the way out of the group may take, and how often it is looked for
+#: seconds to leave the group, and for one poll meanwhile
 _LEAVE_WITHIN: Final = 5.0
 _STEP: Final = 0.1
-#: polls after an unsubscribe: the request to leave is sent in them
+#: polls after an unsubscribe, because they send the request to leave
 _POLLS: Final = 5
 
 
 def means(error: KafkaError, code: int) -> bool:
-    """Whether it is this error; a fatal one is handed over as _FATAL, and only its text tells which."""
+    """Return whether it is this error. A fatal error has the code _FATAL, and only its text names the cause."""
     return error.code() == code or (error.code() == KafkaError._FATAL and KafkaError(code).str() in error.str())
 
 
 class StaticName:
-    """What a static member does when its name is refused. Used by the manager's thread."""
+    """Handles the rejection of a static member's id, on the manager's thread."""
 
     def __init__(self, settings: Settings, log: Log) -> None:
         self._name, self._patience = client.static_id(settings), settings.group.join_patience
@@ -40,15 +42,16 @@ class StaticName:
         self._told = 0.0
 
     def check(self, error: KafkaError) -> float | None:
-        """When to ask for the name again (monotonic seconds), None for any other error.
+        """Return when to join again (monotonic seconds); None for any other error.
 
-        :raises InstanceTaken: FENCED_INSTANCE_ID, another process has joined under our name; or UNRELEASED_INSTANCE_ID
-            for longer than `group.join_patience`.
+        :raises InstanceTaken: another process has joined with this id (FENCED_INSTANCE_ID), or the id was taken for
+            longer than `group.join_patience` (UNRELEASED_INSTANCE_ID).
         """
         if means(error, KafkaError.FENCED_INSTANCE_ID):
             raise InstanceTaken(
-                f"FENCED_INSTANCE_ID: another process has joined the group as {self._name!r}; this one ends, or they "
-                f"would throw each other out for ever. Each process needs its own service.instance ({describe(error)})"
+                f"FENCED_INSTANCE_ID: another process has joined the group as {self._name!r}; this one ends, "
+                f"because they would fence each other forever. Give each process its own service.instance "
+                f"({describe(error)})"
             )
         if not means(error, KafkaError.UNRELEASED_INSTANCE_ID):
             return None
@@ -66,24 +69,24 @@ class StaticName:
                 cause=f"UNRELEASED_INSTANCE_ID: the group still has a member called {self._name!r}; if it was "
                 f"killed, its session ends soon and this one takes its place",
             )
-        return now + _AGAIN
+        return now + _REJOIN_EVERY
 
     def joined(self) -> None:
         self._since, self._told = None, 0.0
 
 
 def unsubscribe(consumer: Consumer) -> None:
-    """Leave the group, also as a static member: closing would keep its place."""
+    """Leave the group also as a static member, because closing would keep its place."""
     consumer.unsubscribe()
     for _ in range(_POLLS):
         consumer.consume(1, _STEP)
 
 
 def give_back(settings: Settings, names: Names, log: Log) -> None:
-    """After a static member of the `consumer` protocol was closed: take its name out of the group.
+    """Release the id of a closed static member of the `consumer` protocol.
 
-    librdkafka can only say that it will be back (epoch -2). A member of the classic protocol may take the name over and
-    really leave, as long as the broker lets both protocols into a group (group.consumer.migration.policy).
+    librdkafka can only announce that the member comes back (epoch -2). A member of the classic protocol may take the id
+    over and leave, if the broker allows both protocols in a group (group.consumer.migration.policy).
     """
     config: dict[str, Any] = dict(client.stand_in(settings, names.group))
     config["logger"] = quiet_logger("leave")
@@ -91,8 +94,8 @@ def give_back(settings: Settings, names: Names, log: Log) -> None:
     joined: list[object] = []
     try:
         consumer.subscribe([names.input], on_assign=lambda _, given: joined.append(given))
-        until = time.monotonic() + _LEAVE_WITHIN
-        while not joined and time.monotonic() < until:
+        deadline = Deadline(_LEAVE_WITHIN)
+        while not joined and not deadline.passed:
             consumer.consume(1, _STEP)
         unsubscribe(consumer)
     except KafkaException as error:
@@ -101,5 +104,7 @@ def give_back(settings: Settings, names: Names, log: Log) -> None:
         consumer.close()
     if not joined:
         log.warning(
-            "kafka_retry", doing="leave the group", cause="the broker did not let a stand-in in; its session ends"
+            "kafka_retry",
+            doing="leave the group",
+            cause="the broker admitted no substitute; the id is free after its session",
         )

@@ -1,7 +1,7 @@
-"""Why records are not taken: librdkafka repeats a produce request in silence, and its timeout names no cause.
+"""Finds out why brokers take no records, because librdkafka retries silently and its timeout names no cause.
 
-Asked after the fact, of the cluster, by a client of its own: where a topic has no leader, or too few replicas in sync,
-the answer that the brokers gave is known all the same.
+A client of its own asks the cluster afterwards. A partition without a leader, or with too few replicas in sync,
+explains the answers that the brokers gave.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.error_advice import advice
 from statehold.kafka.common.transaction_taint import quiet_logger
 
-#: seconds for each of the two questions
-_ASK: Final = 3.0
+#: seconds for each of the two requests
+_ASK_TIMEOUT: Final = 3.0
 
 Place = tuple[str, int]
-#: as a place's partition: all of the topic's
+#: partition number that stands for all partitions of a topic
 ANY: Final = -1
 
 
 def waiting(statistics: Mapping[str, Any]) -> list[Place]:
-    """The partitions whose records a producer still holds, from its statistics."""
+    """Return the partitions whose records a producer still holds, from its statistics."""
     return [
         (topic, place["partition"])
         for topic, told in statistics.get("topics", {}).items()
@@ -39,12 +39,12 @@ def waiting(statistics: Mapping[str, Any]) -> list[Place]:
 
 
 def why_not(settings: Settings, places: Iterable[Place]) -> str:
-    """`; TOPIC[P]: ANSWER: what to change` for the first place that takes nothing; '' where none is found. Blocks."""
+    """Return `; TOPIC[P]: ERROR: what to change` for the first unwritable partition; '' if none is found. Blocks."""
     config: dict[str, Any] = {**client.admin(settings), "logger": quiet_logger("unwritable")}
     asker = TrackedClient(config)
     least: dict[str, int] = {}
     try:
-        topics = asker.list_topics(timeout=_ASK).topics
+        topics = asker.list_topics(timeout=_ASK_TIMEOUT).topics
         for topic, partition in places:
             for found in topics[topic].partitions.values() if topic in topics else ():
                 if partition not in (ANY, found.id):
@@ -54,7 +54,7 @@ def why_not(settings: Settings, places: Iterable[Place]) -> str:
                 if topic not in least:
                     least[topic] = _least(asker, topic)
                 if len(found.isrs) < min(least[topic], len(found.replicas)):
-                    said = f"{len(found.isrs)} of {len(found.replicas)} replicas in sync, {least[topic]} are asked for"
+                    said = f"{len(found.isrs)} of {len(found.replicas)} replicas in sync, {least[topic]} needed"
                     return _told(topic, found.id, KafkaError.NOT_ENOUGH_REPLICAS, said)
     except (KafkaException, KafkaTrouble, KeyError):
         return ""
@@ -67,5 +67,5 @@ def _told(topic: str, partition: int, code: int, said: str) -> str:
 
 def _least(asker: TrackedClient, topic: str) -> int:
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    found = result(asker.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource], seconds=_ASK)
+    found = result(asker.describe_configs([resource], request_timeout=NO_TIMEOUT)[resource], seconds=_ASK_TIMEOUT)
     return int(found["min.insync.replicas"].value)
