@@ -25,7 +25,7 @@ from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents
-from statehold.snapshot.inspect.past import At, Point
+from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.table import Changes
@@ -63,7 +63,7 @@ def _points(view: Looking, place: Place, since: str | None, until: str | None) -
 
 
 class _Replay:
-    def __init__(self, view: Looking, service: Service, place: Place, old: At, new: At) -> None:
+    def __init__(self, view: Looking, service: Service, place: Place, old: PastState, new: PastState) -> None:
         self.view, self.place, self.old, self.new = view, place, old, new
         self.reader = view.another_reader()
         kind = service.handler if isinstance(service.handler, type) else type(service.handler())

@@ -14,7 +14,7 @@ from statehold.snapshot.format.records import Mark
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.compare import differences
 from statehold.snapshot.inspect.contents import Contents, decoded
-from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.state import State
 from statehold.table import Changes
@@ -60,7 +60,9 @@ class Comparison:
     `state` is the handler's own, as it goes; `new` the state that it has to end at.
     """
 
-    def __init__(self, place: Place, types: Typed, state: State, written: Written, new: At, told: Replayed) -> None:
+    def __init__(
+        self, place: Place, types: Typed, state: State, written: Written, new: PastState, told: Replayed
+    ) -> None:
         self.place, self.typed, self.state, self.written = place, types, state, written
         self.new, self.told = new, told
         #: where the handler wrote each key, since the last delta

@@ -1,1 +1,1 @@
-"""A backup as files: raw records as JSON lines, a checksummed manifest, and a reader over them. No Kafka in here."""
+"""The files of a backup: records as JSON lines, a manifest with checksums, and a reader. Does not use Kafka."""

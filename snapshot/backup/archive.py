@@ -1,7 +1,7 @@
-"""The files of a backup: one of JSON lines for each topic partition, and the manifest, which is written last.
+"""The files of a backup: a file of JSON lines per topic partition, and the manifest, which is written last.
 
 A line is {"offset": 7, "timestamp": 1795238641836, "key": ..., "value": ..., "headers": [[name, value], ...]}; keys and
-values are base64 or null. Of our own topics the value is a frame as docs/format.md describes it.
+values are base64 or null. Values of changelog and snapshot topics are frames (docs/format.md).
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from statehold.snapshot.store.files import FileStore
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 Role = Literal["increment", "full", "input", "segment"]
-#: the folder of those fulls that were not in Kafka, in the layout of a store
+#: Folder of the full snapshots that were in a store, in the layout of that store.
 FULLS: Final = "fulls"
 
 README: Final = """# A statehold backup
 
-`manifest.json` says of which service and what each file is; it was written last, so a directory without it is no
-backup. `sha256` and `bytes` are those of the file.
+`manifest.json` names the service and describes each file with its `bytes` and `sha256`. It is written last: a directory
+without it is an incomplete backup.
 
-Each file holds the records of one partition of one topic, one JSON object a line, in the order of their offsets:
+Each file holds the records of one topic partition, one JSON object per line, in offset order:
 
     {"offset": 7, "timestamp": 1795238641836, "key": null, "value": "AQpNAA...", "headers": [["name", "dmFsdWU="]]}
 
-Keys, values and header values are base64, or null. `input-P.jsonl` has the records that the service was given, as
-their producers wrote them. `increment-P.jsonl` and `full-P.jsonl` are the state: each value is a frame, 16 bytes of
-head and a body of msgpack that may be compressed by zstd (docs/format.md of statehold describes it, byte by byte).
+Keys, values and header values are base64, or null. `input-P.jsonl` holds the input records as their producers wrote
+them. `increment-P.jsonl` (changelog) and `full-P.jsonl` (snapshots) are the state. Each of their values is a frame:
+a head of 16 bytes and a body of msgpack, which may be compressed with zstd (docs/format.md of statehold).
 
-Where the service kept its fulls elsewhere than in Kafka, `full-P.jsonl` holds their manifests alone, and `fulls/` their
-chunks, in the layout of that store: frames with their length (4 bytes, little endian) before each.
+If the service stores full snapshots outside Kafka, `full-P.jsonl` holds only their manifests, and `fulls/` holds their
+chunks in the layout of that store: frames, each preceded by its length (4 bytes, little endian).
 
 Restore it with `statehold snapshot restore MODULE:SERVICE --from DIRECTORY`.
 """
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One record, as it stands in a file."""
+class ArchiveLine(msgspec.Struct, frozen=True):
+    """One record of a file."""
 
     offset: int
     timestamp: int
@@ -56,8 +56,8 @@ class Line(msgspec.Struct, frozen=True):
     headers: list[tuple[str, str | None]] = []
 
 
-class File(msgspec.Struct, frozen=True):
-    """One file. `start` and `end` are offsets of the topic: all committed records in [start, end) are here."""
+class ArchiveFile(msgspec.Struct, frozen=True):
+    """One file with every committed record of the offsets [start, end)."""
 
     name: str
     topic: str
@@ -70,47 +70,47 @@ class File(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """What a partition's last mark said."""
+class SavedPartition(msgspec.Struct, frozen=True):
+    """The last commit record of a partition."""
 
     partition: int
     n: int
     position: int
-    #: the oldest position whose state can be restored from here
+    #: Oldest position whose state can be restored from the backup.
     oldest: int
     keys: int
     digest: str
     lineage: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class BackupManifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     backup: str
     service: str
     namespace: str
     input: str
-    partitions: list[Saved]
-    #: topic -> topic id of input, increment and full
+    partitions: list[SavedPartition]
+    #: Topic -> topic id of input, changelog and snapshot topic.
     topic_ids: dict[str, str]
-    #: topic -> partition count of the outputs
+    #: Topic -> number of partitions of the outputs.
     outputs: dict[str, int] = {}
-    files: list[File]
+    files: list[ArchiveFile]
     statehold: str
-    #: ISO 8601, by the clock of who made it
+    #: Time of the backup as ISO 8601, by the clock of the process that made it.
     made: str
 
     @property
     def with_input(self) -> bool:
         return any(file.role == "input" for file in self.files)
 
-    def file(self, role: Role, partition: int) -> File | None:
+    def file(self, role: Role, partition: int) -> ArchiveFile | None:
         return next((each for each in self.files if (each.role, each.partition) == (role, partition)), None)
 
 
 def prepare(directory: Path) -> None:
-    """:raises UsageError: there is something in it already."""
+    """Create the directory and its README. :raises UsageError: the directory is not empty."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} is not empty; name a new directory for each backup")
+        raise UsageError(f"{directory} is not empty. Next: choose a new directory for each backup")
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(0o700)
@@ -119,19 +119,19 @@ def prepare(directory: Path) -> None:
 
 
 def private(path: Path) -> BinaryIO:
-    """Open a new file that only this user may read: a backup holds what the state holds."""
+    """Open a new file that only this user may read, because a backup holds the state's data."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
-def add_segment(directory: Path, topic: str, partition: int, key: str, data: bytes) -> File:
-    """Write a segment of a full, durably; `key` is that of its store."""
+def add_segment(directory: Path, topic: str, partition: int, key: str, data: bytes) -> ArchiveFile:
+    """Write a segment of a full snapshot durably; `key` is its key in the store."""
     FileStore(str(directory.absolute() / FULLS), private=True).put(key, data)
     checksum = hashlib.sha256(data).hexdigest()
-    return File(f"{FULLS}/{key}", topic, partition, "segment", 0, 0, 0, len(data), checksum)
+    return ArchiveFile(f"{FULLS}/{key}", topic, partition, "segment", 0, 0, 0, len(data), checksum)
 
 
-class Writing:
-    """Writes one file; `records` and the checksum are counted on the way."""
+class FileWriter:
+    """Writes one file and computes its checksum and number of records."""
 
     def __init__(self, directory: Path, role: Role, topic: str, partition: int) -> None:
         self._path = directory / f"{role}-{partition}.jsonl"
@@ -147,12 +147,12 @@ class Writing:
             self._records += 1
             self._bytes += len(line)
 
-    def done(self, start: int, end: int) -> File:
-        """On the disk when this returns."""
+    def done(self, start: int, end: int) -> ArchiveFile:
+        """Flush the file to disk and return its description."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        return File(
+        return ArchiveFile(
             self._path.name,
             self._topic,
             self._partition,
@@ -165,8 +165,8 @@ class Writing:
         )
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """At once or not at all."""
+def write_manifest(directory: Path, manifest: BackupManifest) -> None:
+    """Write the manifest atomically."""
     unfinished = directory / f".{MANIFEST}"
     with private(unfinished) as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
@@ -175,26 +175,26 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     unfinished.rename(directory / MANIFEST)
 
 
-def read_manifest(directory: Path) -> Manifest:
-    """:raises UsageError: there is none, or it is of another format."""
+def read_manifest(directory: Path) -> BackupManifest:
+    """Read the manifest. :raises UsageError: it is missing, unreadable or of another format."""
     try:
-        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=BackupManifest)
     except OSError as error:
-        raise UsageError(f"{directory} is no backup, or one that was not finished: no {MANIFEST}") from error
+        raise UsageError(f"{directory} is not a complete backup: it has no {MANIFEST}") from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{directory / MANIFEST} cannot be read: {error}") from error
+        raise UsageError(f"{directory / MANIFEST}: read the manifest: {error}") from error
     unsafe = [file.name for file in manifest.files if not is_safe_key(file.name)]
     if unsafe:
-        raise UsageError(f"{directory / MANIFEST} names {unsafe[0]!r}, which is not in the backup: it was changed")
+        raise UsageError(f"{directory / MANIFEST} names {unsafe[0]!r}, which is outside the backup: it was changed")
     if manifest.format != FORMAT:
-        raise UsageError(f"{directory}: a backup of format {manifest.format}, this statehold reads {FORMAT}")
+        raise UsageError(f"{directory}: the backup has format {manifest.format}; this release reads {FORMAT}")
     return manifest
 
 
-def check(directory: Path, file: File) -> list[int]:
-    """Compare a file with the manifest; where each of its lines begins.
+def check(directory: Path, file: ArchiveFile) -> list[int]:
+    """Compare a file with the manifest. Return the byte position of each line.
 
-    :raises UsageError: it is missing or not as it was written.
+    :raises UsageError: the file is missing or was changed.
     """
     path, digest, starts, at = directory / file.name, hashlib.sha256(), [], 0
     try:
@@ -204,15 +204,17 @@ def check(directory: Path, file: File) -> list[int]:
                 at += len(line)
                 digest.update(line)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; the manifest names it") from error
+        raise UsageError(f"{path}: read a file of the manifest: {error.strerror}") from error
     if digest.hexdigest() != file.sha256 or at != file.bytes:
-        raise UsageError(f"{path} is not what the manifest says ({at} bytes, {file.bytes} expected, or other content)")
+        raise UsageError(f"{path} differs from the manifest: {at} bytes, {file.bytes} expected, or another checksum")
     return starts
 
 
-def _line(message: Message) -> Line:
+def _line(message: Message) -> ArchiveLine:
     headers = [(name, _text(value)) for name, value in message.headers() or ()]
-    return Line(message.offset() or 0, message.timestamp()[1], _text(message.key()), _text(message.value()), headers)
+    return ArchiveLine(
+        message.offset() or 0, message.timestamp()[1], _text(message.key()), _text(message.value()), headers
+    )
 
 
 def _text(data: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Which offset of a restored input stands for which offset of the old one (rule M3)."""
+"""Maps offsets of the old input to offsets of the restored input (rule M3)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """`count` records from `old` on, one offset after the other, are those from `new` on."""
+    """`count` consecutive records: old offsets from `old`, new offsets from `new`."""
 
     old: int
     new: int
@@ -16,16 +16,16 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OffsetMap(msgspec.Struct):
-    """Of one partition. Offsets of the old one that held no record (markers of transactions) are in no segment."""
+    """The map of one partition. Old offsets without a record (transaction markers) are in no segment."""
 
     partition: int
-    #: offset after the last record, in the old and in the new input
+    #: Offset after the last record, in the old and in the new input.
     old_end: int = 0
     new_end: int = 0
     segments: list[Segment] = []
 
     def add(self, old: int, new: int) -> None:
-        """Records in order."""
+        """Add a record; call it in offset order."""
         last = self.segments[-1] if self.segments else None
         if last is not None and (old - last.old, new - last.new) == (last.count, last.count):
             self.segments[-1] = Segment(last.old, last.new, last.count + 1)
@@ -34,7 +34,7 @@ class OffsetMap(msgspec.Struct):
         self.old_end, self.new_end = old + 1, new + 1
 
     def position(self, old: int) -> int:
-        """The new offset of the first record at or after `old`; the end where there is none."""
+        """Return the new offset of the first record at or after `old`; the new end if there is none."""
         at = bisect_right(self.segments, old, key=lambda segment: segment.old) - 1
         if at >= 0:
             segment = self.segments[at]

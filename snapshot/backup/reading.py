@@ -1,4 +1,4 @@
-"""A `ports.Reader` over the files of a backup: whatever reads a state from Kafka reads it from here as well."""
+"""A `ports.Reader` over the files of a backup, so that a state is read from a backup as from Kafka."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from statehold.errors import UsageError
 from statehold.ports import OutOfRange
 from statehold.record import Message
 from statehold.snapshot.backup import archive
-from statehold.snapshot.backup.archive import File, Line, Manifest, Role
+from statehold.snapshot.backup.archive import ArchiveFile, ArchiveLine, BackupManifest, Role
 from statehold.snapshot.format.partition_identity import Place
 
-_decode = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(ArchiveLine).decode
 
 
-class Stored:
-    """A record of a file, as Kafka's client would show it."""
+class ArchivedMessage:
+    """A record of a file with the interface of Kafka's client."""
 
-    def __init__(self, file: File, line: Line) -> None:
+    def __init__(self, file: ArchiveFile, line: ArchiveLine) -> None:
         self._file, self._line = file, line
 
     def topic(self) -> str:
@@ -48,7 +48,7 @@ class Stored:
 
 
 class _Opened:
-    def __init__(self, directory: Path, file: File) -> None:
+    def __init__(self, directory: Path, file: ArchiveFile) -> None:
         self.file = file
         self.path = directory / file.name
         self.starts = archive.check(directory, file)
@@ -57,9 +57,9 @@ class _Opened:
 
 
 class ArchiveReader:
-    """`ports.Reader`. A file is compared with its checksum when it is first asked for."""
+    """A `ports.Reader`. It compares a file with its checksum at the first read."""
 
-    def __init__(self, directory: Path, manifest: Manifest) -> None:
+    def __init__(self, directory: Path, manifest: BackupManifest) -> None:
         self._directory = directory
         logs = (file for file in manifest.files if file.role != "segment")
         self._files = {(file.topic, file.partition): file for file in logs}
@@ -80,13 +80,13 @@ class ArchiveReader:
             lines.seek(opened.starts[low])
             for first in range(low, high, most):
                 count = min(most, high - first)
-                yield [Stored(opened.file, _decode(next(lines))) for _ in range(count)]
+                yield [ArchivedMessage(opened.file, _decode(next(lines))) for _ in range(count)]
 
     def cancelled(self) -> bool:
         return False
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing; no file stays open."""
 
     def _opened(self, topic: str, partition: int) -> _Opened:
         known = self._open.get((topic, partition))
@@ -98,21 +98,21 @@ class ArchiveReader:
         return known
 
 
-def place_of(directory: Path, manifest: Manifest, partition: int) -> Place:
-    """The place that the partition had where the backup was made; fulls of a store are those of the backup."""
+def place_of(directory: Path, manifest: BackupManifest, partition: int) -> Place:
+    """Return the partition's place at the time of the backup, with the backup's folder as the store."""
     names = Names(manifest.service, manifest.input, manifest.namespace)
     root = f"file://{directory.absolute() / archive.FULLS}"
     return Place(names, partition, len(manifest.partitions), manifest.topic_ids, roots=(root,))
 
 
-def check_all(directory: Path, manifest: Manifest) -> None:
-    """:raises UsageError: a file is missing or not as it was written."""
+def check_all(directory: Path, manifest: BackupManifest) -> None:
+    """Check every file. :raises UsageError: a file is missing or was changed."""
     for file in manifest.files:
         archive.check(directory, file)
 
 
-def file_of(directory: Path, manifest: Manifest, role: Role, partition: int) -> File:
-    """:raises UsageError: the backup has no such file."""
+def file_of(directory: Path, manifest: BackupManifest, role: Role, partition: int) -> ArchiveFile:
+    """Return a file of the backup. :raises UsageError: the backup has no such file."""
     found = manifest.file(role, partition)
     if found is None:
         raise UsageError(f"{directory} holds no {role} of partition {partition}")

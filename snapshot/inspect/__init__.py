@@ -1,1 +1,1 @@
-"""Look at snapshots without the code of the service."""
+"""Inspects snapshots without the code of the service."""

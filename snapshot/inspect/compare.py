@@ -1,4 +1,4 @@
-"""What differs between two states, and what became of one key."""
+"""Compares two states, and lists the history of one key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statehold.table import Changes
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One key; None stands for: not there."""
+    """The difference of one key; None means that the key is absent."""
 
     table: str
     key: Any
@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(old: Contents, new: Contents) -> Iterator[Difference]:
-    """Table by table; keys of the new state in its order, then those that are gone."""
+    """Yield the differences by table: first the keys of the new state in its order, then the removed ones."""
     for table in dict.fromkeys((*new.tables, *old.tables)):
         before, after = old.tables.get(table, {}), new.tables.get(table, {})
         for key, value in after.items():
@@ -43,7 +43,7 @@ def differences(old: Contents, new: Contents) -> Iterator[Difference]:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A delta that wrote a key. `old_known` is False where what was before it is not kept."""
+    """One delta that wrote a key. `old_known` is False if the previous value is not stored."""
 
     table: str
     n: int
@@ -57,9 +57,9 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def history(reader: Reader, place: Place, keys: list[Any], table: str | None = None) -> Iterator[Change]:
-    """Every kept delta that wrote one of `keys` (the readings of what a user typed), oldest first.
+    """Yield every stored delta that wrote one of `keys`, oldest first. `keys` are the readings of the typed text.
 
-    :raises TornTransaction, DamagedIncrement: the chain is broken there.
+    :raises TornTransaction, DamagedIncrement: the chain is broken.
     """
     known: dict[tuple[str, Any], bytes | None] = {}
     base = _base(reader, place, keys, table)
@@ -67,7 +67,7 @@ def history(reader: Reader, place: Place, keys: list[Any], table: str | None = N
     for increment in past.increments(reader, place):
         mark = increment.mark
         genesis |= mark.n == 0
-        if increment.adopt is not None:  # a tool wrote another state: what was before says nothing of it
+        if increment.adopt is not None:  # a tool replaced the state, so earlier values do not apply
             adopted = increment.adopt.base
             known, base, genesis = {}, None, adopted is None
             if adopted is not None:
@@ -96,13 +96,14 @@ def _written(parts: tuple[Part, ...], keys: list[Any], table: str | None) -> Ite
             yield from ((changes.table, key, value) for key, value in _wanted(changes, keys, table))
 
 
-#: a transaction, and what a full of it says of the keys
+#: A transaction, and the values of the keys in its full snapshot.
 _Held = tuple[int, dict[tuple[str, Any], bytes | None]]
 
 
 def _base(reader: Reader, place: Place, keys: list[Any], table: str | None) -> _Held | None:
-    """What the oldest full of a single transaction says of the keys: the old value of what comes after it. A fuzzy one
-    may hold a value that was written after it began.
+    """Return the keys' values in the oldest full snapshot of a single transaction: the old values of later deltas.
+
+    A fuzzy full snapshot is skipped, because it may hold a value that was written after its first transaction.
     """
     mark = last_mark(reader, place.names.changelog, place.partition)
     for full in reversed(full_listing.find(reader, place, mark)):
@@ -132,7 +133,7 @@ def _held(
                 return None
             found |= {(piece.changes.table, key): value for key, value in _wanted(piece.changes, keys, table)}
     except OutOfRange:
-        return None  # truncated: the old value is not kept
+        return None  # truncated: the old value is not stored any more
     return made.first, found
 
 
@@ -145,7 +146,7 @@ def _wanted(changes: Changes, keys: list[Any], table: str | None) -> Iterator[tu
 
 
 def readings(text: str) -> list[Any]:
-    """What a key that was typed may mean: the text, its bytes, a number, a tuple or text in JSON."""
+    """Return the keys that a typed text may mean: the text, its bytes, or JSON of a number, a tuple or a text."""
     found: list[Any] = [text, text.encode()]
     try:
         parsed = hashable(msgspec.json.decode(text))

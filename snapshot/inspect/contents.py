@@ -1,4 +1,4 @@
-"""A state as it is stored, without the code that made it: keys as msgpack tells them, values as bytes."""
+"""A state as it is stored, without the handler's types: keys decoded from msgpack, values as bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _decode = msgspec.msgpack.Decoder(tuple[str, list[Any], list[bytes | None]]).dec
 
 
 class Contents:
-    """Tables by name, and the digest, which follows every change."""
+    """The tables by name, and the digest, which every change updates."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Any, bytes]] = {}
@@ -35,7 +35,7 @@ class Contents:
         return sum(len(value) for table in self.tables.values() for value in table.values())
 
     def apply(self, changes: Changes) -> None:
-        """Absolute values; None deletes, and deleting an absent key does nothing (rule D3)."""
+        """Apply absolute values. None deletes a key; deleting an absent key changes nothing (rule D3)."""
         table = self.tables.setdefault(changes.table, {})
         old = {key: table[key] for key in changes.keys if key in table}
         new: dict[Any, bytes | None] = dict(zip(changes.keys, changes.values, strict=True))
@@ -48,16 +48,16 @@ class Contents:
             del table[key]
 
     def apply_parts(self, parts: tuple[Part, ...]) -> None:
-        """:raises frame.BadFrame: an entry cannot be read."""
+        """Apply the entries of a delta. :raises frame.BadFrame: an entry is unreadable."""
         for part in parts:
             for raw in part.entries:
                 self.apply(decoded(raw))
 
 
 def decoded(raw: msgspec.Raw) -> Changes:
-    """An entry of a chunk or of a delta.
+    """Decode an entry of a chunk or a delta.
 
-    :raises frame.BadFrame: it is none.
+    :raises frame.BadFrame: the bytes are not an entry.
     """
     try:
         table, keys, values = _decode(raw)
@@ -71,12 +71,12 @@ def decoded(raw: msgspec.Raw) -> Changes:
 
 
 def hashable(key: Any) -> Any:
-    """msgpack knows lists only; a key that is one was a tuple."""
+    """Turn lists into tuples, because msgpack has no tuples and a key cannot be a list."""
     return tuple(map(hashable, key)) if isinstance(key, list) else key
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One chunk as it is found: what it holds, or what is wrong with it."""
+    """One chunk: its contents, or its fault."""
 
     i: int
     offset: int
@@ -85,9 +85,9 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def chunks(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[Piece]:
-    """The chunks that a manifest at `end` names, in order; each that is missing or damaged is told, none is raised.
+    """Yield the chunks of the manifest at offset `end`, in order. Missing or damaged chunks carry a fault.
 
-    A doubled chunk is passed over as a restore does, and so is one of another full.
+    Skips duplicated chunks and chunks of other full snapshots, as a restore does.
     """
     seen, wanted = 0, len(manifest.checksums)
     if wanted == 0:
@@ -102,14 +102,14 @@ def chunks(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterat
             yield piece
             seen = piece.i + 1
     except (FullUnusable, frame.BadFrame) as error:
-        lost = str(error)  # in a store outside Kafka
+        lost = str(error)  # the store outside Kafka lacks a segment
     yield from (Piece(i, -1, None, lost) for i in range(seen, wanted))
 
 
 def _frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[tuple[int, Any]]:
-    """With their offsets; -1 for those that are kept elsewhere than in Kafka.
+    """Yield the frames with their offsets; -1 for frames in a store outside Kafka.
 
-    :raises FullUnusable: where that is, something is missing.
+    :raises FullUnusable: the store lacks a segment.
     """
     if manifest.low < 0:
         yield from ((-1, data) for data in chunk_frames(reader, place, manifest, end))

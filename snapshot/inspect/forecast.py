@@ -1,4 +1,4 @@
-"""How long a restore would take, from what can be seen without doing it: manifest, mark, some of the increments."""
+"""Predicts the duration of a restore from the manifest, the last commit record and a sample of the changelog."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.survey import Survey
 from statehold.snapshot.restore.estimate import Speeds, Workload
 
-#: increment records that are looked at; the rest is taken to be like them
+#: Number of changelog records in the sample.
 _SAMPLE = 2000
 
 
 def seconds(work: Workload, mark: Mark | None) -> float:
-    """Seconds of a restore at the default speeds (docs/restore.md), fencing and session timeout not counted.
+    """Return the seconds of a restore at the default speeds (docs/restore.md), without fencing and session timeout.
 
-    A replay takes what the mark's writer has measured.
+    The speed of a replay is the one that the commit record's writer measured.
     """
     speeds = Speeds()
     speeds.expect(mark.pace if mark is not None else 0)
@@ -27,7 +27,7 @@ def seconds(work: Workload, mark: Mark | None) -> float:
 
 
 def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
-    """What a restore would have to do; what the increments hold is estimated from the newest of them."""
+    """Return the work of a restore. The contents of the changelog are estimated from its newest records."""
     mark, made = seen.mark, seen.choice.manifest if seen.choice else None
     if mark is None:
         return Workload()
@@ -46,7 +46,7 @@ def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
 
 
 def _gap(place: Place, seen: Survey, mark: Mark) -> int:
-    """Records to be replayed. Between deltas they are taken to be spread evenly over the transactions."""
+    """Return the number of records to replay, assuming that they are spread evenly over the transactions."""
     made = seen.choice.manifest if seen.choice else None
     first, since = (made.first, made.positions.get(place.input, 0)) if made else (mark.adopted, seen.begin)
     gap = mark.positions[place.input] - since
@@ -56,7 +56,7 @@ def _gap(place: Place, seen: Survey, mark: Mark) -> int:
 
 
 def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, int, float]:
-    """Bytes and keys in the newest records between two offsets, and how many times that the whole is."""
+    """Return bytes and keys of the newest records between two offsets, and the factor to the whole range."""
     low = max(start, end - _SAMPLE)
     size = entries = 0
     try:
@@ -69,7 +69,7 @@ def _sample(reader: Reader, place: Place, start: int, end: int) -> tuple[int, in
                     if isinstance(record, Part):
                         entries += sum(len(decoded(raw).keys) for raw in record.entries)
                 except frame.BadFrame:
-                    continue  # verify names it
+                    continue  # `statehold snapshot verify` reports the damage
     except OutOfRange:
-        return 0, 0, 1.0  # truncated this moment: little is left
+        return 0, 0, 1.0  # the service truncated the topic meanwhile, so little is left
     return size, entries, (end - start) / (end - low) if end > low else 1.0

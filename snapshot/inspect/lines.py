@@ -1,4 +1,4 @@
-"""Any record as one JSON object: ours by kind, with what deltas and fulls hold; others with key, value, headers."""
+"""Turns any record into a JSON object: snapshot records by kind with their entries, others with key, value, headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.typed import Typed
 
-#: as the committer writes it: input partition, transaction, ordinal (docs/format.md)
+#: Header of an output record: input partition, transaction, ordinal (docs/format.md).
 _ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
 _KINDS: dict[type[Any], str] = {
     Header: "header",
@@ -30,15 +30,17 @@ _KINDS: dict[type[Any], str] = {
 
 
 class Lines:
-    """Turns messages into objects for JSON. `ours` tells that a topic is an increment or full topic, where anything
-    else is damage; `codecs` are those of inputs and outputs, by topic.
+    """Turns messages into objects for JSON.
+
+    `ours` is true for changelog and snapshot topics, where any other record is damage. `codecs` are the serdes of
+    inputs and outputs by topic.
     """
 
     def __init__(self, ours: bool, types: Typed, codecs: Mapping[str, serde.Serde[Any]]) -> None:
         self._ours, self._types, self._codecs = ours, types, codecs
 
     def line(self, message: Message) -> dict[str, Any]:
-        """Never raises for what a record holds: damage is told in `kind` and `finding`."""
+        """Return the object. Damage is reported in `kind` and `finding`, never raised."""
         told: dict[str, Any] = {
             "topic": message.topic(),
             "partition": message.partition(),
@@ -96,7 +98,7 @@ def _command(message: Message) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Field by field: structs that are arrays on the wire have names here, digests are what people compare."""
+    """Convert a field: structs get field names, although they are arrays in the format; digests become hex text."""
     if isinstance(value, bytes):
         return digest.show(value) if value else ""
     if isinstance(value, msgspec.Struct):

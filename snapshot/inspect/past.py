@@ -1,6 +1,6 @@
-"""The state at a point: the newest that the kept fulls and deltas reach, rounded down to a mark with a delta (rule M1).
+"""Rebuilds the state at a point in time, rounded down to a commit record with a delta (rule M1).
 
-Point in time needs no code of the service: fulls and deltas hold absolute values.
+Needs no code of the service, because full snapshots and deltas hold absolute values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END: Final = 1 << 62
 
 
 class Point(NamedTuple):
-    """A moment of a partition: a position of its input, a transaction, a full by its manifest's offset, or the end."""
+    """A point of a partition: an input position, a transaction, a full snapshot by its offset, or the end."""
 
     kind: Literal["position", "n", "full", "latest"]
     value: int = _END
@@ -37,27 +37,27 @@ class Point(NamedTuple):
 LATEST: Final = Point("latest")
 
 
-class At(msgspec.Struct, frozen=True):
-    """The state at a point, and where it really is: `n` and `position` may be lower than what was asked for."""
+class PastState(msgspec.Struct, frozen=True):
+    """The state at a point. `n` and `position` are the actual ones, which may be lower than the requested ones."""
 
     contents: Contents
     n: int
     position: int
-    #: of all topics that it had read
+    #: Next offsets of all topics that the partition reads.
     positions: Mapping[str, int]
     digest: bytes
-    #: milliseconds since 1970, by the clock of who wrote the mark or the full
+    #: Milliseconds since 1970, by the clock of the writer of the commit record or full snapshot.
     time: int
     lineage: str
-    #: what it was made from: a full, or None for the beginning, and so many deltas
+    #: The full snapshot it was built from (None: the beginning), and the number of deltas.
     base: Full | None
     deltas: int
 
 
 def parse(text: str) -> Point:
-    """`latest`, `n:17`, `full:1234` or a position of the input.
+    """Parse `latest`, `n:17`, `full:1234` or an input position.
 
-    :raises UsageError: it is none of these.
+    :raises UsageError: the text is none of these.
     """
     kind, colon, number = text.rpartition(":")
     if text == "latest":
@@ -70,15 +70,15 @@ def parse(text: str) -> Point:
         if kind == "full":
             return Point("full", int(number))
     raise UsageError(
-        f"{text!r} is no point: give latest, a position of the input such as 1200, a transaction such as n:17, "
-        f"or a full by its offset such as full:1234"
+        f"{text!r} is not a point: use latest, an input position such as 1200, a transaction such as n:17, or a full "
+        f"snapshot by its offset such as full:1234"
     )
 
 
 def increments(reader: Reader, place: Place, start: int = -1, chain: Chain | None = None) -> Iterator[Increment]:
-    """Whole transactions from an offset on, or from the first header that is kept; lineages are crossed.
+    """Yield complete transactions from offset `start`, or from the first stored header, across state generations.
 
-    :raises TornTransaction, DamagedIncrement: the chain is broken there. :raises frame.BadFrame: not ours, or damaged.
+    :raises TornTransaction, DamagedIncrement: the chain is broken. :raises frame.BadFrame: a record is damaged.
     """
     topic, partition = place.names.changelog, place.partition
     low, end = reader.bounds(topic, partition)
@@ -92,7 +92,7 @@ def increments(reader: Reader, place: Place, start: int = -1, chain: Chain | Non
             except frame.BadFrame as error:
                 raise frame.BadFrame(f"{topic}[{partition}]@{offset}: {error}") from error
             if beheaded and not isinstance(record, records.Header):
-                continue  # the rest of a transaction whose beginning was truncated
+                continue  # remainder of a transaction whose header was truncated
             beheaded = False
             increment = chain.feed(offset, record)
             if increment is not None:
@@ -100,16 +100,16 @@ def increments(reader: Reader, place: Place, start: int = -1, chain: Chain | Non
     chain.finish(end)
 
 
-def at(reader: Reader, place: Place, point: Point) -> At:
-    """The state at a point, with its digest compared with the one that its writer recorded.
+def at(reader: Reader, place: Place, point: Point) -> PastState:
+    """Return the state at a point, after comparing its digest with the recorded one.
 
-    :raises UsageError: the point lies before what is kept, or names no full; the message says what is there.
-    :raises DigestMismatch, TornTransaction, DamagedIncrement, NoMark: as a restore would.
+    :raises UsageError: the point is older than the stored snapshots, or names no full snapshot; the text lists those.
+    :raises DigestMismatch, TornTransaction, DamagedIncrement, NoMark: as a restore.
     """
     mark = last_mark(reader, place.names.changelog, place.partition)
     if mark is None:
         raise NoMark(
-            "there is no mark, so no state: never started? `statehold topics create --start-at ...`",
+            "read the state: there is no commit record. Next: run `statehold topics create` if this is a first start",
             topic=place.names.changelog,
             partition=place.partition,
         )
@@ -128,7 +128,7 @@ def at(reader: Reader, place: Place, point: Point) -> At:
 
 
 def candidates(known: list[Full], place: Place, point: Point) -> Iterator[Full | None]:
-    """Bases that may lead to a point, best first; None is the beginning."""
+    """Yield the full snapshots from which the point may be reached, best first; None is the beginning."""
     for full in known:
         made = full.manifest
         if made is None or "belongs to" in full.finding:
@@ -146,10 +146,10 @@ def candidates(known: list[Full], place: Place, point: Point) -> Iterator[Full |
         yield None
 
 
-def _from(reader: Reader, place: Place, full: Full | None, point: Point) -> At | None:
-    """The state at a point as this base leads to it; None when it does not."""
+def _from(reader: Reader, place: Place, full: Full | None, point: Point) -> PastState | None:
+    """Return the state at the point, built from this full snapshot; None if it cannot be reached."""
     contents, made = Contents(), full.manifest if full else None
-    found: At | None = None
+    found: PastState | None = None
     if full is not None and made is not None:
         if not _load(reader, place, made, full.offset, contents):
             return None
@@ -161,9 +161,9 @@ def _from(reader: Reader, place: Place, full: Full | None, point: Point) -> At |
 
 
 def _onwards(
-    reader: Reader, place: Place, full: Full | None, point: Point, contents: Contents, found: At | None
-) -> At | None:
-    """Apply the deltas after the base, up to the point; the state at the last of their marks."""
+    reader: Reader, place: Place, full: Full | None, point: Point, contents: Contents, found: PastState | None
+) -> PastState | None:
+    """Apply the deltas after the base up to the point. Return the state at their last commit record."""
     made = full.manifest if full else None
     chain = Chain(place.names.changelog, place.partition, crossing=True)
     if made is not None:
@@ -176,7 +176,7 @@ def _onwards(
         if adopt is not None:
             contents, found, full, made, deltas = Contents(), None, None, None, 0
         elif made is None and chain.first == mark.n and mark.n > 0:
-            return None  # the beginning is gone
+            return None  # the first transactions were truncated
         if not mark.delta or (made is not None and mark.reach > made.first):
             continue
         contents.apply_parts(increment.parts)
@@ -206,22 +206,22 @@ def _beyond(mark: Mark, place: Place, point: Point) -> bool:
             return False
 
 
-def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> At:
+def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> PastState:
     position = made.positions[place.input]
-    return At(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
+    return PastState(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
 
 
-def _at_mark(place: Place, mark: Mark, contents: Contents, full: Full | None, deltas: int) -> At:
+def _at_mark(place: Place, mark: Mark, contents: Contents, full: Full | None, deltas: int) -> PastState:
     position = mark.positions[place.input]
-    return At(contents, mark.n, position, mark.positions, mark.digest, mark.time, mark.lineage, full, deltas)
+    return PastState(contents, mark.n, position, mark.positions, mark.digest, mark.time, mark.lineage, full, deltas)
 
 
-def _checked(found: At, place: Place) -> At:
+def _checked(found: PastState, place: Place) -> PastState:
     computed = digest.to_bytes(found.contents.digest)
     if computed != found.digest:
         raise DigestMismatch(
-            f"the state of transaction {found.n} has digest {digest.show(computed)}, its writer recorded "
-            f"{digest.show(found.digest)}; `statehold snapshot verify` tells where it begins to differ",
+            f"rebuild the state of transaction {found.n}: its digest is {digest.show(computed)}, the writer recorded "
+            f"{digest.show(found.digest)}. Next: run `statehold snapshot verify`, which finds the first difference",
             topic=place.input,
             partition=place.partition,
             position=found.position,
@@ -233,12 +233,14 @@ def _not_kept(place: Place, point: Point, known: list[Full]) -> UsageError:
     where = f"{place.input}[{place.partition}]"
     if point.kind == "full":
         there = ", ".join(f"full:{full.offset}" for full in known if not full.finding) or "none"
-        return UsageError(f"{where}: there is no usable full at offset {point.value}; there are: {there}")
+        return UsageError(f"{where}: there is no usable full snapshot at offset {point.value}; there are: {there}")
     bases = [full.manifest for full in known if full.manifest is not None and not full.finding]
     if not bases:
-        return UsageError(f"{where}: {point} cannot be reached: no usable full, and the deltas do not begin at 0")
+        return UsageError(
+            f"{where}: {point} cannot be reached: no full snapshot is usable, and the deltas do not begin at 0"
+        )
     oldest = bases[-1]
     return UsageError(
-        f"{where}: {point} is not kept any more: the oldest usable full is of position "
+        f"{where}: {point} is not stored any more: the oldest usable full snapshot has position "
         f"{oldest.positions[place.input]} (transaction {oldest.first})"
     )

@@ -1,7 +1,7 @@
-"""What a service's state was at the end of the day, as a document that can be checked later.
+"""Signed proof of a service's past state, as a document that can be checked later.
 
-The signature is HMAC-SHA256 over the document without it, as JSON with sorted keys and no spaces. It shows that
-somebody who holds the key made the document and that nobody has changed it since; whoever checks needs the same key.
+The signature is HMAC-SHA256 over the document without the signature, as JSON with sorted keys and no spaces. It proves
+that a holder of the key made the document and that it is unchanged. The check needs the same key.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from statehold.errors import UsageError
 from statehold.snapshot.format import digest
-from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.past import PastState
 
 FORMAT: Final = "statehold-proof/1"
 _ALGORITHM: Final = "HMAC-SHA256"
-#: bytes; an HMAC key shorter than the hash is weaker than it
+#: Least number of bytes of a key, because an HMAC key shorter than the hash weakens it.
 LEAST_KEY: Final = 32
 
 
-def partition(number: int, found: At) -> dict[str, Any]:
-    """One partition: its state was rebuilt from full and deltas, and had the digest that its writer recorded."""
+def partition(number: int, found: PastState) -> dict[str, Any]:
+    """Return the entry of one partition, whose rebuilt state had the digest that its writer recorded."""
     return {
         "partition": number,
         "position": found.position,
@@ -36,7 +36,7 @@ def partition(number: int, found: At) -> dict[str, Any]:
 
 
 def document(about: dict[str, Any], partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The whole, not signed. `digest` is the sum over all partitions: it does not depend on how many there are."""
+    """Return the unsigned document. `digest` is the sum over all partitions, independent of their number."""
     total = sum(int(each["digest"], 16) for each in partitions) % digest.MODULUS
     return {
         "format": FORMAT,
@@ -48,35 +48,35 @@ def document(about: dict[str, Any], partitions: Sequence[dict[str, Any]]) -> dic
 
 
 def signed(unsigned: dict[str, Any], key: bytes) -> dict[str, Any]:
-    """:raises UsageError: the key is too short."""
+    """Return the document with its signature. :raises UsageError: the key is too short."""
     _check_key(key)
     signature = {"algorithm": _ALGORITHM, "key": key_id(key), "value": _signature(unsigned, key)}
     return unsigned | {"signature": signature}
 
 
 def fault(given: Any, key: bytes) -> str:
-    """Why a document is not what somebody with this key signed, or ''.
+    """Return why the document is not valid for this key; '' if it is valid.
 
     :raises UsageError: the key is too short.
     """
     _check_key(key)
     if not isinstance(given, dict) or given.get("format") != FORMAT:
-        return f"it is no document of format {FORMAT}"
+        return f"it is not a document of format {FORMAT}"
     signature = given.get("signature")
     if not isinstance(signature, dict) or not isinstance(signature.get("value"), str):
         return "it is not signed"
     if signature.get("algorithm") != _ALGORITHM:
-        return f"it is signed by {signature.get('algorithm')}, this statehold knows {_ALGORITHM}"
+        return f"it is signed with {signature.get('algorithm')}; this release supports {_ALGORITHM}"
     unsigned = {name: value for name, value in given.items() if name != "signature"}
     if hmac.compare_digest(signature["value"].encode(), _signature(unsigned, key).encode()):
         return ""
     if signature.get("key") != key_id(key):
-        return f"it was signed with key {signature.get('key')}, this is key {key_id(key)}"
-    return "the signature does not fit: somebody has changed it"
+        return f"it was signed with key {signature.get('key')}; this is key {key_id(key)}"
+    return "the signature does not match: the document was changed"
 
 
 def key_id(key: bytes) -> str:
-    """Tells keys apart and says nothing about them."""
+    """Return an identifier that distinguishes keys and reveals nothing about them."""
     return hmac.new(key, b"statehold proof key", hashlib.sha256).hexdigest()[:16]
 
 
@@ -87,4 +87,6 @@ def _signature(unsigned: dict[str, Any], key: bytes) -> str:
 
 def _check_key(key: bytes) -> None:
     if len(key) < LEAST_KEY:
-        raise UsageError(f"the key has {len(key)} bytes, {LEAST_KEY} are needed; `statehold prove --make-key FILE`")
+        raise UsageError(
+            f"the key has {len(key)} bytes, {LEAST_KEY} are needed. Next: run `statehold prove --make-key FILE`"
+        )

@@ -1,4 +1,4 @@
-"""The newest state that can be proven when a restore cannot: a full, and the deltas up to where the chain breaks."""
+"""Finds the newest verifiable state if a restore fails: a full snapshot and the deltas before the chain breaks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from statehold.snapshot.inspect.contents import Contents, chunks
 
 
 class Salvaged(msgspec.Struct, frozen=True):
-    """A state whose digest is the one that its writer recorded, and what it is of."""
+    """A state whose digest equals the recorded one."""
 
     contents: Contents
-    #: what is known of it: the mark of its transaction, or as much of one as its full says
+    #: The commit record of its transaction, or one derived from its full snapshot.
     mark: Mark
-    #: the manifest's offset of the full it was made from, -1 for the beginning, and so many deltas
+    #: Offset of the manifest of its full snapshot (-1: the beginning), and the number of deltas.
     full: int
     deltas: int
 
@@ -33,7 +33,7 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 
 def last_readable(reader: Reader, place: Place) -> Mark | None:
-    """The last mark of this partition that can be read; whatever else there is, is passed over."""
+    """Return the last readable commit record of this partition; skip everything else."""
     topic, partition, last = place.names.changelog, place.partition, None
     low, end = reader.bounds(topic, partition)
     for batch in reader.read(topic, partition, low, end):
@@ -49,7 +49,7 @@ def last_readable(reader: Reader, place: Place) -> Mark | None:
 
 
 def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] | None:
-    """Those of the transactions after `n`, up to `last`; None: not every one of them can be read."""
+    """Return the commit records of the transactions after `n` up to `last`; None if one of them is unreadable."""
     topic, found = place.names.changelog, dict[int, Mark]()
     low, end = reader.bounds(topic, place.partition)
     for batch in reader.read(topic, place.partition, low, end):
@@ -65,9 +65,9 @@ def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] 
 
 
 def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:
-    """The newest provable state of a lineage, of any where that is ''; with `full` the one that it leads to.
+    """Return the newest verifiable state of a lineage ('': any), or with `full` the one built from that snapshot.
 
-    Reads the whole full topic.
+    Reads the whole snapshot partition.
     """
     known = [each for each in full_listing.find(reader, place, None, everything=True) if _ours(place, each, lineage)]
     if not lineage and known:
@@ -81,7 +81,7 @@ def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) 
         if found is not None and (best is None or found.mark.n > best.mark.n):
             best = found
         if best is not None and base is not None and base.manifest is not None and best.mark.n >= base.manifest.through:
-            break  # older bases lead no further: the chain breaks where it breaks
+            break  # an older full snapshot reaches no newer state, because the chain is the same
     return best
 
 
@@ -105,7 +105,7 @@ def _ours(place: Place, full: Full, lineage: str) -> bool:
 
 
 def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: int | None = None) -> Salvaged | None:
-    """The state that this base leads to, as far as every digest is right; None where there is none."""
+    """Return the newest state built from this full snapshot whose digests all match; None if there is none."""
     contents, chain = Contents(), Chain(place.names.changelog, place.partition)
     made = base.manifest if base is not None else None
     found: Salvaged | None = None
@@ -127,7 +127,7 @@ def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: i
         if not mark.delta or (made is not None and mark.n < made.through):
             continue
         if digest.to_bytes(contents.digest) != mark.digest:
-            # What was applied last is wrong: once more, up to the transaction before it.
+            # The last delta is wrong: build the state again, up to the transaction before it.
             return _from(reader, place, base, lineage, found.mark.n) if found is not None else None
         found = Salvaged(contents, mark, base.offset if base is not None else -1, deltas)
     return found
@@ -147,11 +147,11 @@ def _leads_on(increment: Increment, made: Manifest | None, chain: Chain, lineage
         return False
     if made is None:
         return chain.first != mark.n or _begins(increment)
-    return mark.reach <= made.first  # else the deltas lead on from another full
+    return mark.reach <= made.first  # else the deltas need another full snapshot
 
 
 def _begins(increment: Increment) -> bool:
-    """The state before this transaction is empty."""
+    """Return True if the state before this transaction is empty."""
     return increment.mark.n == 0 or (increment.adopt is not None and increment.adopt.base is None)
 
 
@@ -166,7 +166,7 @@ def _until_broken(reader: Reader, place: Place, start: int, chain: Chain, upto: 
 
 
 def _mark_of(made: Manifest) -> Mark:
-    """As much of a mark as a full tells."""
+    """Return a commit record with the fields that a full snapshot has."""
     return Mark(
         n=made.first,
         attempt="",

@@ -1,4 +1,4 @@
-"""What one partition has on its topics, and what a restore would do with it: fast, reads no chunk."""
+"""Surveys a partition's snapshots and the restore that they allow. Fast, because it reads no chunks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from statehold.snapshot.restore.discovery import last_mark
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """One partition. Offsets are the increment and full topics' own, positions the input's."""
+    """Survey of one partition. Offsets are of the changelog and snapshot topics, positions of the input."""
 
     partition: int
     mark: Mark | None
     fulls: list[Full]
-    #: first offset, last stable offset
+    #: First offset and last stable offset.
     increment: tuple[int, int]
     full: tuple[int, int]
-    #: the full that a restore would start from
+    #: The full snapshot that a restore would use.
     choice: Full | None
     why: str
-    #: no deltas lead on from there: the input after it is handled again, which the log calls `replaying_far`
+    #: True if no deltas follow that snapshot, so a restore replays the input (log event `replaying_far`).
     far: bool = False
-    #: where the input begins, as far as it is kept
+    #: First stored offset of the input.
     begin: int = 0
-    #: what stands in the way of a restore, with the next command; '' when nothing is known
+    #: The obstacle to a restore, with the next command; '' if none is known.
     trouble: str = ""
 
 
 def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
-    """Look at a partition. Damage is told in `trouble`, not raised.
+    """Survey a partition. Damage is reported in `trouble`, not raised.
 
     :raises KafkaTrouble, RestoreTimeout: Kafka did not answer.
     """
@@ -50,7 +50,8 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
         trouble = str(error)
     except frame.BadFrame as error:
         trouble = (
-            f"{names.changelog}[{partition}]: a record cannot be read: {error}; `statehold snapshot verify` names it"
+            f"{names.changelog}[{partition}]: read the last commit record: {error}. Next: run `statehold snapshot "
+            f"verify`, which names the damaged record"
         )
     if mark is None and not trouble:
         trouble = _no_mark(increment)
@@ -76,7 +77,7 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
 
 
 def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> tuple[Full | None, str, str]:
-    """What a restore would start from, why, and what is wrong if it could not start at all."""
+    """Return the full snapshot that a restore would use, the reason, and the fault if no restore is possible."""
     if mark is None:
         return None, "nothing to restore", ""
     usable = [full for full in found if not full.finding and (full.referred or full.maker == COMPACTION)]
@@ -85,17 +86,18 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
     if usable and usable[0].manifest is not None:
         behind = mark.n - usable[0].manifest.first
         why = (
-            f"newest usable full, then {behind} transaction{'s' if behind > 1 else ''} after it"
+            f"newest usable full snapshot, then {behind} transaction{'s' if behind > 1 else ''} after it"
             if behind
-            else "newest usable full, nothing after it"
+            else "newest usable full snapshot, no transaction after it"
         )
         return usable[0], "; ".join([why, *refused]), ""
     if increment[0] == 0 or mark.adopted > 0:
-        return None, "; ".join([f"no full: all {mark.n - mark.adopted} transactions from the beginning", *refused]), ""
-    cause = "; ".join(refused) or "the last mark refers to none"
+        why = f"no full snapshot: all {mark.n - mark.adopted} transactions from the beginning"
+        return None, "; ".join([why, *refused]), ""
+    cause = "; ".join(refused) or "the last commit record refers to none"
     fault = (
-        f"no usable full ({cause}), and the increments begin at offset {increment[0]}: "
-        f"see docs/runbook/errors.md#damagedincrement"
+        f"no usable full snapshot ({cause}), and the changelog begins at offset {increment[0]}. "
+        f"Next: see DamagedIncrement in the runbook"
     )
     return None, "nothing to restore from", fault
 
@@ -103,9 +105,9 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
 def choose_far(
     place: Place, mark: Mark, found: list[Full], increment: tuple[int, int], begin: int
 ) -> tuple[Full | None, str, str]:
-    """As `choose`, where the deltas lead on from no full that can be used: the input after an older one must be there.
+    """Do the same as `choose` if no usable full snapshot is followed by deltas, so that the input must be replayed.
 
-    `begin` is the first position of the input that is kept.
+    `begin` is the first stored offset of the input.
     """
     missing = []
     for full in found:
@@ -114,16 +116,16 @@ def choose_far(
             continue
         if (at := made.positions.get(place.input, -1)) >= begin:
             count = mark.positions[place.input] - at
-            return full, f"the deltas do not reach back to it: {count} records from {at} on are handled again", ""
-        missing.append(f"full@{full.offset} needs the input from {at} on")
+            return full, f"the deltas do not reach back to it: {count} records from {at} are replayed", ""
+        missing.append(f"full@{full.offset} needs the input from {at}")
     if mark.adopted > 0:
-        return None, f"no full: the records since transaction {mark.adopted} are handled again", ""
+        return None, f"no full snapshot: the records since transaction {mark.adopted} are replayed", ""
     if increment[0] == 0 and begin == 0:
-        return None, f"no full: all {mark.positions[place.input]} records from the beginning are handled again", ""
+        return None, f"no full snapshot: all {mark.positions[place.input]} records are replayed", ""
     cause = "; ".join([*missing, *(f"full@{full.offset}: {full.finding}" for full in found if full.finding)])
     fault = (
-        f"no usable full ({cause or 'the last mark refers to none'}), the increments begin at offset {increment[0]}, "
-        f"the input at {begin}: see docs/runbook/errors.md#nousablefull"
+        f"no usable full snapshot ({cause or 'the last commit record refers to none'}), the changelog begins at offset "
+        f"{increment[0]}, the input at {begin}. Next: see NoUsableFull in the runbook"
     )
     return None, "nothing to restore from", fault
 
@@ -131,7 +133,5 @@ def choose_far(
 def _no_mark(increment: tuple[int, int]) -> str:
     start, end = increment
     if end == 0:
-        return "no mark: never started; `statehold topics create --start-at ...` makes the first start"
-    return (
-        f"offsets {start} to {end} hold no mark: it was there and is gone; see docs/runbook/errors.md#damagedincrement"
-    )
+        return "no commit record: the service was never started. Next: run `statehold topics create`"
+    return f"offsets {start} to {end} hold no commit record any more. Next: see DamagedIncrement in the runbook"

@@ -1,4 +1,4 @@
-"""Keys and values for people and programs: with the service's types where its code is at hand, else as they are."""
+"""Converts keys and values to JSON, with the service's types if its code is available."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from statehold.table import Table
 
 
 class Typed:
-    """Turns stored values into what JSON can hold. Without tables every value is read as plain msgpack."""
+    """Converts stored values to JSON types. Without tables it decodes every value as plain msgpack."""
 
     def __init__(self, tables: Mapping[str, Table[Any, Any]] | None = None) -> None:
         self._tables = {table.name: table for table in (tables or {}).values()}
 
     def value(self, table: str, stored: bytes | None) -> Any:
-        """None for a value that is not there; bytes that cannot be read are told as such, never raised."""
+        """Convert a value; None stays None. Undecodable bytes are reported in the result, never raised."""
         if stored is None:
             return None
         known = self._tables.get(table)
@@ -34,7 +34,7 @@ class Typed:
 
 
 def message(codec: serde.Serde[Any] | None, data: bytes | None) -> Any:
-    """The value of an input or output record: with its type, else JSON, else text, else base64."""
+    """Convert the value of an input or output record: with its serde, else as JSON, else as text, else as base64."""
     if data is None:
         return None
     if codec is not None:
@@ -53,7 +53,7 @@ def builtins(value: Any) -> Any:
 
 
 def text(data: bytes) -> Any:
-    """Bytes as JSON can hold them."""
+    """Convert bytes to text, or to base64 if they are not printable."""
     try:
         shown = data.decode()
     except UnicodeDecodeError:

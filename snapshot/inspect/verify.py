@@ -1,6 +1,6 @@
-"""Is everything there that a restore would need, and does it say the same: chunks, checksums, digests, the chain.
+"""Verifies everything that a restore needs: chunks, checksums, digests and the chain of commit records.
 
-Nothing is raised for damage: every fault is told, with its topic and offset, and the looking goes on where it can.
+Damage is never raised. Every fault is reported with its topic and offset, and the verification continues if it can.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from statehold.snapshot.inspect.survey import survey
 _ATTEMPTS = 3
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """Something to know. A fault makes the verdict bad; anything else is told and is no damage."""
+class VerifyFinding(msgspec.Struct, frozen=True):
+    """A fault, which makes the result bad, or a note, which does not."""
 
     fault: bool
     topic: str
     partition: int
-    #: of the record on that topic; -1 where it is about no single one
+    #: Offset of the record; -1 if the finding is not about a single record.
     offset: int
     text: str
 
@@ -39,6 +39,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class FullVerdict(msgspec.Struct, frozen=True):
+    """Result for one full snapshot."""
+
     offset: int
     n: int
     through: int
@@ -46,13 +48,16 @@ class FullVerdict(msgspec.Struct, frozen=True):
     keys: int
     maker: str
     good: bool
-    #: the transaction at whose mark its digest was found equal; -1: at none
+    #: Transaction whose commit record has the same digest; -1 if none has.
     proven_at: int
 
 
-class Verdict(msgspec.Struct):
-    """One partition. `transactions` is how many of the chain were walked, `compared` at how many marks a digest was
-    computed from the deltas and found equal."""
+class PartitionVerification(msgspec.Struct):
+    """Result for one partition.
+
+    `transactions` is the number of transactions in the chain. `compared` is the number of commit records whose digest
+    equals the one computed from the deltas.
+    """
 
     partition: int
     position: int = -1
@@ -62,17 +67,18 @@ class Verdict(msgspec.Struct):
     transactions: int = 0
     compared: int = 0
     fulls: list[FullVerdict] = []
-    findings: list[Finding] = []
+    findings: list[VerifyFinding] = []
 
     @property
     def good(self) -> bool:
         return not any(finding.fault for finding in self.findings)
 
 
-def verify(reader: Reader, place: Place, *, everything: bool = False) -> Verdict:
-    """Read all that is kept of a partition and compare it.
+def verify(reader: Reader, place: Place, *, everything: bool = False) -> PartitionVerification:
+    """Read and compare everything that is stored for a partition.
 
-    :raises KafkaTrouble, RestoreTimeout: Kafka did not answer. :raises OutOfRange: truncated again and again meanwhile.
+    :raises KafkaTrouble, RestoreTimeout: Kafka did not answer. :raises OutOfRange: the service truncated the topics in
+        every attempt.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -87,11 +93,11 @@ class _Verification:
     def __init__(self, reader: Reader, place: Place, everything: bool) -> None:
         self.reader, self.place, self.everything = reader, place, everything
         self.names, self.partition = place.names, place.partition
-        self.verdict = Verdict(place.partition)
-        #: digests of the marks, for fulls of one transaction
+        self.verdict = PartitionVerification(place.partition)
+        #: Digests of the commit records by transaction, to compare with full snapshots.
         self.marks: dict[int, bytes] = {}
 
-    def run(self) -> Verdict:
+    def run(self) -> PartitionVerification:
         seen = survey(self.reader, self.place, everything=self.everything)
         if seen.trouble:
             self._fault(self.names.changelog, -1, seen.trouble)
@@ -101,14 +107,14 @@ class _Verification:
             self.verdict.keys, self.verdict.digest = mark.keys, digest.show(mark.digest)
         self._walk()
         whole = False
-        for full in reversed(seen.fulls):  # oldest first: the fold from it covers the most
+        for full in reversed(seen.fulls):  # oldest first, because its fold covers the most deltas
             whole |= self._full(full, to_the_end=not whole)
         if not whole and seen.mark is not None:
             self._fold(Contents(), None)
         return self.verdict
 
     def _walk(self) -> None:
-        """The chain alone: numbers, attempts, lineages, positions."""
+        """Check the chain: transaction numbers, producer sessions, state generations, positions."""
         position = -1
         for increment in self._increments(-1, None):
             mark = increment.mark
@@ -118,19 +124,19 @@ class _Verification:
                 self._fault(
                     self.names.changelog,
                     increment.mark_offset,
-                    f"mark {mark.n} goes on from position {mark.start}, the one before it ended at {position}",
+                    f"commit record {mark.n} begins at position {mark.start}, the previous one ended at {position}",
                 )
             position = mark.positions.get(self.place.input, -1)
 
     def _full(self, full: Full, *, to_the_end: bool) -> bool:
-        """True when the chain was folded from it to the end."""
+        """Check a full snapshot. Return True if the deltas after it were folded up to the end."""
         made = full.manifest
         if made is None:
             gone = full.finding.startswith("gone")
             (self._note if gone else self._fault)(self.names.snapshot, full.offset, full.finding)
             return False
         if full.finding:
-            self._note(self.names.snapshot, full.offset, f"cannot be a base: {full.finding}")
+            self._note(self.names.snapshot, full.offset, f"a restore cannot use it: {full.finding}")
             return False
         before = len(self.verdict.findings)
         contents = self._chunks(full.offset, made)
@@ -153,32 +159,33 @@ class _Verification:
                 self._fault(
                     self.names.snapshot,
                     piece.offset,
-                    f"chunk {piece.i} of {len(made.checksums)} of the full at {offset}: {piece.fault}",
+                    f"chunk {piece.i} of {len(made.checksums)} of the full snapshot at {offset}: {piece.fault}",
                 )
             else:
                 contents.apply(piece.changes)
                 size += len(piece.changes.keys)
         if whole and (contents.keys, size) != (made.keys, made.keys):
-            self._fault(self.names.snapshot, offset, f"holds {contents.keys} keys, its manifest says {made.keys}")
+            self._fault(self.names.snapshot, offset, f"it holds {contents.keys} keys, its manifest has {made.keys}")
         return contents if whole else None
 
     def _proven_at_once(self, offset: int, made: Manifest, contents: Contents) -> int:
-        """A full of one transaction is compared with its own digest and with that transaction's mark."""
+        """Compare a full snapshot of one transaction with its manifest and with that transaction's commit record."""
         if made.first != made.through:
             return -1
         computed = digest.to_bytes(contents.digest)
-        for what, expected in (("its manifest", made.digest), (f"mark {made.first}", self.marks.get(made.first))):
+        recorded = (("its manifest", made.digest), (f"commit record {made.first}", self.marks.get(made.first)))
+        for what, expected in recorded:
             if expected is not None and expected != computed:
                 self._fault(
                     self.names.snapshot,
                     offset,
-                    f"its chunks have digest {digest.show(computed)}, {what} says {digest.show(expected)}",
+                    f"its chunks have digest {digest.show(computed)}, {what} has {digest.show(expected)}",
                 )
                 return -1
         return made.first if made.first in self.marks else -1
 
     def _fold(self, contents: Contents, made: Manifest | None, *, to_the_end: bool = True) -> int:
-        """Apply the deltas after a full and compare the digest at each of their marks; the first that is equal."""
+        """Apply the deltas after a full snapshot and compare each digest. Return the first equal transaction, or -1."""
         first = -1
         chain = Chain(self.names.changelog, self.partition, crossing=True)
         if made is not None:
@@ -186,7 +193,7 @@ class _Verification:
         for increment in self._increments(made.increment if made else -1, chain, told=True):
             mark = increment.mark
             if made is None and chain.first == mark.n and mark.n > 0 and increment.adopt is None:
-                return -1  # no full, and the beginning is gone: survey has told it
+                return -1  # no full snapshot and no first transaction: `survey` has reported it
             if increment.adopt is not None and (increment.adopt.base is not None or made is not None):
                 return first
             if not mark.delta or (made is not None and mark.reach > made.first):
@@ -209,13 +216,13 @@ class _Verification:
         self._fault(
             self.names.changelog,
             offset,
-            f"at mark {mark.n} the fulls and deltas give {contents.keys} keys with digest {digest.show(computed)}, the "
-            f"mark says {mark.keys} with {digest.show(mark.digest)}: the first transaction that differs",
+            f"commit record {mark.n} is the first that differs: snapshot and deltas give {contents.keys} keys with "
+            f"digest {digest.show(computed)}, the record has {mark.keys} with {digest.show(mark.digest)}",
         )
         return False
 
     def _increments(self, start: int, chain: Chain | None, *, told: bool = False) -> Iterator[Increment]:
-        """Ends where the chain is broken; the fault is told once."""
+        """Yield transactions up to a break of the chain, whose fault is reported once."""
         try:
             yield from past.increments(self.reader, self.place, start, chain)
         except PartitionError as error:
@@ -223,10 +230,10 @@ class _Verification:
                 self._fault(error.topic, error.position, str(error).partition(": ")[2])
         except frame.BadFrame as error:
             if not told:
-                self._fault(self.names.changelog, -1, f"a record cannot be read: {error}")
+                self._fault(self.names.changelog, -1, f"a record is unreadable: {error}")
 
     def _fault(self, topic: str, offset: int, text: str) -> None:
-        self.verdict.findings.append(Finding(True, topic, self.partition, offset, text))
+        self.verdict.findings.append(VerifyFinding(True, topic, self.partition, offset, text))
 
     def _note(self, topic: str, offset: int, text: str) -> None:
-        self.verdict.findings.append(Finding(False, topic, self.partition, offset, text))
+        self.verdict.findings.append(VerifyFinding(False, topic, self.partition, offset, text))

@@ -16,9 +16,9 @@ from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Mark, Part
 from statehold.snapshot.inspect import forecast, past
 from statehold.snapshot.inspect.compare import history
-from statehold.snapshot.inspect.past import At, Point
+from statehold.snapshot.inspect.past import PastState, Point
 from statehold.snapshot.inspect.survey import Survey, survey
-from statehold.snapshot.inspect.verify import Verdict, verify
+from statehold.snapshot.inspect.verify import PartitionVerification, verify
 from statehold.snapshot.restore.estimate import Workload
 from statehold.table import Changes
 from statehold.testing import Driver
@@ -27,15 +27,15 @@ from statehold.testing.clients import MemoryReader
 MODES: list[Interval] = ["commit", 0.5, "off"]
 
 
-def at(driver: Driver, point: Point = past.LATEST) -> At:
+def at(driver: Driver, point: Point = past.LATEST) -> PastState:
     return past.at(MemoryReader(driver.broker, lambda: False), driver._place(0), point)
 
 
-def verified(driver: Driver) -> Verdict:
+def verified(driver: Driver) -> PartitionVerification:
     return verify(MemoryReader(driver.broker, lambda: False), driver._place(0))
 
 
-def held(found: At) -> dict[str, Balance]:
+def held(found: PastState) -> dict[str, Balance]:
     table = found.contents.tables.get("balances", {})
     return {key: msgspec.msgpack.decode(value, type=Balance) for key, value in table.items()}
 
@@ -65,7 +65,7 @@ def test_the_state_at_every_position_is_that_of_the_input_up_to_where_it_says(in
         try:
             found = at(driver, Point("position", position))
         except UsageError as error:
-            assert "not kept any more" in str(error) or "cannot be reached" in str(error)  # noqa: PT017
+            assert "not stored any more" in str(error) or "cannot be reached" in str(error)  # noqa: PT017
             continue
         assert found.position <= position
         if interval == "commit" and found.base is not None:
@@ -107,7 +107,7 @@ def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
     (fault,) = [each for each in found.findings if each.fault]
     mark = next(o for o, r in parts if isinstance(r, Mark) and r.n == part.n)
     assert (fault.topic, fault.offset) == (driver.names.changelog, mark)
-    assert f"at mark {part.n} " in fault.text
+    assert f"commit record {part.n} is the first" in fault.text
 
 
 def test_history_and_points_stay_on_their_side_of_an_adopt_record() -> None:
@@ -162,7 +162,7 @@ def test_a_restore_that_replays_far_is_foreseen() -> None:
     for chosen in (first.offset, None):
         seen, work = surveyed(driver)
         assert (seen.far, seen.choice.offset if seen.choice else None) == (True, chosen)
-        assert (seen.trouble, "are handled again" in seen.why) == ("", True)
+        assert (seen.trouble, "are replayed" in seen.why) == ("", True)
         driver.restore()
         assert events(driver, "replaying_far")[-1]["full"] == chosen
         assert events(driver, "replayed")[-1]["records"] == work.gap
@@ -170,8 +170,8 @@ def test_a_restore_that_replays_far_is_foreseen() -> None:
         log.replace(first.offset, b"\x01Fgone")
     driver.broker.log("input", 0).truncate(5)
     seen, _ = surveyed(driver)
-    assert "no usable full (" in seen.trouble
-    assert "the input at 5: see docs/runbook/errors.md#nousablefull" in seen.trouble
+    assert "no usable full snapshot (" in seen.trouble
+    assert "the input at 5. Next: see NoUsableFull in the runbook" in seen.trouble
     with pytest.raises(NoUsableFull):
         driver.restore()
 

@@ -119,7 +119,7 @@ def backed_up(look: Looking, to: Path, root: str, moving: Path | None) -> None:
         assert found.contents.keys == each.keys
     with (to / segments[0].name).open("r+b") as file:
         file.write(b"\x00\x00\x00\x01")
-    with pytest.raises(UsageError, match="not what the manifest says"):
+    with pytest.raises(UsageError, match="differs from the manifest"):
         check_all(to, made)
     shutil.rmtree(to / FULLS)
     with pytest.raises(UsageError):

@@ -21,7 +21,7 @@ from statehold.admin.backup.restore import Restoration, restore
 from statehold.dev import Cluster
 from statehold.errors import ToolRefused, UsageError
 from statehold.snapshot.backup import archive
-from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.format import records
 from statehold.snapshot.format.digest import show
 from statehold.snapshot.format.records import Adopt, Mark
@@ -41,7 +41,7 @@ def elsewhere() -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-Saved = tuple[Stage, dict[int, list[Row]], Manifest, Path]
+Saved = tuple[Stage, dict[int, list[Row]], BackupManifest, Path]
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +167,10 @@ def test_what_cannot_be_restored_is_refused(saved: Saved, tmp_path: Path) -> Non
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    with pytest.raises(UsageError, match=r"increment-0\.jsonl is not what the manifest says"):
+    with pytest.raises(UsageError, match=r"increment-0\.jsonl differs from the manifest"):
         put_back(stage, source)
     (source / archive.MANIFEST).unlink()
-    with pytest.raises(UsageError, match="is no backup, or one that was not finished"):
+    with pytest.raises(UsageError, match="is not a complete backup"):
         put_back(stage, source)
 
 

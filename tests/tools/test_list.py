@@ -24,7 +24,7 @@ def test_fulls_and_marks_are_told_as_an_independent_reader_sees_them(ledger: Led
         assert [full["chosen"] for full in each["fulls"]] == [True, False, False]
         assert all(full["proven"] and full["maker"] == "worker" for full in each["fulls"])
         assert each["restore"]["from"] == refs[0][1]
-        assert each["restore"]["why"].startswith("newest usable full, then ")
+        assert each["restore"]["why"].startswith("newest usable full snapshot, then ")
         assert 0.1 <= each["restore"]["seconds"] < 0.2  # what every restore takes, and a few thousand bytes
         work, newest = each["restore"]["work"], ledger.manifests(each["partition"])[-1][1]
         assert (work["full_keys"], work["keys"]) == (newest["keys"], mark["keys"])

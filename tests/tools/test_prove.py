@@ -63,7 +63,7 @@ def test_what_was_changed_or_signed_by_others_is_refused(ledger: Ledger, key: st
     file.write_text(json.dumps(told))
     changed = ledger.run("prove", "--check", str(file), "--key", key)
     assert changed.returncode == 1
-    assert "the signature does not fit: somebody has changed it" in changed.stderr
+    assert "the signature does not match: the document was changed" in changed.stderr
 
     other = tmp_path / "other.key"
     ledger.run("prove", "--make-key", str(other))

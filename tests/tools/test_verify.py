@@ -111,14 +111,16 @@ def test_a_damaged_and_a_missing_chunk_are_named(alone: Ledger) -> None:
     done = alone.run("snapshot", "verify", alone.target)
 
     assert done.returncode == 1
-    where = f"statehold: {alone.names.snapshot}[0]@{offset}: chunk 0 of {len(chunks)} of the full at {manifest}: "
+    where = (
+        f"statehold: {alone.names.snapshot}[0]@{offset}: chunk 0 of {len(chunks)} of the full snapshot at {manifest}: "
+    )
     assert where in done.stderr, done.stderr
 
     missing = newest | {"low": manifest + 1, "maker": "compaction"}
     at = alone.plant(alone.names.snapshot, frame.pack(b"F", msgspec.msgpack.encode(missing)))
     (told,) = alone.json("snapshot", "verify", alone.target, code=1)
     faults = [each["text"] for each in told["findings"] if each["fault"]]
-    assert f"chunk 0 of {len(chunks)} of the full at {at}: it is missing" in faults
+    assert f"chunk 0 of {len(chunks)} of the full snapshot at {at}: it is missing" in faults
     assert [full["good"] for full in told["fulls"]].count(True) == 2
 
 

@@ -12,7 +12,7 @@ from tests.unit.making import NAMES, PLACE, mark
 from statehold.admin.backup.backup import copy_segments
 from statehold.errors import UsageError
 from statehold.snapshot.backup import archive
-from statehold.snapshot.backup.archive import Writing
+from statehold.snapshot.backup.archive import FileWriter
 from statehold.snapshot.backup.reading import place_of
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import Manifest
@@ -135,7 +135,7 @@ def modes(directory: Path) -> set[int]:
 def test_only_its_maker_may_read_a_backup(tmp_path: Path) -> None:
     to = tmp_path / "some" / "backup"
     archive.prepare(to)
-    file = Writing(to, "full", NAMES.snapshot, 0).done(0, 0)
+    file = FileWriter(to, "full", NAMES.snapshot, 0).done(0, 0)
     segment = archive.add_segment(to, NAMES.snapshot, 0, "s.in/0/f/000000", b"data")
     archive.write_manifest(to, manifest_of([file, segment]))
     assert modes(to) == {0o700, 0o600}
@@ -144,9 +144,9 @@ def test_only_its_maker_may_read_a_backup(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../increment-0.jsonl", "/etc/passwd", "fulls/../../x"])
 def test_a_backup_that_names_a_file_outside_is_refused(tmp_path: Path, name: str) -> None:
-    file = archive.File(name, NAMES.changelog, 0, "increment", 0, 0, 0, 0, "")
+    file = archive.ArchiveFile(name, NAMES.changelog, 0, "increment", 0, 0, 0, 0, "")
     archive.write_manifest(tmp_path, manifest_of([file]))
-    with pytest.raises(UsageError, match="which is not in the backup"):
+    with pytest.raises(UsageError, match="which is outside the backup"):
         archive.read_manifest(tmp_path)
 
 
@@ -154,8 +154,8 @@ def test_the_place_of_a_backup_has_the_backup_s_store_alone(tmp_path: Path) -> N
     assert place_of(tmp_path, manifest_of([]), 0).roots == (f"file://{tmp_path}/fulls",)
 
 
-def manifest_of(files: list[archive.File]) -> archive.Manifest:
-    return archive.Manifest(
+def manifest_of(files: list[archive.ArchiveFile]) -> archive.BackupManifest:
+    return archive.BackupManifest(
         backup="b",
         service=NAMES.service,
         namespace=NAMES.namespace,

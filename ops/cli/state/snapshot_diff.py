@@ -16,7 +16,7 @@ from statehold.ops.cli.state.snapshot_show import print_rows
 from statehold.ops.reports.topic_access import looking, point_of
 from statehold.snapshot.inspect import compare, past, typed
 from statehold.snapshot.inspect.compare import Change, Difference
-from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.inspect.typed import Typed
 
 _POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
@@ -51,7 +51,7 @@ def diff(
     raise typer.Exit(Answer.DIFFERENT if different else Answer.YES)
 
 
-def _compared(partition: int, old: At, new: At, types: Typed, limit: int) -> dict[str, Any]:
+def _compared(partition: int, old: PastState, new: PastState, types: Typed, limit: int) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     for each in compare.differences(old.contents, new.contents):

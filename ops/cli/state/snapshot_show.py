@@ -20,7 +20,7 @@ from statehold.ops.cli.state.snapshot_list import age, brief
 from statehold.ops.reports.topic_access import looking, point_of
 from statehold.snapshot.format import digest
 from statehold.snapshot.inspect import compare, past, typed
-from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.inspect.typed import Typed
 
 Point = Annotated[
@@ -69,7 +69,9 @@ def show_(
         raise typer.Exit(Answer.DIFFERENT)
 
 
-def _told(found: At, partition: int, types: Typed, rows: int, key: str | None, table: str | None) -> dict[str, Any]:
+def _told(
+    found: PastState, partition: int, types: Typed, rows: int, key: str | None, table: str | None
+) -> dict[str, Any]:
     base = found.base
     tables = {name: held for name, held in found.contents.tables.items() if table in (None, name)}
     return {

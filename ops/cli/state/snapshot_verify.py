@@ -19,7 +19,7 @@ from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.reports.replay_check import replay
 from statehold.ops.reports.replay_diff import Replayed
 from statehold.ops.reports.topic_access import Looking, looking
-from statehold.snapshot.inspect.verify import Verdict, verify
+from statehold.snapshot.inspect.verify import PartitionVerification, verify
 
 
 @with_subject
@@ -49,7 +49,7 @@ def verify_(
     """
     if replay_ and about.service is None:
         raise UsageError("--replay needs the service's code: name it as module:service")
-    told: list[tuple[Verdict, Replayed | None]] = []
+    told: list[tuple[PartitionVerification, Replayed | None]] = []
     with looking(about.settings, about.names) as view:
         for place in view.places(partitions_of(partitions)):
             verdict = verify(view.reader, place, everything=everything)
@@ -63,19 +63,19 @@ def verify_(
 
 
 def _replay(
-    view: Looking, about: Subject, partition: int, verdict: Verdict, since: str | None, until: str | None
+    view: Looking, about: Subject, partition: int, verdict: PartitionVerification, since: str | None, until: str | None
 ) -> Replayed | None:
     """What is damaged cannot be replayed: the faults say why."""
     assert about.service is not None
     return replay(view, about.service, partition, since, until) if verdict.good else None
 
 
-def _as_json(verdict: Verdict, replayed: Replayed | None) -> dict[str, Any]:
+def _as_json(verdict: PartitionVerification, replayed: Replayed | None) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(verdict)
     return told | {"good": verdict.good, "replay": msgspec.to_builtins(replayed) if replayed else None}
 
 
-def _print(told: list[tuple[Verdict, Replayed | None]]) -> None:
+def _print(told: list[tuple[PartitionVerification, Replayed | None]]) -> None:
     table = Table(
         "partition",
         "full",

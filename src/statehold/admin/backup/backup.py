@@ -18,7 +18,7 @@ from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot import full_listing
 from statehold.snapshot.backup import archive
-from statehold.snapshot.backup.archive import File, Manifest, Role, Saved, Writing
+from statehold.snapshot.backup.archive import ArchiveFile, BackupManifest, FileWriter, Role, SavedPartition
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
@@ -28,7 +28,9 @@ from statehold.snapshot.store.base import SegmentGone, roots_of
 from statehold.snapshot.store.fetch import segments_of
 
 
-def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False) -> Manifest:
+def backup(
+    settings: Settings, names: Names, outputs: Sequence[str], to: Path, *, with_input: bool = False
+) -> BackupManifest:
     """Copy the service's stored state to folder `to`, read it back and verify it. The service may be running.
 
     Copies committed records only. Copies the changelog before the snapshots, so that the backup contains every full
@@ -44,12 +46,12 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
     found = admin.describe(list(outputs)) if outputs else {}
     ids = {topic: facts[topic].id for topic in (names.input, names.changelog, names.snapshot)}
     count = facts[names.input].partitions
-    manifest = Manifest(
+    manifest = BackupManifest(
         backup=uuid.uuid4().hex[:16],
         service=names.service,
         namespace=names.namespace,
         input=names.input,
-        partitions=[Saved(p, 0, 0, 0, 0, "", "") for p in range(count)],
+        partitions=[SavedPartition(p, 0, 0, 0, 0, "", "") for p in range(count)],
         topic_ids=ids,
         outputs={topic: fact.partitions for topic, fact in found.items() if fact is not None},
         files=[],
@@ -71,7 +73,7 @@ def backup(settings: Settings, names: Names, outputs: Sequence[str], to: Path, *
 
 
 def _partition(
-    reader: CommittedReader, manifest: Manifest, to: Path, place: Place, roots: Sequence[str], *, with_input: bool
+    reader: CommittedReader, manifest: BackupManifest, to: Path, place: Place, roots: Sequence[str], *, with_input: bool
 ) -> None:
     names, partition = place.names, place.partition
     manifest.files.append(_copy(reader, to, "increment", names.changelog, partition))
@@ -83,7 +85,7 @@ def _partition(
         raise NoMark("back up the state: there is no commit record", topic=names.changelog, partition=partition)
     proven = past.at(kept, place, past.LATEST)  # reads the files only and compares the digest
     position, oldest = mark.positions[names.input], _oldest(kept, place)
-    manifest.partitions[partition] = Saved(
+    manifest.partitions[partition] = SavedPartition(
         partition, mark.n, position, oldest, proven.contents.keys, digest.show(mark.digest), mark.lineage
     )
     if not with_input:
@@ -99,16 +101,18 @@ def _partition(
     manifest.files.append(_copy(reader, to, "input", names.input, partition, max(low, oldest)))
 
 
-def _copy(reader: CommittedReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None) -> File:
+def _copy(
+    reader: CommittedReader, to: Path, role: Role, topic: str, partition: int, start: int | None = None
+) -> ArchiveFile:
     low, end = reader.bounds(topic, partition)
     start = low if start is None else start
-    writing = Writing(to, role, topic, partition)
+    writing = FileWriter(to, role, topic, partition)
     for batch in reader.read(topic, partition, start, end):
         writing.add(batch)
     return writing.done(start, end)
 
 
-def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) -> list[File]:
+def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) -> list[ArchiveFile]:
     """Copy the segments of full snapshots in a store. Leave out a snapshot with a missing segment.
 
     The caller verifies afterwards that the remaining snapshots suffice.
@@ -116,11 +120,11 @@ def copy_segments(kept: Reader, to: Path, place: Place, roots: Sequence[str]) ->
     :raises StoreTrouble: the store does not answer.
     """
     topic, partition = place.names.snapshot, place.partition
-    files: list[File] = []
+    files: list[ArchiveFile] = []
     for _, full in full_listing.manifests(kept, place, *kept.bounds(topic, partition)):
         if isinstance(full, str) or not full.store:
             continue
-        copied: list[File] = []
+        copied: list[ArchiveFile] = []
         try:
             for key, data in segments_of(full, roots):
                 copied.append(archive.add_segment(to, topic, partition, key, data))

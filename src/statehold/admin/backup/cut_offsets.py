@@ -8,18 +8,18 @@ from pathlib import Path
 from statehold.admin.state.position_args import shown
 from statehold.common.names import Names
 from statehold.errors import UsageError
-from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Mark
 from statehold.snapshot.inspect import past
-from statehold.snapshot.inspect.past import LATEST, At, Point
+from statehold.snapshot.inspect.past import LATEST, PastState, Point
 
 
 class CutOffPositions:
     """The cut-off position of each partition of a backup. Call `find` or `find_time` first. Reads files only."""
 
-    def __init__(self, names: Names, source: Path, manifest: Manifest) -> None:
+    def __init__(self, names: Names, source: Path, manifest: BackupManifest) -> None:
         self.names, self.source, self.manifest = names, source, manifest
         self.count = len(manifest.partitions)
         self.reader = ArchiveReader(source, manifest)
@@ -73,10 +73,10 @@ class CutOffPositions:
         self._points.append(point)
         self.positions[partition] = self.at(partition).position
 
-    def at(self, partition: int) -> At:
+    def at(self, partition: int) -> PastState:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])
 
-    def mark(self, partition: int, found: At) -> Mark:
+    def mark(self, partition: int, found: PastState) -> Mark:
         """Return the commit record of that state; truncation keeps it as long as its full snapshot (rule C3)."""
         for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
             if increment.mark.n == found.n and increment.mark.lineage == found.lineage:

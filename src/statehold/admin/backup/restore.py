@@ -23,11 +23,11 @@ from statehold.kafka.tools.group_lock import GroupLock
 from statehold.kafka.tools.input_writer import InputWriter
 from statehold.snapshot import state_replacement
 from statehold.snapshot.backup import archive
-from statehold.snapshot.backup.archive import Manifest
+from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.backup.offsets import OffsetMap
 from statehold.snapshot.backup.reading import check_all, file_of
 from statehold.snapshot.format import digest
-from statehold.snapshot.inspect.past import At
+from statehold.snapshot.inspect.past import PastState
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 from statehold.table import Changes
@@ -105,7 +105,9 @@ def restore(
 
 
 class _Work:
-    def __init__(self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: Manifest) -> None:
+    def __init__(
+        self, settings: Settings, names: Names, handler: HandlerOf, source: Path, manifest: BackupManifest
+    ) -> None:
         self.settings, self.names, self.source, self.manifest = settings, names, source, manifest
         self.stopped = StoppedService(settings, names, handler, TOOL)
         self.cut_offs = CutOffPositions(names, source, manifest)
@@ -246,7 +248,7 @@ class _Work:
             control=control_position(self.stopped.admin, self.names, partition).get(self.names.control, 0),
         )
 
-    def _state(self, partition: int, found: At) -> State:
+    def _state(self, partition: int, found: PastState) -> State:
         """:raises ToolRefused: the handler does not declare a table, or the digest differs."""
         state = self.stopped.new_state(partition)
         unknown = [name for name, held in found.contents.tables.items() if held and name not in state.tables]
