@@ -1,6 +1,6 @@
-"""Fulls: written a slice at a time at commit boundaries while the deltas go on, and loaded again (rules S1-S5).
+"""Writes full snapshots slice by slice at commit boundaries, and loads them (rules S1-S5).
 
-A `FullWriter` belongs to the partition's own thread. It never waits: each call does what fits its budget.
+A `FullWriter` belongs to the partition's own thread. It never waits: each call does what fits into its budget.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CHUNK_KEYS = 512
 
 
 class FullUnusable(Exception):
-    """This full cannot be a base; the text says why. Never fatal: the next one, or the deltas alone, are tried."""
+    """This full cannot be a base; the text says why. It is never fatal: a restore tries the next base."""
 
 
 class FullWriter:
-    """One full, from the commit boundary `mark` on; `advance` at every later boundary until `done` or `failed`."""
+    """Writes one full from the commit boundary `mark` on. Call `advance` at each later boundary."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class FullWriter:
         return self._bytes
 
     def advance(self, n: int, budget: float, clock: Clock, wait: float = 0.0) -> FullRef | None:
-        """Write another slice of the state as transaction `n` left it; the reference once all is acknowledged.
+        """Write another slice of the state after transaction `n`. Return the reference once all is acknowledged.
 
-        `budget` is in seconds; a negative one means: all that is left. `wait` is how long to wait for acknowledgements.
-        :raises KafkaTrouble: the full is given up.
+        `budget` is in seconds; a negative budget writes the rest. `wait` limits the wait for acknowledgements.
+        :raises KafkaTrouble: abandon the full.
         """
         until = clock() + budget
         while not self._all_sent and (budget < 0 or (clock() < until and not self._sink.crowded)):
@@ -130,7 +130,7 @@ class FullWriter:
 
 
 def _chunks(tables: Sequence[Table[Any, Any]], chunk_bytes: int) -> Iterator[Changes]:
-    """The keys are frozen now, in O(1); each chunk holds their committed values when it is asked for (rule S2)."""
+    """Freeze the keys now, in O(1). Each chunk holds their committed values at the time it is read (rule S2)."""
     frozen = [(table, table.order, len(table.order)) for table in tables]
     return _frozen_chunks(frozen, chunk_bytes)
 
@@ -144,7 +144,7 @@ def _frozen_chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_b
 
 
 def split(changes: Changes, limit: int) -> Iterator[Changes]:
-    """Cut so that no piece is larger than `limit` bytes, or else holds a single key."""
+    """Split into pieces of at most `limit` bytes, or of a single key."""
     count = len(changes.keys)
     if count <= 1 or _size(changes) <= limit:
         if count:
@@ -162,14 +162,14 @@ def _size(changes: Changes) -> int:
 
 
 class LoadObserver(Protocol):
-    """What is told while a full is loaded."""
+    """Observes the loading of a full."""
 
     def found(self, manifest: Manifest, data: bytes) -> None:
-        """The manifest, and the frame that it came in; its chunks follow."""
+        """Take the manifest and its frame; the chunks follow."""
         ...
 
     def chunk(self, data: bytes) -> None:
-        """The next chunk's frame, verified."""
+        """Take the next chunk's frame, verified."""
         ...
 
 
@@ -187,10 +187,10 @@ def load(
 ) -> Manifest:
     """Load the full that `ref` hints at into an empty state; `replayed` as in `Place.refuses`.
 
-    `elsewhere` gives the chunks of the full with a manifest of these bytes; without it they come from Kafka, or from
+    `elsewhere` returns the chunks of the full with a manifest of these bytes. Without it they come from Kafka, or from
     one of the place's stores.
 
-    :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark; the state is spoilt then.
+    :raises FullUnusable: it is absent, incomplete, damaged, or not a base for this mark. Discard the state.
     :raises RestoreTimeout: Kafka or the store did not deliver.
     """
     try:
@@ -227,9 +227,9 @@ def _manifest(reader: Reader, place: Place, ref: FullRef) -> tuple[bytes, Manife
 
 
 def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> Iterator[bytes]:
-    """What may be chunks of this full, in order, from wherever it is kept; `end` is the manifest's offset.
+    """Yield the frames that may be chunks of this full, in order; `end` is the manifest's offset.
 
-    :raises FullUnusable: a part of it is not in its store. :raises RestoreTimeout: that does not answer.
+    :raises FullUnusable: a part of it is missing in its store. :raises RestoreTimeout: the store does not answer.
     """
     if not manifest.checksums:
         return
@@ -253,7 +253,7 @@ def chunk_frames(reader: Reader, place: Place, manifest: Manifest, end: int) -> 
 def _load_chunks(
     frames: Iterator[bytes], manifest: Manifest, state: State, decoder: EntryDecoder, watch: LoadObserver | None
 ) -> None:
-    """Retried or doubled chunks are fine, foreign ones are passed over; a missing or damaged one is not."""
+    """Load the chunks. Skip duplicated and foreign ones; reject the full if one is missing or damaged."""
     wanted, seen = len(manifest.checksums), 0
     for data in frames:
         chunk = records.unpack(data)

@@ -1,9 +1,8 @@
-"""Which fulls a partition has, which of them a restore would take, and why not the others."""
+"""Lists the fulls of a partition, with the reasons why a restore could not use them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
@@ -12,18 +11,15 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest, Mark
 
-#: who makes the fulls of `statehold compact`: proven before they are published, so they count without a reference
-COMPACTION: Final = "compaction"
-
 
 class Full(msgspec.Struct, frozen=True):
-    """One full as it is found: its manifest's offset, the manifest if it can be read, and what speaks against it."""
+    """A full on the topic: its manifest's offset, the manifest if it can be read, and the finding against it."""
 
     offset: int
     manifest: Manifest | None
-    #: the last mark refers to it: its writer saw all of it acknowledged
+    #: the last mark refers to it, because its writer saw all of it acknowledged
     referred: bool
-    #: why it cannot be a base for the last mark; '' when nothing is known against it
+    #: why it cannot be a base for the last mark; '' if it can
     finding: str = ""
 
     @property
@@ -32,9 +28,9 @@ class Full(msgspec.Struct, frozen=True):
 
 
 def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = False) -> list[Full]:
-    """The fulls of a partition, newest first: those that the mark refers to, and those that were published since.
+    """Return the fulls of a partition, newest first: those that the mark refers to, and those published since.
 
-    `everything` reads the whole full topic instead, which may be gigabytes.
+    `everything` reads the whole snapshot topic instead, which may be gigabytes.
     """
     topic, partition = place.names.snapshot, place.partition
     refs = {} if mark is None else {ref.offset: ref for ref in mark.fulls}
@@ -50,7 +46,7 @@ def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = 
 
 
 def manifests(reader: Reader, place: Place, start: int, end: int) -> Iterator[tuple[int, Manifest | str]]:
-    """The manifests between two offsets; a text where one cannot be read."""
+    """Yield the manifests between two offsets; a text in place of an unreadable one."""
     for batch in reader.read(place.names.snapshot, place.partition, start, end):
         for message in batch:
             offset, data = message.offset() or 0, message.value()
@@ -87,7 +83,7 @@ def _judge(place: Place, mark: Mark | None, offset: int, found: Manifest | str, 
 
 
 def _newest_first(full: Full) -> tuple[int, bool, int, int]:
-    """Newest is the greatest S (rule S6); of two, as a restore does, the one that the mark refers to."""
+    """Sort by the greatest S (rule S6), then as a restore does: a full that the mark refers to comes first."""
     found = full.manifest
     first, time = (found.first, found.time) if found is not None else (-1, 0)
     return -first, not full.referred, -time, -full.offset

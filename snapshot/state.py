@@ -1,4 +1,4 @@
-"""The tables of one partition as the protocol sees them: bytes, a digest, and what changed since the last delta."""
+"""Holds the tables of one partition as bytes, with their digest and the changes since the last delta."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statehold.table import Changes, Table
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """One transaction's writes, with the digest of the state that they lead to."""
+    """The writes of one transaction, with the digest of the state after them."""
 
     changes: tuple[Changes, ...]
     digest: int
@@ -20,21 +20,22 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class State:
-    """Freeze, then commit or roll back; committed writes are what deltas and fulls are made from.
+    """The state of one partition: freeze, then commit or roll back. Deltas and fulls hold committed writes.
 
-    `track_delta`: commits without a delta are noted, for the next delta. That is so even where every commit carries
-    one: the first delta after a replay holds what the gap wrote. Used by the partition's own thread only.
+    `track_delta`: remember the keys of commits without a delta for the next delta. This is needed even if every commit
+    carries one, because the first delta after a replay holds the changes of the gap. Only the partition's own thread
+    uses it.
     """
 
     def __init__(self, tables: Iterable[Table[Any, Any]], *, track_delta: bool = False) -> None:
         self.tables: Mapping[str, Table[Any, Any]] = {table.name: table for table in tables}
         self.digest = 0
-        #: odd while a commit changes what is stored: for readers on other threads
+        #: odd while a commit changes the stored values, for readers on other threads
         self.version = 0
         #: keys in the newest delta
         self.delta_keys = 0
         self._track = track_delta
-        #: keys written since the last delta that committed, by table (rule D2)
+        #: keys written since the last committed delta, by table (rule D2)
         self._since_delta: dict[str, dict[Any, None]] = {name: {} for name in self.tables}
 
     @property
@@ -50,7 +51,7 @@ class State:
             table.check_in_place()
 
     def freeze(self) -> Frozen:
-        """The open writes as bytes, and the digest after them. The committed state is untouched."""
+        """Return the open writes as bytes, and the digest after them. The committed state is unchanged."""
         changes = tuple(table.freeze() for table in self.tables.values())
         digest, keys = self.digest, self.keys
         for change in changes:
@@ -59,7 +60,7 @@ class State:
         return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
 
     def commit(self, frozen: Frozen, *, delta: bool) -> None:
-        """The frozen writes have committed; `delta` tells whether their mark carried one."""
+        """Make the frozen writes part of the state; `delta` says whether their mark carried one."""
         for table in self.tables.values():
             table.commit()
         self.digest = frozen.digest
@@ -71,12 +72,12 @@ class State:
                 self._since_delta[change.table].update(dict.fromkeys(change.keys))
 
     def rollback(self) -> None:
-        """Back to the last commit; the set of keys since the last delta stays (rule D2)."""
+        """Discard the open writes; the set of keys since the last delta stays (rule D2)."""
         for table in self.tables.values():
             table.rollback()
 
     def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
-        """Every key written since the last delta with its newest value: absolute values and tombstones (rule D3)."""
+        """Return every key written since the last delta: absolute values and tombstones (rule D3)."""
         delta = self._delta(frozen)
         self.delta_keys = sum(len(changes.keys) for changes in delta)
         return delta
@@ -92,22 +93,22 @@ class State:
         )
 
     def load(self, changes: Changes) -> None:
-        """Set committed values while restoring; the digest waits for `loaded`."""
+        """Set committed values during a restore; `loaded` computes the digest."""
         self.tables[changes.table].load(changes.keys, changes.values)
 
     def follow(self, changes: Changes) -> None:
-        """What another owner has committed, absolute values and tombstones; the digest goes along."""
+        """Apply the changes that another owner has committed, and update the digest."""
         added, _ = self._effect(changes)
         self.tables[changes.table].apply(changes.keys, changes.values)
         self.digest = (self.digest + added) % MODULUS
 
     def taken_over(self) -> None:
-        """There is nothing more to follow: what depends on whole tables is built; the digest stays."""
+        """Build what depends on whole tables, after the last `follow`; the digest stays."""
         for table in self.tables.values():
             table.loaded()
 
     def loaded(self) -> None:
-        """The restore is complete: compute the digest of what is here, once and from nothing else."""
+        """Complete a restore: compute the digest from the stored values alone."""
         self.digest = 0
         for name, table in self.tables.items():
             table.loaded()
@@ -122,7 +123,7 @@ class State:
         return Changes(name, list(values), list(values.values()))
 
     def _effect(self, changes: Changes) -> tuple[int, int]:
-        """What these changes add to the digest and to the number of keys."""
+        """Return what these changes add to the digest and to the number of keys."""
         stored, table = self.tables[changes.table].stored, changes.table
         before = list(map(stored.get, changes.keys))
         if None not in changes.values and None not in before:

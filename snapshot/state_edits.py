@@ -1,4 +1,4 @@
-"""What a migration does to a state: a user's function for each table, or a patch of some keys. No Kafka in here."""
+"""Edits a state in a migration: by a user's function for each table, or by a patch of some keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Patch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Counts(msgspec.Struct):
-    """What an edit did to one partition."""
+    """Counts the changes of an edit in one partition."""
 
     before: int = 0
     after: int = 0
@@ -44,7 +44,7 @@ class Counts(msgspec.Struct):
 
 
 def read_patches(lines: Iterable[str], name: str) -> list[Patch]:
-    """:raises UsageError: naming the line that is no patch."""
+    """Parse a patch file. :raises UsageError: a line is not a patch; the error names it."""
     found = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -62,7 +62,7 @@ class Edits:
     """The functions and patches of one migration, checked against the tables of the service."""
 
     def __init__(self, functions: Mapping[str, Edit], patches: Iterable[Patch], tables: Mapping[str, Table[Any, Any]]):
-        """:raises UsageError: a table that the handler does not declare, a key or value of another type."""
+        """Check the edits. :raises UsageError: a table is not declared, or a key or value has another type."""
         patches = list(patches)
         unknown = sorted({*functions, *(patch.table for patch in patches)} - set(tables))
         if unknown:
@@ -74,13 +74,13 @@ class Edits:
         }
         self._values = {at: self._encoded(patch) for at, patch in self._patches.items()}
         self._used: set[tuple[str, Any]] = set()
-        #: those whose values are written anew, in their table's version
+        #: the tables whose values are written again, in the table's current version
         self.tables = frozenset(functions) | {patch.table for patch in patches}
 
     def apply(self, partition: int, old: State, new: State) -> Counts:
-        """Fill `new`, which is empty, with what becomes of `old`.
+        """Fill the empty state `new` with the edited content of `old`.
 
-        :raises UsageError: naming table and key: the function raised, or gave what the table cannot hold.
+        :raises UsageError: the function raised, or the table cannot hold its result; the error names table and key.
         """
         counts = Counts(before=old.keys)
         for name, table in old.tables.items():
@@ -98,11 +98,11 @@ class Edits:
         return counts
 
     def unused(self) -> list[Patch]:
-        """Patches whose key no partition has, and that do not say where to put it."""
+        """Return the patches whose key is in no partition and that name no partition."""
         return [patch for at, patch in self._patches.items() if at not in self._used]
 
     def require_used(self) -> None:
-        """:raises UsageError: a patch has found no key."""
+        """Require a key for every patch. :raises UsageError: a patch has none."""
         unused = self.unused()
         if unused:
             keys = ", ".join(f"{patch.table}[{patch.key!r}]" for patch in unused[:5])
@@ -112,7 +112,7 @@ class Edits:
             )
 
     def edited(self, name: str, key: Any, data: bytes, counts: Counts) -> bytes | None:
-        """The value after the edit, None where the key goes."""
+        """Return the value after the edit; None if it deletes the key."""
         after = self._edited(name, key, data)
         counts.changed += after is not None and after != data
         counts.deleted += after is None
@@ -135,15 +135,15 @@ class Edits:
             ) from error
 
     def patched(self, name: str) -> list[Any]:
-        """The keys of a table that a patch names."""
+        """Return the keys of a table that have a patch."""
         return [key for table, key in self._patches if table == name]
 
     def found(self, name: str, key: Any) -> None:
-        """A partition has this patched key."""
+        """Note that a partition has this patched key."""
         self._used.add((name, key))
 
     def born(self, name: str, partition: int, stored: Container[Any]) -> Iterable[tuple[Any, bytes]]:
-        """New keys that a patch puts into this partition, which has those in `stored`."""
+        """Yield the new keys that patches add to this partition, which has the keys of `stored`."""
         for at, patch in self._patches.items():
             data = self._values[at]
             if at[0] == name and patch.partition == partition and at[1] not in stored:
@@ -163,7 +163,7 @@ class Edits:
 
 
 def _decoder(function: Edit, table: Table[Any, Any]) -> Callable[[bytes], Any]:
-    """By the annotation of the second parameter, which is the type that the old code stored; else the table's."""
+    """Return the decoder for the second parameter's annotation, the type that the old code stored; else the table's."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) < 2:
         raise UsageError(f"{function.__name__} takes (key, old): the key, and the value that is stored now")

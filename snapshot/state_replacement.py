@@ -1,7 +1,7 @@
-"""Adopt records: how a tool that repairs, migrates, moves or restores a state hands it over (rules S6, M2, M3).
+"""Replaces the states of a stopped service: builds and commits adopt records (rules S6, M2, M3).
 
-Pure but for `commit`, which uses the ports. The tool fences first, reads the last marks after that, writes the fulls
-that the records name (first = through = n, the new lineage) and then commits all partitions in one transaction.
+A tool that repairs, migrates, moves or restores states fences first, then reads the last marks, writes the fulls that
+the adopt records name (first = through = n, the new lineage), and commits all partitions in one transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statehold.snapshot.state import State
 
 
 class ReplacementReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Who adopts a state, and why: kept in the log for whoever asks later."""
+    """Who replaces a state, and why; the changelog keeps it."""
 
     tool: str
     who: str
@@ -31,9 +31,9 @@ class ReplacementReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that one partition goes on from.
+    """The state from which one partition continues.
 
-    `old` is its last mark, read after the fence; None begins an increment topic that holds nothing (n = 0).
+    `old` is its last mark, read after the fence; None begins an empty changelog (n = 0).
     """
 
     place: Place
@@ -45,15 +45,15 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     #: next input offset to read
     position: int
-    #: owed side effects that go on being owed
+    #: pending side effects that stay pending
     effects: tuple[Effect, ...] = ()
-    #: of the values in the state; by default as the old mark says
+    #: versions of the values in the state; by default those of the old mark
     schemas: dict[str, int] | None = None
-    #: where there is no `old` to take it from: what the tool knows of the state's former place
+    #: without `old`: the last mark of the state's former place
     source: Mark | None = None
-    #: next offset of the control topic; None: that of `old`. What stands before it was for the former place
+    #: next offset of the control topic; None: that of `old`. Earlier commands were for the former place
     control: int | None = None
-    #: next offsets of the retry topics, where there is no `old` to take them from
+    #: next offsets of the retry topics, without `old`
     retries: Mapping[str, int] = MappingProxyType({})
 
     @property
@@ -61,7 +61,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.old is None else self.old.n + 1
 
     def check(self) -> None:
-        """:raises UsageError: what the tool is about to write could not be restored."""
+        """Require that a restore could use the records. :raises UsageError: it could not."""
         base, names = self.base, self.place.names
         if base is None and (self.keys, self.digest) != (0, 0):
             raise UsageError(f"{names.changelog}[{self.place.partition}]: a state of {self.keys} keys needs a full")
@@ -75,14 +75,14 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DepartingPartition(NamedTuple):
-    """A partition that is closed by the same transaction: its last mark, and the input in which its state goes on."""
+    """A partition that the same transaction closes: its last mark, and the input in which its state continues."""
 
     place: Place
     last: Mark
     into: str
 
     def records(self, attempt: str, now: float) -> tuple[Header, Mark]:
-        """Header and mark; the state, its position and its lineage stay as they are, for whoever looks back."""
+        """Return header and mark. State, position and lineage stay, so that tools can read them."""
         last, n = self.last, self.last.n + 1
         position = last.positions[self.place.input]
         mark = msgspec.structs.replace(
@@ -95,7 +95,7 @@ class DepartingPartition(NamedTuple):
             commands=(),
             pinned=(),
             moved=self.into,
-            format=frame.NEWEST,  # an older release would not know that it must not go on
+            format=frame.NEWEST,  # because an older release would continue here
             writer=self.place.writer,
             time=int(now * 1000),
         )
@@ -103,7 +103,7 @@ class DepartingPartition(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """The records of one partition, in order; the group's offset goes between the second and the last."""
+    """The records of one partition, in order; the group's offset is sent between the second and the last."""
 
     header: Header
     adopt: Adopt
@@ -111,12 +111,12 @@ class Adopted(NamedTuple):
 
 
 def new_lineage() -> str:
-    """One for all partitions of a service: the runtime refuses a mixture."""
+    """Return a new lineage for all partitions of a service; the runtime rejects a mixture."""
     return uuid.uuid4().hex[:16]
 
 
 def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> Mark:
-    """What `FullWriter` takes for the commit boundary of a full that an adopt record `n` is going to name.
+    """Return the commit boundary for the `FullWriter` of a full that adopt record `n` will name.
 
     The versions of values are those of `like`.
     """
@@ -138,10 +138,10 @@ def boundary(place: Place, lineage: str, n: int, position: int, state: State, li
 
 
 def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now: float) -> Adopted:
-    """Header, adopt record and mark; `now` is in seconds since 1970.
+    """Return header, adopt record and mark; `now` is in seconds since 1970.
 
-    The mark is an ordinary one: whoever looks for the last mark finds it, and it carries all that a restore needs. It
-    counts as a delta, of nothing: the state at it is complete.
+    The mark is an ordinary one, so a restore finds it as the last mark, with all that it needs. It counts as an empty
+    delta, because the state at it is complete.
 
     :raises UsageError: see `Adoption.check`.
     """
@@ -184,7 +184,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         adopted=n,
         fulls=(adoption.base,) if adoption.base else (),
         effects=adoption.effects,
-        format=frame.NEWEST,  # releases of format 1 know no adopt records: they must not go on from here
+        format=frame.NEWEST,  # because releases of format 1 know no adopt records and must not continue here
         schemas=_schemas(adoption, old),
         writer=place.writer,
         time=adopt.time,
@@ -193,7 +193,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
 
 
 def _positions(adoption: Adoption) -> dict[str, int]:
-    """The commands of the control topic that were obeyed already stay so, and so do records that were tried later."""
+    """Return the positions, so that the handled commands and retried records are not handled again."""
     names, old = adoption.place.names, adoption.old.positions if adoption.old else adoption.retries
     before = old.get(names.control, 0) if adoption.control is None else adoption.control
     tried = {topic: at for topic, at in old.items() if names.is_for_retries(topic)}
@@ -214,12 +214,11 @@ def commit(
     now: float,
     leaving: Sequence[DepartingPartition] = (),
 ) -> Mapping[int, Mark]:
-    """Adopt all partitions in one transaction of a producer that has fenced; the new marks by partition.
+    """Adopt all partitions in one transaction of a producer that has fenced. Return the new marks by partition.
 
-    `leaving` are partitions of another input, which end where these begin. Every other partition's id must be fenced
-    too, before its last mark was read. `membership` is what the group offsets are sent with: of a member of the group,
-    so that the transaction fails if the group has moved on meanwhile. As in every transaction the marks come last,
-    after the offsets.
+    `leaving` are partitions of another input, which end here. Fence the ids of all other partitions too, before reading
+    their last marks. `membership` belongs to a member of the group, so that the transaction fails if the group has
+    rebalanced meanwhile. As in every transaction the marks come last, after the offsets.
 
     :raises UsageError: nothing was written.
     :raises TransactionAborted, ProducerFenced: nothing was committed.

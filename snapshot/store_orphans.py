@@ -1,4 +1,4 @@
-"""Removes from a store what no manifest in Kafka names: fulls that were given up, and those that were truncated."""
+"""Removes abandoned and truncated fulls from a store: no manifest in Kafka names them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.full_listing import manifests
 from statehold.snapshot.store.base import Store, folder_of
 
-#: seconds that a full may take from its newest segment to its manifest; younger ones are left alone
+#: seconds that a full may take from its newest segment to its manifest; younger fulls are kept
 GRACE: Final = 3600.0
 
 
 def collect(store: Store, reader: Reader, place: Place, now: float, grace: float = GRACE) -> list[str]:
-    """Delete the orphans of one partition; the ids of the fulls that were removed, whole or in part.
+    """Delete the orphans of one partition. Return the ids of the removed fulls.
 
-    The store is listed first: a full whose manifest comes after that is younger than what is deleted. Anybody may do
-    it at any time, also an owner that does not know yet that it is none: ids are never used twice.
+    It lists the store first, so that a full whose manifest comes later is younger than the deleted ones. Every process
+    may do it at any time, even a former owner, because ids are never reused.
 
     :raises StoreTrouble: the store does not answer. :raises BadFrame: a manifest cannot be read; nothing was deleted.
     """
@@ -39,7 +39,7 @@ def collect(store: Store, reader: Reader, place: Place, now: float, grace: float
 
 
 def _named(reader: Reader, place: Place) -> set[str]:
-    """The fulls whose manifests are in Kafka."""
+    """Return the ids of the fulls whose manifests are in Kafka."""
     start, end = reader.bounds(place.names.snapshot, place.partition)
     found = set()
     for offset, manifest in manifests(reader, place, start, end):

@@ -1,4 +1,4 @@
-"""Frames one after the other, each with its length before it: how chunks lie in files and objects."""
+"""Writes and reads frames in files and objects, each after its length."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LARGEST = MAX_BODY + 65_536
 
 
 def block(data: bytes) -> bytes:
-    """The frame with its length before it."""
+    """Return the frame after its length."""
     return _LENGTH.pack(len(data)) + data
 
 
 def blocks(file: BinaryIO, end: int) -> Iterator[bytes]:
-    """The frames of a file from where it stands up to position `end`.
+    """Yield the frames of a file from its current position up to `end`.
 
-    :raises BadFrame: a length leads past the end.
+    :raises BadFrame: a length exceeds the end.
     """
     position = file.tell()
     while position < end:

@@ -1,4 +1,4 @@
-"""A hash of a state that does not depend on order and is updated key by key (rule D4).
+"""Computes the digest of a state, which does not depend on order and is updated key by key (rule D4).
 
 The digest is the sum, modulo 2^128, of one hash per key: xxh3_128 of the stored value, seeded by the 64-bit hash of the
 key, which in turn is seeded by the hash of the table's name. It guards against bugs and damage, not against an
@@ -20,7 +20,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def table_digest(table: str, keys: list[Any], values: Iterable[bytes]) -> int:
-    """The sum of the hashes of these keys and values; not yet reduced modulo 2^128."""
+    """Return the sum of the hashes of these keys and values, not yet reduced modulo 2^128."""
     return sum(map(hash128, values, seeds(table, keys)))
 
 
@@ -29,7 +29,7 @@ def seeded_digest(values: Iterable[bytes], key_seeds: Iterable[int]) -> int:
 
 
 def seeds(table: str, keys: list[Any]) -> Iterable[int]:
-    """The 64-bit hash of each key, seeded by the table's name."""
+    """Return the 64-bit hash of each key, seeded by the table's name."""
     blobs: Iterable[bytes] = keys
     if keys and isinstance(keys[0], str):
         blobs = map(str.encode, keys)
@@ -47,16 +47,16 @@ def from_bytes(data: bytes) -> int:
 
 
 def show(digest: int | bytes) -> str:
-    """The digest as people and logs see it: 32 hexadecimal digits."""
+    """Return the digest for people and logs: 32 hexadecimal digits."""
     number = from_bytes(digest) if isinstance(digest, bytes) else digest % MODULUS
     return f"{number:032x}"
 
 
 def packed_seeds(table: str, keys: list[bytes], *, text: bool) -> Iterable[int]:
-    """As `seeds`, for keys that are msgpack and whose type is not known.
+    """Return as `seeds`, for msgpack keys of an unknown type.
 
-    `text`: keys that are msgpack strings or byte strings stand for str or bytes, whose hash leaves the length out. A
-    key type that only looks so when packed (Decimal, UUID, date, an Enum of strings) is hashed as it is.
+    `text`: msgpack strings and byte strings stand for str and bytes, whose hash omits the length. A key type that only
+    looks so when packed (Decimal, UUID, date, an Enum of strings) is hashed as it is.
     """
     blobs: Iterable[bytes] = keys
     if text and keys and _is_text(keys[0][0]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import GenericAlias
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,24 +16,26 @@ from statehold.table import Changes
 
 
 class Writer(msgspec.Struct, frozen=True, array_like=True):
-    """Who wrote a record: instance name, host, process; versions of statehold and of the service's tables."""
+    """The writer of a record: instance name, host, process, versions of statehold and of the service's tables."""
 
     instance: str = ""
     host: str = ""
     pid: int = 0
     #: of statehold
     version: str = ""
-    #: of the service's tables together: 1, and one more for each step of a table's version
+    #: of all tables: 1, plus one for each step of a table's version
     schema: int = 1
-    #: the newest format that the writer reads, so that `statehold finish-upgrade` can tell who would be shut out
+    #: the newest format that the writer reads; `statehold finish-upgrade` finds the instances that need an upgrade
     reads: int = 1
-    #: what the service calls its own code: `service.code_version`
+    #: the version of the service's own code: `service.code_version`
     code: str = ""
 
 
 class FullRef(msgspec.Struct, frozen=True, array_like=True):
-    """A hint to a full (rule S4): offsets of first chunk and manifest, the numbers S and E (rule S1), and an offset on
-    the increment topic at or before the header of transaction S."""
+    """A hint to a full (rule S4): offsets of first chunk and manifest, and the numbers S and E (rule S1).
+
+    `increment` is a changelog offset at or before the header of transaction S.
+    """
 
     low: int
     offset: int
@@ -43,7 +45,7 @@ class FullRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Effect(msgspec.Struct, frozen=True, array_like=True):
-    """A side effect that is owed: which function, the key it is called with, and its arguments as msgpack."""
+    """A pending side effect: its function, the key for the call, and its arguments as msgpack."""
 
     function: str
     topic: str
@@ -51,7 +53,7 @@ class Effect(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     index: int
     arguments: bytes
-    #: hash of the record's key: effects of one key run in their order
+    #: hash of the record's key, because effects of one key run in order
     lane: int = 0
     #: of the record, in milliseconds since 1970
     time: int = 0
@@ -68,19 +70,19 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag=False):
     attempt: str
     lineage: str
     position: int
-    #: so that a torn commit, which has no mark, names one; the first builds wrote none
+    #: names the writer of a torn commit, which has no mark; the first builds wrote none
     writer: Writer = Writer()
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Between the header and the mark of a transaction that begins a new lineage (rule S6): who did what, and why.
+    """Begins a new lineage, between header and mark of its transaction (rule S6): who did what, and why.
 
-    The mark says the same for restores (`adopted`); this record says it for people and for whoever walks the chain.
+    The mark has the same content for restores (`adopted`); this record is for people and for tools that read the chain.
     """
 
     n: int
     attempt: str
-    #: the new one; header and mark of this transaction carry it too
+    #: the new lineage, also in header and mark of this transaction
     lineage: str
     old_lineage: str = ""
     #: the state is this full, whose first = through = n; None: it is empty
@@ -89,7 +91,7 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: bytes
     old_keys: int = 0
     keys: int = 0
-    #: topic -> next offset to read: before, in the old place, and from now on
+    #: topic -> next offset to read, before and after
     old_positions: dict[str, int] = {}
     positions: dict[str, int]
     old_partitions: int = 0
@@ -100,7 +102,7 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why: str
     #: milliseconds since 1970, by the tool's clock
     time: int = 0
-    #: what else the tool wants to be found here
+    #: further facts of the tool
     notes: dict[str, str] = {}
 
 
@@ -114,7 +116,7 @@ class Part(msgspec.Struct, array_like=True):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Closes transaction n: the truth about a partition (rules T1, D1)."""
+    """Closes transaction n: the commit record of a partition (rules T1, D1)."""
 
     n: int
     attempt: str
@@ -135,34 +137,34 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: number of the newest transaction up to this one that carried a delta; 0 = none since genesis
     last_delta: int = 0
     outputs: int = 0
-    #: of the input records of this transaction: this mark acknowledges them
+    #: in the input records of this transaction; the mark acknowledges them
     commands: tuple[Command, ...] = ()
     #: users' commands of the control topic, handled after the last record of this transaction, in this order
     pinned: tuple[Pinned, ...] = ()
-    #: number of the transaction whose command asked for a full that no mark refers to yet; 0 = none
+    #: number of the transaction whose command requested a full that no mark refers to yet; 0 = none
     take: int = 0
-    #: number of the transaction that began this lineage: nothing before it belongs to this state (rule S6)
+    #: number of the transaction that began this lineage (rule S6)
     adopted: int = 0
     fulls: tuple[FullRef, ...] = ()
-    #: the state goes on in this input topic, and nobody may go on from here; '' everywhere else
+    #: the input topic in which the state continues, so that no instance continues here; '' otherwise
     moved: str = ""
-    #: nanoseconds that handling a record takes, as its writer has measured; 0: nothing is known, or nothing replayed
+    #: measured nanoseconds of handling a record; 0: unknown, or a replay handles none
     pace: int = 0
-    #: every record from here on may need a reader that knows this format; it never falls
+    #: the format of this and all later records; it never falls
     format: int = 1
-    #: the deltas up to `last_delta` lead to the state from a full of this transaction or a later one, not from earlier
-    #: ones: where `snapshot.delta_interval` was off, changes are in no delta
+    #: the deltas up to `last_delta` reach a full of this transaction or a later one, not earlier ones, because no delta
+    #: holds the changes made while `snapshot.delta_interval` was off
     reach: int = 0
-    #: table -> the highest version of its values that was ever written, where that is not 1
+    #: table -> the highest version of its values that was ever written, if not 1
     schemas: dict[str, int] = {}
-    #: reference topic -> next offset of each of its partitions: what the handler saw of it in this transaction
+    #: reference topic -> next offset of each partition: the version that the handler saw
     reference: dict[str, tuple[int, ...]] = {}
-    #: the command by which the partition stands still until another one has it go on (format 3)
+    #: the command that paused the partition, until another one resumes it (format 3)
     paused: Command | None = None
-    #: noted by this or an earlier transaction and not known to be done
+    #: pending side effects, of this or an earlier transaction
     effects: tuple[Effect, ...] = ()
     writer: Writer = Writer()
-    #: milliseconds since 1970, by the writer's clock: for people, never for decisions
+    #: milliseconds since 1970, by the writer's clock; for people, not for decisions
     time: int = 0
 
     @property
@@ -171,7 +173,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> tuple[int, str, dict[str, int], bytes]:
-        """What must be equal for memory to be kept after an unknown outcome (rule T4)."""
+        """Return what must be equal to keep the state in memory after an unknown outcome (rule T4)."""
         return self.n, self.attempt, self.positions, self.digest
 
 
@@ -188,8 +190,12 @@ class Chunk(msgspec.Struct, array_like=True):
     entry: msgspec.Raw
 
 
+#: the maker of the fulls of `statehold compact`: they are proven before they are published, so they need no reference
+COMPACTION: Final = "compaction"
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Names exactly the chunks of a full (rules S1, S3, S5, S6)."""
+    """Lists the chunks of a full (rules S1, S3, S5, S6)."""
 
     full: str
     service: str
@@ -202,13 +208,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the position after transaction `first`, by topic
     positions: dict[str, int]
     topic_ids: dict[str, str] = {}
-    #: state digest at `first`; of use where first == through, or for a compaction
+    #: state digest at `first`; set if first == through, or for a compaction
     digest: bytes = b""
-    #: offset on the increment topic at or before the header of transaction `first`
+    #: changelog offset at or before the header of transaction `first`
     increment: int
-    #: offset of the first chunk; -1 when they are not in Kafka
+    #: offset of the first chunk; -1 if the chunks are not in Kafka
     low: int
-    #: where its chunks are, in so many segments; empty: on the full topic
+    #: the store of its chunks, and the number of segments there; empty: on the snapshot topic
     store: str = ""
     segments: int = 0
     #: checksum of each chunk's body, in order
@@ -234,7 +240,7 @@ _KINDS: dict[bytes, type[Any]] = {
     b"C": Chunk,
     b"F": Manifest,
 }
-#: the kinds that belong on the increment topic
+#: the kinds that belong on the changelog topic
 INCREMENT_KINDS = frozenset((b"H", b"A", b"P", b"M"))
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 _DECODERS = {letter: msgspec.msgpack.Decoder(kind).decode for letter, kind in _KINDS.items()}
@@ -242,16 +248,16 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def pack(record: Record, version: int = frame.OLDEST) -> bytes:
-    """A frame of this format; marks and manifests name theirs themselves."""
+    """Return a frame of this format; marks and manifests name their own."""
     if isinstance(record, (Mark, Manifest)):
         version = record.format
     return frame.pack(_LETTERS[type(record)], _encode(record), version)
 
 
 def unpack(data: bytes | None) -> Record:
-    """The record in a frame.
+    """Return the record in a frame.
 
-    :raises frame.BadFrame: for anything that `pack` did not write, damaged or of another format version.
+    :raises frame.BadFrame: the data is foreign, damaged or of another format.
     """
     kind, body = frame.unpack(data)
     if kind not in _DECODERS:
@@ -264,9 +270,9 @@ def unpack(data: bytes | None) -> Record:
 
 
 def foreign_writer(data: bytes | None) -> str:
-    """Who wrote a mark of a format that this version does not know, as far as it shows; '' for any other record.
+    """Return the writer of a mark of an unknown format; '' for any other record.
 
-    Every format promises that a mark is a msgpack map whose `writer` begins as it does here.
+    Every format guarantees that a mark is a msgpack map whose `writer` begins as it does here.
     """
     try:
         kind, body = frame.unpack(data, any_format=True)
@@ -287,16 +293,16 @@ def number_of(data: bytes) -> int:
 
 
 def entry(changes: Changes) -> msgspec.Raw:
-    """The msgpack of [table, keys, values]."""
+    """Return the msgpack of [table, keys, values]."""
     return msgspec.Raw(_encode((changes.table, changes.keys, changes.values)))
 
 
 class UnknownTable(frame.BadFrame):
-    """Nothing is damaged: other code of the service has written a table that this code does not have."""
+    """Other code of the service has written a table that this code does not declare; nothing is damaged."""
 
 
 class EntryDecoder:
-    """Decodes entries with each table's own key type; one per partition."""
+    """Decodes entries with the key type of each table; one for each partition."""
 
     def __init__(self, key_types: dict[str, Any]) -> None:
         self._name = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw, msgspec.Raw]).decode
@@ -306,7 +312,7 @@ class EntryDecoder:
             self._keys[name] = msgspec.msgpack.Decoder(GenericAlias(list, (kind,))).decode
 
     def decode(self, raw: msgspec.Raw) -> Changes:
-        """The changes of one table.
+        """Return the changes of one table.
 
         :raises UnknownTable: this code does not declare it. :raises frame.BadFrame: keys of another type, or damage.
         """

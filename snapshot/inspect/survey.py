@@ -9,8 +9,8 @@ from statehold.ports import Reader
 from statehold.snapshot import full_listing
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
-from statehold.snapshot.full_listing import COMPACTION, Full
+from statehold.snapshot.format.records import COMPACTION, Mark
+from statehold.snapshot.full_listing import Full
 from statehold.snapshot.restore.discovery import last_mark
 
 

@@ -13,10 +13,8 @@ from statehold.errors import NewerFormat, TornTransaction
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Chunk, FullRef, Manifest, Mark
+from statehold.snapshot.format.records import COMPACTION, Chunk, FullRef, Manifest, Mark
 
-#: the maker of the fulls of `statehold compact`
-COMPACTION: Final = "compaction"
 _WINDOW: Final = 64
 _GROWTH: Final = 8
 

@@ -10,8 +10,8 @@ from tests.driver.apps import Accounts, Op, agrees, events, many
 
 from statehold import Record
 from statehold.config.settings import Settings
+from statehold.snapshot.format.records import COMPACTION
 from statehold.snapshot.full import FullWriter
-from statehold.snapshot.restore.discovery import COMPACTION
 from statehold.snapshot.restore.estimate import Speed, Workload
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink

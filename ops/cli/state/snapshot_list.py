@@ -18,8 +18,8 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.reports.topic_access import looking
 from statehold.snapshot.format import digest
-from statehold.snapshot.format.records import Mark
-from statehold.snapshot.full_listing import COMPACTION, Full
+from statehold.snapshot.format.records import COMPACTION, Mark
+from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import forecast
 from statehold.snapshot.inspect.survey import Survey, survey
 from statehold.snapshot.restore.estimate import Workload

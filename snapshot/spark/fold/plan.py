@@ -11,7 +11,7 @@ from statehold.errors import DamagedIncrement, PartitionError
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import COMPACTION, Mark
 from statehold.snapshot.restore import discovery
 from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark, last_mark
 
@@ -122,7 +122,7 @@ def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterato
         before = discovery.predecessor(reader, place, each)
         while before is not None and before.offset not in found:
             # a worker's own full counts only where a mark refers to it
-            if before.manifest.maker == discovery.COMPACTION:
+            if before.manifest.maker == COMPACTION:
                 found[before.offset] = before
             before = discovery.predecessor(reader, place, before)
     usable = [each for each in found.values() if not place.refuses(each.manifest, goal) and each.ref.low >= low]

@@ -22,8 +22,8 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.tools.compaction_lock import CompactionLock
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Writer
-from statehold.snapshot.restore.discovery import COMPACTION, LocatedManifest
+from statehold.snapshot.format.records import COMPACTION, Writer
+from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import TruncationOffsets, kept
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.plan import Plan

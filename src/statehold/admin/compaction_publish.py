@@ -18,8 +18,8 @@ from statehold.kafka.tools.compaction_lock import delete_before
 from statehold.snapshot import store_orphans
 from statehold.snapshot.format import records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Manifest
-from statehold.snapshot.restore.discovery import COMPACTION, LocatedManifest
+from statehold.snapshot.format.records import COMPACTION, Manifest
+from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import TruncationOffsets, cut
 from statehold.snapshot.spark.fold.plan import Plan
 from statehold.snapshot.spark.fold.report import Report
