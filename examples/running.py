@@ -11,6 +11,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
+from statehold.dev.process import DeathGuard
+
 ROOT = Path(__file__).resolve().parents[1]
 GLANCE = 0.05
 """Seconds between two looks at a log or at the progress of a group."""
@@ -49,8 +51,8 @@ class LogEvent(NamedTuple):
 class ServiceProcess:
     """`statehold run TARGET` as a process that logs to `<name>.log` in `directory`; a restart appends to it.
 
-    It has a session of its own, so that Ctrl-C reaches only whoever started it and then stops it in good
-    order.
+    It has a session of its own: Ctrl-C reaches the program that started it, which then stops it cleanly. The process is
+    killed when that program ends in another way.
     """
 
     def __init__(self, target: str, servers: str, directory: Path, name: str, *options: str) -> None:
@@ -60,15 +62,18 @@ class ServiceProcess:
         own = {"STATEHOLD_SERVICE__INSTANCE": name, "STATEHOLD_LOG__FORMAT": "json"}
         self._environment = _environment(servers) | own
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: DeathGuard | None = None
         self._begin = 0
 
     def start(self) -> None:
         """Start it; does not wait."""
+        self._release()
         with self.log.open("ab") as log:
             self._begin = log.tell()
             self._process = subprocess.Popen(
                 self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log, start_new_session=True
             )
+        self._guard = DeathGuard(self._process.pid)
 
     def kill(self) -> None:
         """SIGKILL: no commit, no goodbye to the group. Returns when the process is gone."""
@@ -85,8 +90,11 @@ class ServiceProcess:
             raise TimeoutError(f"{self.name} did not stop within {timeout:.0f} s") from error
 
     def is_running(self) -> bool:
-        """Tell whether the process lives."""
-        return self._process is not None and self._process.poll() is None
+        """Return whether the process lives."""
+        if self._process is not None and self._process.poll() is None:
+            return True
+        self._release()
+        return False
 
     def events(self) -> list[LogEvent]:
         """What it has logged since its last start; other lines, a traceback, are left out."""
@@ -115,7 +123,14 @@ class ServiceProcess:
             self._process.send_signal(number)
 
     def _wait(self, timeout: float) -> int:
-        return self._process.wait(timeout) if self._process is not None else 0
+        code = self._process.wait(timeout) if self._process is not None else 0
+        self._release()
+        return code
+
+    def _release(self) -> None:
+        if self._guard is not None:
+            self._guard.cancel()
+            self._guard = None
 
 
 ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "lost", "partition_closed"})

@@ -23,6 +23,7 @@ from tests import side_by_side
 
 from statehold.dev.jars import DEFAULT_VERSION
 
+pytest_plugins = ["tests.support.leftovers"]
 ROOT = Path(__file__).resolve().parent.parent
 #: the same in all processes of a run
 SEED = int(os.environ.get("STATEHOLD_SEED") or os.environ.setdefault("PYTEST_SEED", str(random.randrange(1_000_000))))

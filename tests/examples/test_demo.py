@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from examples.running import ROOT, wait_until
+from tests.support.started import started_with
+
+from statehold.dev.process import command_of
 
 pytestmark = pytest.mark.kafka
 
@@ -38,15 +41,8 @@ def told(folder: Path) -> str:
 
 
 def left_by(folder: Path) -> list[str]:
-    """Processes that were started under this demo and still live, and files that lie about."""
-    left = [str(path) for path in folder.iterdir()]
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
-                left.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue  # it has ended meanwhile, or is not ours
-    return left
+    """Files of this demo that remain, and processes that it started and that still live."""
+    return [*map(str, folder.iterdir()), *map(command_of, started_with(f"TMPDIR={folder}"))]
 
 
 def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
@@ -70,3 +66,12 @@ def test_an_end_in_the_middle_leaves_nothing(tmp_path: Path, number: signal.Sign
     assert "demo ok" not in told(folder)
     assert "the end of alpha's log" in told(folder)
     assert left_by(folder) == []
+
+
+def test_a_demo_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    with demo(folder) as process:
+        wait_until(lambda: "kill -9" in told(folder) or process.poll() is not None, "the kill", 90.0)
+        process.kill()
+        process.wait(30)
+    wait_until(lambda: started_with(f"TMPDIR={folder}") == [], "the end of what it started", 30.0)

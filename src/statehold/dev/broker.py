@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 from statehold.dev.errors import BrokerFailed
 from statehold.dev.java import find_java
 from statehold.dev.ports import HOST, require_free, require_unheld
-from statehold.dev.process import Identity
+from statehold.dev.process import DeathGuard, Identity
 from statehold.dev.properties import Address, compose, render, shipped
 from statehold.kafka.common.broker_probe import listed_brokers
 
@@ -33,7 +32,7 @@ class Broker:
         self.log = directory / "broker.log"
         self._class_path = class_path
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard: DeathGuard | None = None
 
     @classmethod
     def adopt(cls, address: Address, cluster: Path, identity: Identity | None) -> Broker:
@@ -89,7 +88,7 @@ class Broker:
             )
         self.identity = Identity.of(self._process.pid)
         if guarded:
-            self._guard = start_guard(self._process.pid, self.directory.parent if remove else None)
+            self._guard = DeathGuard(self._process.pid, self.directory.parent if remove else None)
 
     def wait_ready(self, brokers: frozenset[int], deadline: float) -> None:
         """Block until an admin client can list topics here and sees all of `brokers`."""
@@ -129,9 +128,8 @@ class Broker:
         self._reap()
 
     def _reap(self) -> None:
-        if self._guard is not None:  # before the pid can pass to somebody else
-            self._guard.kill()
-            self._guard.communicate()
+        if self._guard is not None:  # before the system can give the pid to another process
+            self._guard.cancel()
             self._guard = None
         if self._process is not None:
             self._process.wait()
@@ -149,14 +147,3 @@ class Broker:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         told = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
         return f"{told[-1][:160]} ({self.log})" if told else f"see {self.log}"
-
-
-def start_guard(pid: int, leftovers: Path | None) -> subprocess.Popen[bytes]:
-    """Watch this process from outside: when it dies in any way, the pipe closes and the broker is killed.
-
-    PR_SET_PDEATHSIG would be tied to the starting thread and does not exist on macOS.
-    """
-    sh = shutil.which("sh") or "/bin/sh"
-    script = 'trap "" INT TERM HUP; read -r _; kill -9 "$1"; [ -z "$2" ] || { sleep 1; rm -rf "$2"; }'
-    command = [sh, "-c", script, "statehold-guard", str(pid), str(leftovers or "")]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)

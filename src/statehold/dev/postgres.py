@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from statehold.dev.broker import start_guard
 from statehold.dev.errors import DevError
 from statehold.dev.ports import HOST, free_ports
+from statehold.dev.process import DeathGuard
 
 _SECONDS: Final = 120.0
 #: a database that tests make and forget: durable across a kill of its processes, not across one of the machine
@@ -46,7 +46,7 @@ class Postgres:
         self.port = free_ports(1)[0]
         self._settings = (*_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
+        self._guard: DeathGuard | None = None
         self._folder = Path(tempfile.mkdtemp(prefix="statehold-postgres-"))
         self._user = _user() if os.getuid() == 0 else None
         if self._user is not None:
@@ -77,9 +77,8 @@ class Postgres:
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
         """SIGQUIT: at once, without a checkpoint, as after a crash; SIGINT: in good order, sessions are ended."""
-        if self._guard is not None:  # before the pid can pass to somebody else
-            self._guard.kill()
-            self._guard.communicate()
+        if self._guard is not None:  # before the system can give the pid to another process
+            self._guard.cancel()
             self._guard = None
         process, self._process = self._process, None
         if process is not None:
@@ -142,7 +141,7 @@ class Postgres:
                 start_new_session=True,  # Ctrl-C is for who uses it
                 **self._as_user(),
             )
-        self._guard = start_guard(self._process.pid, self._folder)
+        self._guard = DeathGuard(self._process.pid, self._folder)
 
     def _answers(self) -> bool:
         deadline = time.monotonic() + _SECONDS
