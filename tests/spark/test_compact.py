@@ -105,7 +105,7 @@ def test_what_cannot_be_proven_is_not_published_and_spoils_no_other_partition(lo
 def test_only_one_at_a_time(look: Looking) -> None:
     settings, names = look.stage.settings(), look.stage.names
     with CompactionLock(settings, names, Admin(settings, names.group)) as lock:
-        with pytest.raises(CompactionBusy, match="another compaction of this service is at work"):
+        with pytest.raises(CompactionBusy, match="another compaction of this service is running"):
             look.compact()
         lock.check()
 

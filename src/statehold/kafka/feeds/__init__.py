@@ -1,1 +1,1 @@
-"""Topics that a partition follows beside its input."""
+"""Follows topics in addition to the input: the control topic and retry topics."""

@@ -1,4 +1,4 @@
-"""Reads the control topic of a service: commands for inputs whose other readers bear none."""
+"""Reads the control topic of a service, for inputs whose other readers do not tolerate commands."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from statehold.telemetry.log_events import Log
 
 
 def control_feed(settings: Settings, names: Names, admin: Admin, log: Log) -> ControlFeed | None:
-    """Where the service has a control topic; one that may not be looked at is none. Blocks."""
+    """Return the feed of the control topic; None if the topic does not exist or is not readable. Blocks."""
     try:
         there = admin.describe([names.control])[names.control] is not None
     except KafkaTrouble as error:
-        log.warning("kafka_retry", doing=f"look for {names.control}", cause=str(error))
+        log.warning("kafka_retry", doing=f"describe {names.control}", cause=str(error))
         return None
     return ControlFeed(settings, names, log) if there else None
 
@@ -40,7 +40,7 @@ class ControlLane(FeedLane):
 
     def __init__(self, feed: Feed, partition: int, largest: int) -> None:
         super().__init__(feed, partition)
-        #: bytes of a command: a mark repeats it
+        #: most bytes of a command, because a commit record repeats it
         self._largest = largest
         self._waiting: deque[tuple[int, Asked | None]] = deque()
 
@@ -53,7 +53,7 @@ class ControlLane(FeedLane):
             return [asked for _, asked in self._waiting if asked is not None], end
 
     def gone(self) -> None:
-        """What was not read in time is deleted: it was a request, not a record, and nothing has come of it."""
+        """Log that commands were deleted before they were read. They had no effect."""
         self._feed.log.warning("commands_gone", partition=self.partition, offset=self.next)
 
     def put(self, message: Message) -> None:
@@ -69,18 +69,18 @@ class ControlLane(FeedLane):
 
 
 def largest_command(settings: Settings) -> int:
-    """How many bytes a user's command of the control topic may have, all in all: its mark repeats it."""
+    """Return the most bytes of a user command of the control topic, because its commit record repeats it."""
     return settings.kafka.message_max_bytes // 4
 
 
 def _asked(message: Message, largest: int) -> tuple[Asked | None, str]:
-    """The command, or why there is none."""
+    """Return the command, or why the record is not a valid one."""
     try:
         asked = Asked.by(message)
     except BadCommand as error:
         return None, str(error)
     if asked is None:
-        return None, "it is no command: the header statehold-command is missing"
+        return None, "the header statehold-command is missing"
     if asked.pinned is not None and asked.pinned.size > largest:
         return None, f"{asked.command.name!r} takes {asked.pinned.size} bytes, more than {largest}"
     return asked, ""

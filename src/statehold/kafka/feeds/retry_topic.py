@@ -1,4 +1,4 @@
-"""Reads a retry topic ahead: what is due is handed over, the rest waits here or, when that is much, in Kafka."""
+"""Reads a retry topic ahead. Records that are not due wait here, or in Kafka if there are many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statehold.kafka.feeds.topic_feed import Feed, FeedLane
 from statehold.messages.retry_record import Retried
 from statehold.telemetry.log_events import Log
 
-#: records of one partition that are held here, and at how many left it reads on
+#: most records of one partition that wait here, and the number at which it reads on
 _HIGH: Final = 2000
 _LOW: Final = 500
 
@@ -34,7 +34,7 @@ class RetryLane(FeedLane):
         super().__init__(feed, partition)
         self._input = input
         self._held: deque[Retried] = deque()
-        #: the position at which the log had nothing: what is read now may be numbered anew, below it
+        #: the offset that was missing in the log, because a new topic counts from 0 again
         self._lost = -1
 
     @property
@@ -53,7 +53,7 @@ class RetryLane(FeedLane):
                 if each.due > now:
                     break
                 found.append(each)
-            if found and found[-1].at + 1 == self._lost:  # or the position after them would look like the lost one
+            if found and found[-1].at + 1 == self._lost:  # because the next offset must differ from the lost one
                 found.pop()
             refill = self.full and len(self._held) < _LOW
             self.full = self.full and not refill
@@ -62,13 +62,13 @@ class RetryLane(FeedLane):
         return found, found[-1].at + 1 if found else position
 
     def gone(self) -> None:
-        """Somebody has deleted records that were to be tried again, or the topic: it is told, and the rest goes on."""
+        """Log that records were deleted before their retry, or the topic; the rest continues."""
         self._feed.log.error("retries_gone", topic=self._feed.topic, partition=self.partition, offset=self.next)
         with self._lock:
             self._lost = self.next
 
     def put(self, message: Message) -> None:
-        """What there is no room for is read again."""
+        """Take a record. One without room here is read again later."""
         offset = message.offset() or 0
         if 0 <= self.next > offset or self.full:
             return

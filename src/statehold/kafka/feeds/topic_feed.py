@@ -1,4 +1,4 @@
-"""Follows a topic beside the input, each partition from where its owner says: what is read waits in a lane."""
+"""Follows a topic in addition to the input; records wait in a lane for the owner of their partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -18,15 +18,17 @@ from statehold.kafka.common.lost_brokers import BrokerMemory, known
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.telemetry.log_events import Log
 
-_POLL = 0.1
-_BATCH = 100
-#: seconds before it is read anew after an error
-_AGAIN = 1.0
-_LOOK_MS = 5000
+#: seconds and records of one poll: changed lanes are assigned between polls
+_POLL: Final = 0.1
+_BATCH: Final = 100
+#: seconds between two consumers, so that a failing one does not fill the log
+_PAUSE: Final = 1.0
+#: milliseconds between two statistics, which show whether the consumer has forgotten its brokers
+_STATISTICS_MS: Final = 5000
 
 
 class Feed:
-    """One consumer and one thread for all partitions of this process; both begin with the first partition."""
+    """One consumer and one thread for all partitions of this process; both start with the first partition."""
 
     def __init__(self, settings: Settings, group: str, topic: str, log: Log) -> None:
         self._settings, self._group, self.topic, self.log = settings, group, topic, log
@@ -41,11 +43,11 @@ class Feed:
         self._ending.set()
 
     def renew(self) -> None:
-        """Any thread: passwords and certificates have changed, and a new consumer reads from now on."""
+        """Read with a new consumer, because passwords or certificates have changed. Any thread may call it."""
         self._renewing.set()
 
     def change(self, lane: FeedLane, *, leave: bool = False) -> None:
-        """Any thread: begin to read for this lane where it says, or no longer."""
+        """Start reading for this lane at its next offset, or stop with `leave`. Any thread may call it."""
         with self._lock:
             if not leave:
                 self._lanes[lane.partition] = lane
@@ -63,21 +65,21 @@ class Feed:
             memory = BrokerMemory(partial(probe_brokers, self._settings))
             config |= {
                 "logger": quiet_logger("feed"),
-                "statistics.interval.ms": _LOOK_MS,
+                "statistics.interval.ms": _STATISTICS_MS,
                 "stats_cb": partial(_remember, memory),
             }
             consumer = Consumer(config)
             try:
                 self._read(consumer, memory)
-            except KafkaException as error:  # a service does not fail because nobody can talk to it
+            except KafkaException as error:  # because a service must not fail for a missing control topic
                 self.log.warning("kafka_retry", doing=f"read {self.topic}", cause=str(error))
             finally:
                 consumer.close()
-            self._changed.put(-1)  # the next consumer is given all lanes
-            self._ending.wait(_AGAIN)
+            self._changed.put(-1)  # the next consumer reads for all lanes
+            self._ending.wait(_PAUSE)
 
     def _read(self, consumer: Consumer, memory: BrokerMemory) -> None:
-        """Until the end, or until the consumer has forgotten its brokers, or its login is an old one."""
+        """Read until the end, or until the consumer has forgotten its brokers or has an old login."""
         while not self._ending.is_set() and not memory.lost and not self._renewing.is_set():
             self._assign(consumer)
             for message in consumer.consume(_BATCH, _POLL):
@@ -107,7 +109,7 @@ class Feed:
 
 
 class FeedLane(ABC):
-    """One partition for one assignment: its owner's thread takes what the feed's thread puts."""
+    """One partition for one assignment: the feed's thread puts records, the owner's thread takes them."""
 
     def __init__(self, feed: Feed, partition: int) -> None:
         self._feed, self.partition = feed, partition
@@ -115,7 +117,7 @@ class FeedLane(ABC):
         self._following = False
         #: next offset to read
         self.next = 0
-        #: it holds so much that nothing is read for it now
+        #: full lanes are not read
         self.full = False
 
     def close(self) -> None:
@@ -124,14 +126,14 @@ class FeedLane(ABC):
 
     @abstractmethod
     def put(self, message: Message) -> None:
-        """The feed's thread. A new assignment makes the consumer begin anew: what has come before is passed over."""
+        """Take a record, on the feed's thread. Skip one that came before, because a new assignment reads it again."""
 
     @abstractmethod
     def gone(self) -> None:
-        """The feed's thread: what was to be read next is deleted."""
+        """Note that the next record is deleted, on the feed's thread."""
 
     def _follow(self, position: int) -> None:
-        """The owner's thread; the first call begins to read."""
+        """Start reading with the first call, on the owner's thread."""
         if not self._following:
             self._following, self.next = True, position
             self._feed.change(self)

@@ -1,6 +1,6 @@
-"""Asks one address what it speaks: ApiVersions (KIP-35, KIP-511, KIP-584), which a broker answers before any login.
+"""Asks one address for its ApiVersions (KIP-35, KIP-511, KIP-584), which a broker answers before any login.
 
-confluent_kafka tells neither a broker's release nor whether every advertised address is reached from here.
+confluent_kafka reports neither a broker's features nor whether this machine reaches every advertised address.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from statehold.common.deadline import Deadline
 from statehold.config.settings import Settings
 
 _API_VERSIONS: Final = 18
@@ -20,41 +20,41 @@ _MOST_BYTES: Final = 1_000_000
 
 
 class ApiVersions(NamedTuple):
-    """What a broker said of itself; levels of features by name."""
+    """Features of a broker, by name."""
 
     #: the highest level that the broker supports; a broker before 3.3, or not Apache's, has no `metadata.version`
     supported: dict[str, int]
     finalized: dict[str, int]
-    #: how long the answer took, connecting included
+    #: duration of connecting and asking
     seconds: float
-    #: its certificate, DER; None without TLS
+    #: the broker's certificate in DER; None without TLS
     certificate: bytes | None = None
 
 
 def ask(host: str, port: int, tls: ssl.SSLContext | None, timeout: float) -> ApiVersions:
-    """Connect, ask, hang up. Blocks for `timeout` seconds at most.
+    """Connect, ask and disconnect. Each step blocks for `timeout` seconds at most.
 
-    :raises OSError: nobody answers there, or not in time; TLS fails (ssl.SSLError).
-    :raises ValueError: what answers is no Kafka broker, or one before 2.4.
+    :raises OSError: no answer, or too late; TLS fails (ssl.SSLError).
+    :raises ValueError: the peer is not a Kafka broker, or one before 2.4.
     """
-    started = time.monotonic()
+    asking = Deadline(timeout)
     with socket.create_connection((host, port), timeout) as plain:
         connection = tls.wrap_socket(plain, server_hostname=host) if tls is not None else plain
         try:
             connection.sendall(_request())
             (size,) = struct.unpack(">i", _exactly(connection, 4))
             if not 4 < size < _MOST_BYTES:
-                raise ValueError("what answers is no Kafka broker, or wants TLS")
+                raise ValueError("the peer is no Kafka broker, or expects TLS")
             body = _exactly(connection, size)
             shown = connection.getpeercert(binary_form=True) if isinstance(connection, ssl.SSLSocket) else None
         finally:
             if connection is not plain:
                 connection.close()
-    return _spoken(_Fields(body[4:]), time.monotonic() - started)._replace(certificate=shown)
+    return _spoken(_Fields(body[4:]), asking.elapsed)._replace(certificate=shown)
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:
-    """As librdkafka would connect; None without TLS. The name in the certificate is left to librdkafka.
+    """Return librdkafka's TLS settings; None without TLS. librdkafka itself checks the name in the certificate.
 
     :raises OSError: a certificate or key cannot be read.
     """
@@ -84,7 +84,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = connection.recv(size - len(data))
         if not part:
-            raise ConnectionResetError("the connection was closed before the answer")
+            raise ConnectionResetError("the peer closed the connection before the answer")
         data += part
     return bytes(data)
 
@@ -136,7 +136,7 @@ def _spoken(body: _Fields, seconds: float) -> ApiVersions:
         body.skip(4)
         features = dict(body.tags())
         supported = {name: most for name, _, most in _features(features.get(0))}
-        # Finalized ones are written newest level first.
+        # In finalized features the highest level comes first.
         finalized = {name: most for name, most, _ in _features(features.get(2))}
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise ValueError("its answer cannot be read: no Kafka broker?") from error

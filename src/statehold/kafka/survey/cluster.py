@@ -42,19 +42,23 @@ from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.kafka.survey.facts import Acl, BrokerAddress, BrokerClock, Replicas, Topic
 from statehold.ports import ConsumerGroup
 
+#: seconds for one request
 _DEADLINE: Final = 10.0
+#: longest pause between two requests for offsets while the coordinator moves
+_COORDINATOR_PAUSE: Final = 0.5
+#: probe records for one clock; the fastest counts
 _PROBES: Final = 5
 
 
 class ClusterSurvey:
-    """Used by one thread at a time."""
+    """One thread at a time may use it."""
 
     def __init__(self, settings: Settings, admin: Admin) -> None:
         self._settings, self._admin = settings, admin
         self._askers: dict[str, Consumer] = {}
 
     def brokers(self) -> list[BrokerAddress]:
-        """From any broker's metadata, over the bootstrap connection if need be."""
+        """Return the brokers from any broker's metadata."""
         try:
             found = self._admin.client.list_topics(timeout=_DEADLINE).brokers
         except KafkaException as error:
@@ -62,7 +66,7 @@ class ClusterSurvey:
         return [BrokerAddress(each.id, str(each.host), each.port) for _, each in sorted(found.items())]
 
     def topic_names(self) -> list[str]:
-        """Those that we may know of."""
+        """Return the topics that this principal may see."""
         try:
             return sorted(self._admin.client.list_topics(timeout=_DEADLINE).topics)
         except KafkaException as error:
@@ -75,7 +79,7 @@ class ClusterSurvey:
         return self._settings_of(ResourceType.TOPIC, topic)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic | None]:
-        """Each topic, None where it is missing."""
+        """Describe topics; None for each that does not exist."""
         asked = self._admin.client.describe_topics(
             TopicCollection(list(names)), include_authorized_operations=True, request_timeout=_DEADLINE
         )
@@ -86,7 +90,7 @@ class ClusterSurvey:
         return find_group(self._admin.client, name, topic, patience=_DEADLINE, rights=True)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int, int]:
-        """Log start, last stable offset, high watermark."""
+        """Return log start, last stable offset and high watermark."""
         return (
             self._offset(topic, partition, EARLIEST, IsolationLevel.READ_UNCOMMITTED),
             self._offset(topic, partition, LATEST, IsolationLevel.READ_COMMITTED),
@@ -94,7 +98,7 @@ class ClusterSurvey:
         )
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
-        """The group's committed offsets, where there are any; waits for no open transaction."""
+        """Return the group's committed offsets, without waiting for open transactions."""
         config: dict[str, Any] = dict(client.offsets(self._settings, group, isolation="read_uncommitted"))
         config["logger"] = quiet_logger("offsets")
         asker = self._askers.get(group) or self._askers.setdefault(group, Consumer(config))
@@ -105,16 +109,18 @@ class ClusterSurvey:
             except KafkaException as error:
                 raise translate(error) from error
 
-        found = patiently(ask, _DEADLINE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=0.5)
+        found = patiently(
+            ask, _DEADLINE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=_COORDINATOR_PAUSE
+        )
         return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
 
     def allowed(self) -> frozenset[str]:
-        """What this principal may do to the cluster itself; all of it where nobody asks."""
+        """Return what this principal may do to the cluster; everything if there is no authorizer."""
         asked = self._admin.client.describe_cluster(include_authorized_operations=True, request_timeout=_DEADLINE)
         return operations(result(asked).authorized_operations)
 
     def acls(self) -> list[Acl]:
-        """Those that are shown: none without an authorizer, and none without DESCRIBE on the cluster."""
+        """Return the visible ACLs: none without an authorizer, or without DESCRIBE on the cluster."""
         nothing: Any = None  # for any name, principal and host
         everything = AclBindingFilter(
             ResourceType.ANY,
@@ -139,9 +145,9 @@ class ClusterSurvey:
         ]
 
     def clocks(self, brokers: Sequence[int], prefix: str, wall: Callable[[], float] = time.time) -> list[BrokerClock]:
-        """By probe records on a topic of its own that is deleted again: the broker's append time against ours.
+        """Compare the brokers' clocks with this machine's, by probe records on a temporary topic.
 
-        Needs the rights to create, write and delete a topic called `prefix`.
+        Needs the rights to create, write and delete topics whose names begin with `prefix`.
         """
         name = f"{prefix}{uuid.uuid4().hex[:8]}"
         topic = NewTopic(
@@ -189,7 +195,7 @@ class ClusterSurvey:
 
 
 def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> BrokerClock:
-    """The probe with the shortest way there and back tells most."""
+    """Return the clock of a broker by the probe with the shortest round trip, because it is the most exact."""
     seen: list[tuple[float, float]] = []
 
     for _ in range(_PROBES):
@@ -212,8 +218,8 @@ def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Ca
         producer.flush(_DEADLINE)
         took = time.monotonic() - started
         if faults or not stamps:
-            raise KafkaTrouble(f"the probe record to broker {broker} was not taken: {faults or 'no answer'}")
-        # The stamp is cut to milliseconds, so half of one is added to it and to the doubt.
+            raise KafkaTrouble(f"the probe record to broker {broker} was not written: {faults or 'no answer'}")
+        # Add half a millisecond to the stamp and to the uncertainty, because the stamp is cut to milliseconds.
         seen.append((took, stamps[0] / 1000 + 0.0005 - (before + took / 2)))
     took, ahead = min(seen)
     return BrokerClock(broker, ahead, took / 2 + 0.0005)

@@ -1,4 +1,4 @@
-"""What a cluster tells of itself, as `core.kafka.survey` asks it: plain values."""
+"""Facts about a cluster, as plain values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class BrokerAddress(NamedTuple):
-    """As the cluster advertises it."""
+    """A broker as the cluster advertises it."""
 
     id: int
     host: str
@@ -14,7 +14,7 @@ class BrokerAddress(NamedTuple):
 
 
 class Replicas(NamedTuple):
-    """One partition of a topic; `leader` is -1 where there is none."""
+    """One partition of a topic; `leader` is -1 if there is none."""
 
     partition: int
     leader: int
@@ -23,7 +23,7 @@ class Replicas(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic, and which operations its describer may do on it, in capitals: READ, WRITE, ..."""
+    """A topic, and the operations that the asking principal may do on it, in capitals: READ, WRITE, ..."""
 
     name: str
     id: str
@@ -36,7 +36,7 @@ class Topic(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """One rule of an authorizer; words in capitals as Kafka names them."""
+    """One rule of an authorizer, with Kafka's names in capitals."""
 
     kind: str
     name: str
@@ -46,12 +46,12 @@ class Acl(NamedTuple):
     permission: str
 
     def covers(self, prefix: str) -> bool:
-        """Whether it is about names that begin so."""
+        """Return whether the rule applies to names with this prefix."""
         return self.name == "*" or (prefix.startswith(self.name) if self.prefixed else self.name.startswith(prefix))
 
 
 class BrokerClock(NamedTuple):
-    """A broker's clock less ours, and how wrong that may be, in seconds."""
+    """The difference between a broker's clock and this machine's, and its uncertainty, in seconds."""
 
     broker: int
     ahead: float

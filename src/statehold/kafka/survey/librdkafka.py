@@ -1,4 +1,4 @@
-"""Which librdkafka is in use."""
+"""The version of librdkafka in use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from confluent_kafka import libversion
 
 
 def version() -> tuple[int, int, int]:
-    """Major, minor, revision of the library that was loaded."""
+    """Return major, minor and revision of the loaded library."""
     number = libversion()[1]
     return number >> 24, number >> 16 & 0xFF, number >> 8 & 0xFF

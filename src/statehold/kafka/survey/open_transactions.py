@@ -1,19 +1,21 @@
-"""Which open transaction hides the end of a partition, as far as the log itself tells."""
+"""Finds the open transaction that hides the end of a partition, by the log alone."""
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from statehold.common.deadline import Deadline
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.kafka.common.error_actions import translate
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.kafka.survey.cluster import ClusterSurvey
 
+#: seconds to read the first record of the transaction
 _PATIENCE: Final = 5.0
+_POLL: Final = 0.1
 
 
 class OpenTransaction(NamedTuple):
@@ -21,23 +23,23 @@ class OpenTransaction(NamedTuple):
 
     topic: str
     partition: int
-    #: last stable offset: the transaction's first record here
+    #: last stable offset, which is the transaction's first record in this partition
     stable: int
     #: high watermark
     end: int
-    #: seconds since 1970: when that record was made (the producer's clock) or appended (the broker's)
+    #: timestamp of that record in seconds since 1970, by the producer's clock or the broker's
     since: float
 
     @property
     def records(self) -> int:
-        """Offsets that readers of committed records do not see yet."""
+        """Number of offsets hidden from readers of committed records."""
         return self.end - self.stable
 
 
 def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition: int) -> OpenTransaction | None:
-    """None where every transaction has ended. Blocks, 5 s at most for the record.
+    """Return the oldest open transaction of a partition; None if every transaction has ended. Blocks for seconds.
 
-    :raises KafkaTrouble: the ends of the log did not come.
+    :raises KafkaTrouble: the leader did not return the end offsets.
     """
     _, stable, end = cluster.ends(topic, partition)
     if stable >= end:
@@ -47,22 +49,23 @@ def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition:
     consumer = Consumer(config)
     try:
         consumer.assign([TopicPartition(topic, partition, stable)])
-        until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until:
-            for message in consumer.consume(1, 0.1):
+        deadline = Deadline(_PATIENCE)
+        while not deadline.passed:
+            for message in consumer.consume(1, _POLL):
                 if message.error() is None:
                     return OpenTransaction(topic, partition, stable, end, message.timestamp()[1] / 1000)
-                return None  # the end: it was committed or aborted this moment
+                return None  # the end of the log: the transaction has just ended
         return None
     finally:
         consumer.close()
 
 
 def fence_id(settings: Settings, transactional_id: str) -> None:
-    """Abort what this id has open and shut out its producer. Kafka's own tool would ask for a transaction timeout that
-    the brokers may refuse; this asks for ours. Blocks, for the patience of a commit.
+    """Abort the open transaction of an id and fence its producer. Blocks for `commit.timeout` at most.
 
-    :raises KafkaTrouble: it did not come to that.
+    It uses the service's transaction timeout, because the brokers may reject the one of Kafka's own tool.
+
+    :raises KafkaTrouble: the id was not fenced.
     """
     config: dict[str, Any] = dict(client.producer(settings, transactional_id))
     config["logger"] = quiet_logger("txn")

@@ -1,4 +1,4 @@
-"""Writes command records to the input: an ordinary idempotent producer, with acknowledgements."""
+"""Writes command records to the input with an idempotent producer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from statehold.kafka.common.transaction_taint import quiet_logger
 
 
 class CommandProducer:
-    """Used by one thread."""
+    """One thread uses it."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
         self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("commands")})
 
     def send(self, partitions: Sequence[int], header: tuple[str, bytes], value: bytes | None, wait: float) -> list[int]:
-        """One record on each partition, without a key; their offsets. Blocks `wait` seconds at most.
+        """Write one record without a key to each partition. Return their offsets. Blocks for `wait` seconds at most.
 
-        :raises KafkaTrouble: one was not written, or it is not known; others may have been.
+        :raises KafkaTrouble: a record was not acknowledged; others may have been written.
         """
         found: dict[int, int] = {}
         refused: list[KafkaException] = []

@@ -1,11 +1,11 @@
-"""A tool as the only member of a service's group: as long as it holds all partitions, no worker can be given one."""
+"""Keeps a tool the only member of a service's group, so that no worker gets a partition."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
@@ -15,25 +15,29 @@ from statehold.kafka.admin.groups import find_group
 from statehold.kafka.clients.consumer import KafkaGroupConsumer
 from statehold.telemetry.log_events import Log
 
-_POLL = 0.05
-#: a group that has just lost its members may take some sessions to settle
-_PATIENCE = 60.0
+#: seconds of one poll: leaving waits for its end
+_POLL: Final = 0.05
+#: seconds to join, because a group that has just lost its members may take some sessions to settle
+_PATIENCE: Final = 60.0
+#: seconds for the consumer to leave, and for its thread to end
+_CLOSE: Final = 5.0
+_END: Final = 10.0
 
 
 def members(admin: Admin, group: str) -> list[str]:
-    """Who is in the group now: client id and host of each. Blocks, until the group has a coordinator.
+    """Return client id and host of each member. Blocks until the group has a coordinator.
 
-    :raises KafkaTrouble:
+    :raises KafkaTrouble: the coordinator does not answer.
     """
     found = find_group(admin.client, group, patience=_PATIENCE)
     return [f"{member.client_id} ({member.host})" for member in found.members]
 
 
 class GroupLock:
-    """`with GroupLock(...) as hold:` joins, and leaves at the end. Its thread owns the consumer.
+    """`with GroupLock(...) as hold:` joins the group, and leaves it at the end. Its thread owns the consumer.
 
-    A worker that starts meanwhile joins the group too, which moves the generation: a transaction with an older
-    `membership` is refused then, and nothing of it is committed.
+    A worker that starts meanwhile joins the group too and moves its generation. The brokers then reject a transaction
+    with an older `membership`, and nothing of it is committed.
     """
 
     def __init__(self, settings: Settings, names: Names, admin: Admin, partitions: int) -> None:
@@ -46,7 +50,7 @@ class GroupLock:
         self._thread = threading.Thread(target=self._run, name="group-hold", daemon=True)
 
     def __enter__(self) -> Self:
-        """:raises ToolRefused: the group has members. :raises KafkaTrouble:"""
+        """:raises ToolRefused: the group has members. :raises KafkaTrouble: no answer."""
         present = members(self._admin, self._names.group)
         if present:
             raise ToolRefused(
@@ -69,9 +73,9 @@ class GroupLock:
         self.close()
 
     def membership(self) -> Any:
-        """The group metadata for a transaction's offsets.
+        """Return the group metadata for a transaction's offsets.
 
-        :raises ToolRefused: a partition was taken away: somebody else has joined.
+        :raises ToolRefused: another member has joined and got a partition.
         """
         if self._trouble is not None:
             raise self._trouble
@@ -80,7 +84,7 @@ class GroupLock:
     def close(self) -> None:
         self._ending.set()
         if self._thread.ident is not None:
-            self._thread.join(10.0)
+            self._thread.join(_END)
 
     # The consumer's thread
 
@@ -98,7 +102,7 @@ class GroupLock:
             self._trouble = error
             self._ready.set()
         finally:
-            consumer.close(5.0)
+            consumer.close(_CLOSE)
 
     def on_assign(self, partitions: Sequence[int]) -> None:
         self._consumer.assign(partitions)

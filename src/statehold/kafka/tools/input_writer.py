@@ -1,9 +1,9 @@
-"""Writes records to chosen partitions, in order, idempotent, and tells the offset of each: to restore an input."""
+"""Writes records to given partitions in order, to restore an input, and reports the offset of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Producer
 
@@ -14,11 +14,14 @@ from statehold.kafka.common.error_actions import translate
 from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.record import Message
 
-_DEADLINE = 120.0
+#: seconds for the acknowledgements of all records
+_DEADLINE: Final = 120.0
+#: seconds to wait while the client's queue is full: about the time to send one batch
+_FULL_QUEUE_WAIT: Final = 0.01
 
 
 class InputWriter:
-    """Used by one thread. Blocks while the queue is full."""
+    """One thread uses it. It blocks while the queue is full."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
@@ -26,9 +29,9 @@ class InputWriter:
         self._refused = ""
 
     def copy(self, message: Message, delivered: Callable[[int], object]) -> None:
-        """Write a record to the partition that it came from; `delivered` is told its offset, in order.
+        """Write a record to the partition that it came from. `delivered` gets the new offsets, in order.
 
-        :raises KafkaTrouble: it, or one before it, was refused.
+        :raises KafkaTrouble: the brokers rejected a record.
         """
 
         def told(error: Any, written: Any) -> None:
@@ -51,13 +54,13 @@ class InputWriter:
                 self._producer.poll(0)
                 break
             except BufferError:
-                self._producer.poll(0.01)
+                self._producer.poll(_FULL_QUEUE_WAIT)
             except Exception as error:
                 raise translate(error) from error
         self._check()
 
     def flush(self) -> None:
-        """:raises KafkaTrouble: a record was refused, or not all were acknowledged within two minutes."""
+        """:raises KafkaTrouble: the brokers rejected a record, or did not acknowledge all within two minutes."""
         left = self._producer.flush(_DEADLINE)
         self._check()
         if left > 0:
@@ -65,4 +68,4 @@ class InputWriter:
 
     def _check(self) -> None:
         if self._refused:
-            raise KafkaTrouble(f"{self._topic}: a record was refused: {self._refused}")
+            raise KafkaTrouble(f"{self._topic}: a record was rejected: {self._refused}")
