@@ -51,9 +51,6 @@ ALLOWED: dict[str, str] = {
     ),
     "balancer": "errors config common record ports telemetry",
     "declared": "errors serde common output sink table messages tables failures handler",
-    "worker.followers": (
-        "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
-    ),
     "worker.handler": (
         "errors config serde common output record sink table messages tables handler reference "
         "snapshot.format snapshot declared worker.participants worker.common"
@@ -61,40 +58,42 @@ ALLOWED: dict[str, str] = {
     "worker.failures": (
         "errors common record messages failures handler ports telemetry declared worker.handler worker.common"
     ),
-    "worker.participants": (
-        "errors config.sections messages handler ports snapshot.format declared worker.handler "
-        "worker.failures worker.common worker.sinks worker.transaction"
-    ),
-    "worker.common": (
-        "errors config common output record sink handler ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore worker.followers worker.participants worker.transaction"
-    ),
-    "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.handler "
-        "worker.failures worker.participants worker.common worker.transaction"
+    "worker.fulls": (
+        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
+        "snapshot.restore worker.transaction worker.common"
     ),
     "worker.transaction": (
         "errors config.sections common output record sink table messages ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.handler worker.failures worker.participants worker.common "
-        "worker.sinks worker.fulls"
+        "snapshot snapshot.restore worker.handler worker.failures worker.fulls worker.sinks "
+        "worker.participants worker.common"
     ),
-    "worker.fulls": (
-        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.common worker.transaction"
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.handler "
+        "worker.failures worker.transaction worker.participants worker.common"
+    ),
+    "worker.participants": (
+        "errors config.sections messages handler ports snapshot.format declared worker.handler "
+        "worker.failures worker.transaction worker.sinks worker.common"
+    ),
+    "worker.common": (
+        "errors config common output record sink handler ports telemetry health snapshot.format "
+        "snapshot.store snapshot.restore worker.transaction worker.participants worker.followers"
+    ),
+    "worker.followers": (
+        "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
     ),
     "worker.recovery": (
-        "errors record messages ports snapshot.format snapshot snapshot.restore declared "
-        "worker.followers worker.handler worker.participants worker.common"
+        "errors record messages ports snapshot.format snapshot snapshot.restore declared worker.handler "
+        "worker.participants worker.common worker.followers"
     ),
     "worker": (
-        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.followers worker.handler worker.participants worker.common worker.transaction "
-        "worker.recovery"
+        "errors record messages ports telemetry snapshot.format snapshot snapshot.restore worker.handler "
+        "worker.transaction worker.participants worker.common worker.followers worker.recovery"
     ),
     "runtime": (
         "errors config common sink handler reference ports telemetry health kafka.admin snapshot.format "
         "kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer declared "
-        "worker.followers worker.handler worker.common worker.sinks worker"
+        "worker.handler worker.sinks worker.common worker.followers worker"
     ),
     "service": (
         "errors config common table handler reference ports telemetry kafka.common kafka.admin "
@@ -123,15 +122,15 @@ ALLOWED: dict[str, str] = {
     ),
     "dev": "errors kafka.common",
     "kafka": "",
-    "kafka.survey": "errors config ports kafka.common kafka.admin",
+    "kafka.survey": "errors config common ports kafka.common kafka.admin",
     "ops": "",
     "ops.http": "errors config.sections common table ports snapshot.format worker.followers service __init__",
     "ops.remote": "errors config ports",
     "ops.reports": (
         "errors config.common config.librdkafka config common output record sink table messages "
         "reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
-        "snapshot snapshot.restore admin declared worker.handler worker.failures worker.participants "
-        "worker.sinks service snapshot.inspect dev kafka.survey ops.remote"
+        "snapshot snapshot.restore admin declared worker.handler worker.failures worker.sinks "
+        "worker.participants service snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.doctor": (
         "errors config.common config common sink ports kafka.admin snapshot.format kafka.clients "
@@ -165,8 +164,8 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark": "",
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.followers "
-        "worker.handler worker.failures worker.participants worker.common worker.sinks worker.recovery "
+        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.handler "
+        "worker.failures worker.sinks worker.participants worker.common worker.followers worker.recovery "
         "worker runtime"
     ),
 }
