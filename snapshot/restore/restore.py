@@ -6,6 +6,7 @@ The partition's own thread calls it after the fence. It reads with `assign` and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -211,7 +212,7 @@ class _Attempt:
         newest = next(others, None)
         fulls = sorted([*mark.fulls, *([newest.ref] if newest else [])], key=attrgetter("first"), reverse=True)
         far: list[_Base] = []
-        for ref in (*fulls, *map(attrgetter("ref"), others), None):
+        for ref in chain(fulls, map(attrgetter("ref"), others), [None]):
             if not self.place.deltas_reach(ref.first if ref else mark.adopted, mark):
                 far.append(_Base(ref, replayed=True))
                 continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import msgspec
 import pytest
 from tests.driver.apps import Accounts, agrees, events, many
 
+from statehold.record import Message
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, FullRef, Manifest
 from statehold.snapshot.full import FullWriter
@@ -91,6 +93,29 @@ def test_it_is_found_behind_what_a_worker_has_begun_since(chunks: int) -> None:
     driver.restore()
     assert events(driver, "restored")[-1]["full"] == ref.offset
     assert agrees(driver, OPS)
+
+
+def test_a_restore_does_not_search_the_topic_below_a_full_that_it_can_use() -> None:
+    driver = Driver(Accounts)
+    log = driver.broker.log(driver.names.snapshot, 0)
+    for i in range(20):
+        log.append(records.pack(Chunk("abandoned", i, -1, msgspec.Raw(b"\x90"))))
+    ref = compacted(fed(driver, 0))
+    starts: list[int] = []
+
+    class Recording(MemoryReader):
+        def read(
+            self, topic: str, partition: int, start: int, end: int, most: int = 2000
+        ) -> Iterator[Sequence[Message]]:
+            if topic == driver.names.snapshot:
+                starts.append(start)
+            return super().read(topic, partition, start, end, most)
+
+    reader = Recording(driver.broker, lambda: False)
+    place = driver._place(0)
+    found = restore(reader, place, lambda: State([bind(Accounts.balances)]), lambda *_: None, count().__next__)
+    assert found.full == ref
+    assert min(starts) == ref.low
 
 
 def test_a_workers_full_that_no_mark_refers_to_is_still_none() -> None:
