@@ -51,50 +51,50 @@ ALLOWED: dict[str, str] = {
     ),
     "balancer": "errors config common record ports telemetry",
     "declared": "errors serde common output sink table messages tables failures handler",
-    "worker.fulls": (
-        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
-        "snapshot.restore worker.transaction worker.common"
-    ),
-    "worker.sinks": (
-        "errors config.sections common sink messages ports telemetry snapshot.format worker.transaction "
-        "worker.common worker.failures worker.participants worker.handler"
-    ),
-    "worker.transaction": (
-        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
-        "snapshot snapshot.restore worker.fulls worker.sinks worker.common worker.failures "
-        "worker.participants worker.handler"
-    ),
     "worker.followers": (
         "errors record table reference ports telemetry snapshot.format snapshot snapshot.restore worker.common"
     ),
-    "worker.common": (
-        "errors config common output record sink handler ports telemetry health snapshot.format "
-        "snapshot.store snapshot.restore worker.transaction worker.followers worker.participants"
-    ),
-    "worker.failures": (
-        "errors common record messages failures handler ports telemetry declared worker.common worker.handler"
-    ),
-    "worker.participants": (
-        "errors config.sections messages handler ports snapshot.format declared worker.sinks "
-        "worker.transaction worker.common worker.failures worker.handler"
-    ),
     "worker.handler": (
         "errors config serde common output record sink table messages tables handler reference "
-        "snapshot.format snapshot declared worker.common worker.participants"
+        "snapshot.format snapshot declared worker.participants worker.common"
+    ),
+    "worker.failures": (
+        "errors common record messages failures handler ports telemetry declared worker.handler worker.common"
+    ),
+    "worker.participants": (
+        "errors config.sections messages handler ports snapshot.format declared worker.handler "
+        "worker.failures worker.common worker.sinks worker.transaction"
+    ),
+    "worker.common": (
+        "errors config common output record sink handler ports telemetry health snapshot.format "
+        "snapshot.store snapshot.restore worker.followers worker.participants worker.transaction"
+    ),
+    "worker.sinks": (
+        "errors config.sections common sink messages ports telemetry snapshot.format worker.handler "
+        "worker.failures worker.participants worker.common worker.transaction"
+    ),
+    "worker.transaction": (
+        "errors config.sections common output record sink table messages ports telemetry snapshot.format "
+        "snapshot snapshot.restore worker.handler worker.failures worker.participants worker.common "
+        "worker.sinks worker.fulls"
+    ),
+    "worker.fulls": (
+        "errors config.sections common table ports telemetry snapshot.format snapshot.store snapshot "
+        "snapshot.restore worker.common worker.transaction"
     ),
     "worker.recovery": (
         "errors record messages ports snapshot.format snapshot snapshot.restore declared "
-        "worker.followers worker.common worker.participants worker.handler"
+        "worker.followers worker.handler worker.participants worker.common"
     ),
     "worker": (
         "errors record messages ports telemetry snapshot.format snapshot snapshot.restore "
-        "worker.transaction worker.followers worker.common worker.participants worker.handler "
+        "worker.followers worker.handler worker.participants worker.common worker.transaction "
         "worker.recovery"
     ),
     "runtime": (
         "errors config common sink handler reference ports telemetry health kafka.admin snapshot.format "
-        "kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer declared worker.sinks "
-        "worker.followers worker.common worker.handler worker"
+        "kafka.clients kafka.feeds snapshot.store snapshot.restore admin balancer declared "
+        "worker.followers worker.handler worker.common worker.sinks worker"
     ),
     "service": (
         "errors config common table handler reference ports telemetry kafka.common kafka.admin "
@@ -118,8 +118,8 @@ ALLOWED: dict[str, str] = {
     ),
     "admin.repair": (
         "errors config common table messages handler reference ports kafka.admin snapshot.format "
-        "kafka.clients kafka.tools snapshot admin worker.common worker.failures worker.participants "
-        "worker.handler worker.recovery snapshot.inspect admin.state"
+        "kafka.clients kafka.tools snapshot admin worker.handler worker.failures worker.participants "
+        "worker.common worker.recovery snapshot.inspect admin.state"
     ),
     "dev": "errors kafka.common",
     "kafka": "",
@@ -130,8 +130,8 @@ ALLOWED: dict[str, str] = {
     "ops.reports": (
         "errors config.common config.librdkafka config common output record sink table messages "
         "reference ports telemetry kafka.admin snapshot.format kafka.clients snapshot.store kafka.tools "
-        "snapshot snapshot.restore admin declared worker.sinks worker.failures worker.participants "
-        "worker.handler service snapshot.inspect dev kafka.survey ops.remote"
+        "snapshot snapshot.restore admin declared worker.handler worker.failures worker.participants "
+        "worker.sinks service snapshot.inspect dev kafka.survey ops.remote"
     ),
     "ops.doctor": (
         "errors config.common config common sink ports kafka.admin snapshot.format kafka.clients "
@@ -165,9 +165,9 @@ ALLOWED: dict[str, str] = {
     "snapshot.spark": "",
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
-        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.sinks "
-        "worker.followers worker.common worker.failures worker.participants worker.handler "
-        "worker.recovery worker runtime"
+        "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.followers "
+        "worker.handler worker.failures worker.participants worker.common worker.sinks worker.recovery "
+        "worker runtime"
     ),
 }
 #: cycles between modules, and why each is there
