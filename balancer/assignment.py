@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from statehold.record import Message
 
@@ -35,7 +37,7 @@ class Worker(Protocol):
 
     def retry(self) -> None: ...
 
-    def status(self) -> dict[str, Any]: ...
+    def status(self) -> msgspec.Struct: ...
 
 
 class WorkerReport(Protocol):

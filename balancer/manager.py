@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from statehold.balancer.assignment import Assignment, Track, Worker, WorkerReport
 from statehold.balancer.flow_control import FlowControl
 from statehold.balancer.join_diagnosis import JoinDiagnosis
@@ -117,7 +119,8 @@ class Manager:
         return self._stopping.is_set()
 
     def status(self) -> list[dict[str, Any]]:
-        return [track.worker.status() for _, track in sorted(self._assignment.tracks.copy().items())]
+        tracks = sorted(self._assignment.tracks.copy().items())
+        return [msgspec.to_builtins(track.worker.status()) for _, track in tracks]
 
     # The manager thread
 

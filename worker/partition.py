@@ -1,25 +1,16 @@
-"""One partition's thread: walks the lifecycle, one method per phase, and tells the manager where it is."""
+"""One partition's thread: one method per phase of the lifecycle, and what the manager sees of it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from statehold.errors import (
-    AccessLost,
-    Fenced,
-    MemoryShort,
-    OffsetDisagrees,
-    OwnershipError,
-    RegistryUnreachable,
-    RestoreTimeout,
-    SinkUnreachable,
-    of_thread,
-)
+from statehold.errors import OwnershipError, of_thread
 from statehold.ports import Cancelled, Transactions
 from statehold.record import Message
 from statehold.snapshot.format import frame
@@ -30,29 +21,19 @@ from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.common.lifecycle import Event, Lifecycle, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.ownership import Ownership
-from statehold.worker.common.reporting import tell_failed, tell_restored
+from statehold.worker.common.reporting import log_failure, log_restored
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
+from statehold.worker.drain import Drain
+from statehold.worker.failed import await_retry, explained
 from statehold.worker.followers.queries import Committed
-from statehold.worker.loop import Live
+from statehold.worker.live import go_live, open_participants
+from statehold.worker.loop import LiveLoop
 from statehold.worker.recovery.recovery import Opening, Recovered
 from statehold.worker.recovery.replay import Replaying
-from statehold.worker.status import shown
-from statehold.worker.transaction.transaction import Committer
-from statehold.worker.watchdog import Attendant
-
-#: a fenced partition asks its group whether it is still the owner, this often at most (rule T8)
-_CONFIRM_EVERY: Final = 1.0
-#: what the brokers themselves may mend is begun again by itself: an outage may be longer than restore.deadline, and a
-#: leader that was replaced and does not know it tells an old end of its log
-_AGAIN_AFTER: Final[dict[type[BaseException], float]] = {
-    RestoreTimeout: 30.0,
-    RegistryUnreachable: 30.0,
-    SinkUnreachable: 30.0,
-    OffsetDisagrees: 60.0,
-    MemoryShort: 60.0,  # others may have gone meanwhile
-    AccessLost: 30.0,
-}
+from statehold.worker.status import PartitionStatus
+from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.watchdog import Watchdog
 
 
 class PartitionWorker:
@@ -70,9 +51,10 @@ class PartitionWorker:
         self._timings: dict[str, float] = {}
         self._producer: Transactions | None = None
         self._opened: Recovered | None = None
-        self._live: Live | None = None
+        self._live: LiveLoop | None = None
+        self._draining: Drain | None = None
         self._ownership = Ownership(tools, self._signals)
-        self._attendant = Attendant(tools, self._signals)
+        self._watchdog = Watchdog(tools, self._signals)
         self._phases: dict[Phase, Callable[[], None]] = {
             Phase.FENCING: self._fence,
             Phase.RESTORING: self._restore,
@@ -109,7 +91,7 @@ class PartitionWorker:
         self.mailbox.signal()
 
     def fail(self, cause: BaseException) -> None:
-        """What the consumer saw makes going on impossible."""
+        """The consumer saw an error that ends the work on this partition."""
         self._signals.fail(cause)
         self.mailbox.signal()
 
@@ -120,57 +102,42 @@ class PartitionWorker:
             self.mailbox.signal()
 
     def attend(self, now: float) -> None:
-        """The manager looks after the thread, many times a second; see `statehold.worker.watchdog`."""
-        self._attendant.attend(now)
+        """The manager monitors the thread, many times a second; see `statehold.worker.watchdog`."""
+        self._watchdog.attend(now)
 
     @property
     def stuck(self) -> bool:
-        """Its thread is inside the handler and was given up: waiting for it is of no use."""
-        return self._attendant.failure is not None
+        """The watchdog has abandoned its thread, which is inside the handler: waiting for it is of no use."""
+        return self._watchdog.failure is not None
 
-    def status(self) -> dict[str, Any]:
-        """Phase, position and cause, for people; any thread."""
-        life, live = self._life, self._live
-        mark = live.committer.mark if live is not None else None
-        if (stuck := self._attendant.failure) is not None:
-            life = Lifecycle(Phase.FAILED, stuck)
-        return {
-            "partition": self.partition,
-            "phase": life.phase.value,
-            "position": mark.positions[self._tools.place.input] if mark else None,
-            "transaction": mark.n if mark else None,
-            "mailbox": self.mailbox.depth,
-            "cause": str(life.cause) if life.cause else None,
-            # its class, which has a section in docs/runbook/errors.md
-            "error": type(life.cause).__name__ if life.cause else None,
-            # who has it stand still
-            "paused": mark.paused.issuer if mark and mark.paused else None,
-            # how far the restore or the replay has come; None in every other phase
-            "restore": self._opening.progress.view(),
-            # input offsets that a restore would handle again
-            "gap": live.fulls.cost.work.gap if live else None,
-            # seconds that a restore would take now
-            "restore_predicted": round(live.fulls.cost.seconds, 3) if live else None,
-            # since when it is in this phase, and how long its last fence, restore and replay took
-            "since": self._since,
-            "timings": self._timings.copy(),
-            "live": shown(live) if live else None,
-            # its thread is inside the handler and was given up
-            "stuck": stuck is not None,
-        }
+    def status(self) -> PartitionStatus:
+        """Phase, position and cause; any thread."""
+        life, stuck = self._life, self._watchdog.failure
+        return PartitionStatus.of(
+            self.partition,
+            life if stuck is None else Lifecycle(Phase.FAILED, stuck),
+            self._live,
+            input=self._tools.place.input,
+            mailbox=self.mailbox.depth,
+            restore=self._opening.progress.view(),
+            since=self._since,
+            timings=self._timings.copy(),
+            stuck=stuck is not None,
+        )
 
     def committed(self) -> Committed | None:
         """Its state for queries, while it is live; any thread."""
         live = self._live
         if live is None or self._life.phase is not Phase.LIVE:
             return None
-        return Committed(live.state, lambda: live.committer.mark)
+        return Committed(live.engine.state, lambda: live.record)
 
     # The partition's thread
 
     def _run(self) -> None:
         try:
-            self._begin()
+            event = self._signals.event()  # a retry that came before the thread means nothing: there is no failure yet
+            self._go(event if event in (Event.LOST, Event.REVOKED) else Event.START)
             while self._life.phase is not Phase.CLOSED:
                 self._step(self._phases[self._life.phase])
         except BaseException as error:  # a thread must not die unseen (invariant 10)
@@ -183,15 +150,10 @@ class PartitionWorker:
             self._tools.log.info("partition_closed", cause=str(self._life.cause) if self._life.cause else None)
             self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
 
-    def _begin(self) -> None:
-        """A retry that came before the thread means nothing: there is no failure yet."""
-        event = self._signals.event()
-        self._go(event if event in (Event.LOST, Event.REVOKED) else Event.START)
-
-    def _step(self, step: Callable[[], None]) -> None:
+    def _step(self, phase: Callable[[], None]) -> None:
         """One phase's work; every way in which it can end is an event."""
         try:
-            step()
+            phase()
         except Cancelled:
             self._go(self._signals.event() or Event.LOST)
         except ProducerDropped as dropped:
@@ -200,7 +162,7 @@ class PartitionWorker:
         except Exception as error:  # noqa: BLE001  whatever it is, it is this partition's failure alone
             if self._live is not None and not isinstance(error, OwnershipError):
                 self._live.abandon()
-            self._go(Event.FAILED, self._explained(error))
+            self._go(Event.FAILED, explained(self._tools, error))
 
     def _go(self, event: Event, cause: BaseException | None = None) -> None:
         self._life = self._life.after(event, cause)
@@ -213,51 +175,53 @@ class PartitionWorker:
             self._ownership.doubt()
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
         self._producer = self._opening.fence(self._ownership.ascertain)
-        seconds = self._tools.clock() - began
-        self._took("fence", seconds)
+        seconds = self._took("fence", began)
         self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
         self._go(Event.FENCED)
 
     def _restore(self) -> None:
-        """With state in memory the last mark may allow to keep it (rule T4); otherwise all comes from the topics."""
+        """With state in memory the last commit record may allow to keep it (rule T4); otherwise restore from Kafka."""
         if self._live is not None:
-            mark = self._opening.last_mark()
-            if mark is not None and self._live.resume(mark, self._committer(mark)):
-                self._tools.log.info("settled", n=mark.n, position=self._live.position)
+            record = self._opening.last_mark()
+            if record is not None and self._live.resume(record, self._transaction(record)):
+                self._tools.log.info("settled", n=record.n, position=self._live.transaction.position)
                 self._go(Event.RESTORED)
                 return
             self._drop_live()
         self._tools.log.info("restoring")
         self._tools = replace(self._tools, place=self._opening.locate())
         self._opening = Opening(self._tools, self._signals)
-        with self._tools.tracing.step("restore"):
+        with self._traced("restore"):
             self._opened = self._opening.restore()
-        self._tools.speeds.expect(self._opened.restored.mark.pace)
-        tell_restored(self._tools, self._opened.restored)
-        self._took("restore", self._opened.restored.seconds)
+        restored = self._opened.restored
+        self._tools.speeds.expect(restored.mark.pace)
+        log_restored(self._tools, restored)
+        self._observe("restore", restored.seconds)
         self._go(Event.RESTORED)
 
     def _replay(self) -> None:
+        """Handle the gap again and go live; a partition that kept its state has no gap."""
         if self._live is None:
             assert self._opened is not None
-            began = self._tools.clock()
-            with self._tools.tracing.step("replay"):
-                count = self._replaying(self._opened).run()
-            seconds = self._tools.clock() - began
-            self._took("replay", seconds)
+            opened, restored, began = self._opened, self._opened.restored, self._tools.clock()
+            with self._traced("replay"):
+                count = self._replaying(opened).run()
+            seconds = self._took("replay", began)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
-            mark, restored = self._opened.restored.mark, self._opened.restored
             if not restored.from_standby:
                 self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
-            self._live = Live(self._tools, self._signals, self.mailbox, self._opened.engine, self._committer(mark))
-            self._live.inherit(self._opened.restored)
-            if self._opened.offset_behind or mark.writer.reads < frame.NEWEST:
-                self._live.renew()  # a mark of ours: `finish-upgrade` looks who is at work
+            kafka = self._transaction(restored.mark)
+            self._live, self._draining = go_live(
+                self._tools, self._signals, self.mailbox, opened.engine, kafka, restored
+            )
+            if opened.offset_behind or restored.mark.writer.reads < frame.NEWEST:
+                self._live.commit_soon()  # `finish-upgrade` reads in commit records which releases are at work
             self._opened = None
             stream = self.mailbox.open_stream()
-            self._live.begin()
-            self._tools.report(Report(self.partition, "live", self._live.position, stream))
-            self._tools.log.info("live", position=self._live.position, n=mark.n)
+            open_participants(self._live)
+            position = self._live.transaction.position
+            self._tools.report(Report(self.partition, "live", position, stream))
+            self._tools.log.info("live", position=position, n=restored.mark.n)
         self._go(Event.REPLAYED)
 
     def _work(self) -> None:
@@ -266,9 +230,10 @@ class PartitionWorker:
 
     def _drain(self) -> None:
         assert self._live is not None
-        complete = self._live.drain()
+        assert self._draining is not None
+        complete = self._draining.run()
         if complete:
-            self._tools.log.info("drained", position=self._live.committer.position, n=self._live.committer.mark.n)
+            self._tools.log.info("drained", position=self._live.transaction.kafka.position, n=self._live.record.n)
         self._go(Event.DRAINED if complete and not self._signals.lost() else Event.LOST)
 
     def _abort(self) -> None:
@@ -278,62 +243,40 @@ class PartitionWorker:
         self._go(Event.ABORTED)
 
     def _wait_for_retry(self) -> None:
-        """Stay assigned and paused, hold no state; a fence is tried again only if the group says we are the owner."""
         cause = self._life.cause
         self._drop()
-        tell_failed(self._tools, cause)
+        log_failure(self._tools, cause)
         clear_frames(cause)
-        while (event := self._signals.event()) is None:
-            self._signals.forget_failure()
-            fenced = isinstance(cause, Fenced) and self._ownership.may_fence_again()
-            if fenced:
-                event = Event.RETRY
-                break
-            woken = self._signals.any.wait(_patience(cause))
-            if not woken and type(cause) in _AGAIN_AFTER and self._let_in(cause):
-                event = Event.RETRY
-                break
-        if event is Event.RETRY:
-            self._tools.log.info("retrying", after=str(cause))
-        self._go(event)
+        self._go(await_retry(self._tools, self._signals, self._ownership, cause))
 
     # Small helpers
 
     def _replaying(self, opened: Recovered) -> Replaying:
         return Replaying(self._tools, self._signals, self._opening.progress, opened.engine, opened.restored)
 
-    def _explained(self, error: Exception) -> Exception:
-        """Which right is missing, where the brokers refuse us."""
-        told = self._tools.access.explain(error)
-        if not told:
-            return error
-        place = self._tools.place
-        return AccessLost(
-            f"{told}. Nothing is lost; it goes on by itself when that is mended, and `statehold retry "
-            f"{self.partition}` tries now",
-            topic=place.input,
-            partition=self.partition,
-        )
-
-    def _let_in(self, cause: BaseException | None) -> bool:
-        """A restore that is refused again would only load the brokers."""
-        return not isinstance(cause, AccessLost) or self._tools.access.granted()
-
-    def _took(self, step: str, seconds: float) -> None:
-        self._timings[step] = round(seconds, 3)
-        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, step)
-
-    def _committer(self, mark: Mark) -> Committer:
+    def _transaction(self, record: Mark) -> KafkaTransaction:
         assert self._producer is not None
-        settings = self._tools.settings
-        return Committer(
+        return KafkaTransaction(
             self._producer,
             self._tools.place,
-            mark,
-            origin=settings.output.origin,
-            part_bytes=settings.kafka.message_max_bytes // 2,
+            record,
+            origin=self._tools.settings.output.origin,
+            part_bytes=self._tools.settings.kafka.message_max_bytes // 2,
             wall=self._tools.wall,
+            clock=self._tools.clock,
         )
+
+    def _traced(self, step: str) -> AbstractContextManager[Any]:
+        return nullcontext() if self._tools.tracing is None else self._tools.tracing.step(step)
+
+    def _took(self, step: str, began: float) -> float:
+        seconds = self._tools.clock() - began
+        self._observe(step, seconds)
+        return seconds
+
+    def _observe(self, step: str, seconds: float) -> None:
+        self._timings[step] = round(seconds, 3)
+        self._tools.metrics.observe(metrics.TAKEOVER_SECONDS, seconds, step)
 
     def _drop(self) -> None:
         self._drop_live()
@@ -342,12 +285,12 @@ class PartitionWorker:
         self.mailbox.open_stream()
 
     def _drop_live(self) -> None:
-        live, self._live = self._live, None
+        live, self._live, self._draining = self._live, None, None
         if live is None:
             return
         try:
             live.close()
-        except Exception as error:  # the user's on_stop may raise anything; the partition goes away all the same
+        except Exception as error:  # the user's on_stop may raise anything; the partition is released all the same
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
 
@@ -355,10 +298,3 @@ class PartitionWorker:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.drop()
-
-
-def _patience(cause: BaseException | None) -> float | None:
-    """How long a failed partition sleeps; None: until somebody tells it to try again."""
-    if isinstance(cause, Fenced):
-        return _CONFIRM_EVERY
-    return _AGAIN_AFTER.get(type(cause)) if cause is not None else None

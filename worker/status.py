@@ -1,42 +1,144 @@
-"""Describes a live partition for `status`; any thread may ask."""
+"""The status of a partition, as consoles, metrics and health checks read it. Any thread."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, TypeVar
+
+import msgspec
 
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.records import Mark
-from statehold.worker.loop import Live
+from statehold.worker.common.context import Pending
+from statehold.worker.common.lifecycle import Lifecycle
+from statehold.worker.loop import LiveLoop
+from statehold.worker.participants.retry_topics import RetryTopics
+from statehold.worker.participants.side_effects import SideEffects
 
 
-def shown(live: Live) -> dict[str, Any]:
-    """Return what `status` shows of a live partition, besides its phase and position."""
-    cost = live.fulls.cost
-    return {
-        "records": live.records,
-        "bytes": cost.state_bytes,
-        "since_full": live.fulls.unsaved,
-        # keys whose records wait as dead letters; None where there is no policy for them
-        "parked": live.parked,
-        # records that were read from retry topics and wait for their time, 2,000 of each at most; None: none has
-        "later": live.later,
-        # owed and not done; the time of the record that asked for the oldest one, in seconds since 1970
-        "effects": live.effects.number,
-        "effects_since": live.effects.oldest / 1000 or None,
-        # when the next timer is due, in seconds since 1970; None: there is none
-        "timer": live.next_timer,
-        "mark": _mark(live.committer.mark),
-    }
+class MarkStatus(msgspec.Struct, frozen=True):
+    """The last commit record."""
+
+    n: int
+    positions: dict[str, int]
+    keys: int
+    digest: str
+    #: seconds since 1970
+    time: float
+    lineage: str
+    outputs: int
+    fulls: list[dict[str, int]]
+
+    @classmethod
+    def of(cls, record: Mark) -> MarkStatus:
+        fulls = [{"offset": ref.offset, "first": ref.first, "through": ref.through} for ref in record.fulls]
+        shown = digest.show(record.digest)
+        time = record.time / 1000
+        return cls(record.n, record.positions, record.keys, shown, time, record.lineage, record.outputs, fulls)
 
 
-def _mark(mark: Mark) -> dict[str, Any]:
-    return {
-        "n": mark.n,
-        "positions": mark.positions,
-        "keys": mark.keys,
-        "digest": digest.show(mark.digest),
-        "time": mark.time / 1000,
-        "lineage": mark.lineage,
-        "outputs": mark.outputs,
-        "fulls": [{"offset": ref.offset, "first": ref.first, "through": ref.through} for ref in mark.fulls],
-    }
+class LiveStatus(msgspec.Struct, frozen=True):
+    """What only a live partition knows."""
+
+    #: input records that have committed since it went live
+    records: int
+    #: of the state: keys and values
+    bytes: int
+    #: bytes of changelog since the newest full snapshot began
+    since_full: int
+    #: keys whose records wait as dead letters; None where there is no policy for them
+    parked: int | None
+    #: records that were read from retry topics and wait for their time, 2,000 of each at most; None: there are none
+    later: int | None
+    #: side effects that are pending, and the time of the record that asked for the oldest, in seconds since 1970
+    effects: int
+    effects_since: float | None
+    #: when the next timer is due, in seconds since 1970; None: there is none
+    timer: float | None
+    mark: MarkStatus
+
+    @classmethod
+    def of(cls, live: LiveLoop) -> LiveStatus:
+        engine, moments = live.engine, live.engine.moments
+        effects, retries = _find(live, SideEffects), _find(live, RetryTopics)
+        pending = effects.pending if effects is not None else Pending()
+        return cls(
+            records=live.transaction.records,
+            bytes=live.fulls.cost.state_bytes,
+            since_full=live.fulls.unsaved,
+            parked=engine.letters.keys if engine.letters is not None else None,
+            later=retries.held if retries is not None else None,
+            effects=pending.number,
+            effects_since=pending.oldest / 1000 or None,
+            timer=None if moments is None or math.isinf(due := moments.due) else due / 1000,
+            mark=MarkStatus.of(live.record),
+        )
+
+
+class PartitionStatus(msgspec.Struct, frozen=True):
+    """Phase, position and cause of one assigned partition."""
+
+    partition: int
+    phase: str
+    #: next offset of the input, as committed
+    position: int | None
+    transaction: int | None
+    mailbox: int
+    cause: str | None
+    #: the cause's class, which has a section in docs/runbook/errors.md
+    error: str | None
+    #: who paused it
+    paused: str | None
+    #: how far the restore or the replay is; None in every other phase
+    restore: dict[str, Any] | None
+    #: input offsets that a restore would handle again
+    gap: int | None
+    #: seconds that a restore would take now
+    restore_predicted: float | None
+    #: since when it is in this phase, in seconds since 1970
+    since: float
+    #: seconds that its last fence, restore and replay took
+    timings: dict[str, float]
+    live: LiveStatus | None
+    #: the watchdog has abandoned its thread, which is inside the handler
+    stuck: bool
+
+    @classmethod
+    def of(
+        cls,
+        partition: int,
+        life: Lifecycle,
+        live: LiveLoop | None,
+        *,
+        input: str,
+        mailbox: int,
+        restore: dict[str, Any] | None,
+        since: float,
+        timings: dict[str, float],
+        stuck: bool,
+    ) -> PartitionStatus:
+        record = live.record if live is not None else None
+        return cls(
+            partition=partition,
+            phase=life.phase.value,
+            position=record.positions[input] if record else None,
+            transaction=record.n if record else None,
+            mailbox=mailbox,
+            cause=str(life.cause) if life.cause else None,
+            error=type(life.cause).__name__ if life.cause else None,
+            paused=record.paused.issuer if record and record.paused else None,
+            restore=restore,
+            gap=live.fulls.cost.work.gap if live else None,
+            restore_predicted=round(live.fulls.cost.seconds, 3) if live else None,
+            since=since,
+            timings=timings,
+            live=LiveStatus.of(live) if live else None,
+            stuck=stuck,
+        )
+
+
+P = TypeVar("P")
+
+
+def _find(live: LiveLoop, kind: type[P]) -> P | None:
+    return next((each for each in live.participants.members if isinstance(each, kind)), None)

@@ -1,5 +1,5 @@
-"""Looks after the thread of one partition from the manager's: ends long batches early, tells of a handler that is
-slow, and gives up one that is stuck. It never waits and never touches the state.
+"""Monitor the thread of one partition from the manager's: end long batches early, report a handler that is slow,
+abandon one that is stuck. It never waits and never touches the state.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statehold.worker.common.signals import Signals
 _BATCH: Final = 0.1
 
 
-class Attendant:
+class Watchdog:
     """Belongs to the manager's thread; `failure` may be read by any."""
 
     def __init__(self, tools: Tools, signals: Signals) -> None:

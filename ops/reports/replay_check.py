@@ -30,9 +30,9 @@ from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.table import Changes
 from statehold.worker.failures.history import recall
+from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import Poisoned
-from statehold.worker.participants.retry_topics import handle
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
 
 def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
@@ -93,7 +93,7 @@ class _Replay:
                 partition=self.place.partition,
                 position=self.old.position,
             ) from error
-        except Poisoned as poison:
+        except HandlingFailed as poison:
             raise poison.error from poison
         finally:
             self.reader.close()
@@ -149,8 +149,8 @@ class _Replay:
     def _handle(self, message: Message) -> None:
         try:
             self.engine.run([message])
-        except Poisoned as poison:
-            if not poison.batch:
+        except HandlingFailed as poison:
+            if not isinstance(poison, BatchFailed):
                 raise
             self.engine.rollback()
             self.engine.run([message], one_by_one=True)

@@ -81,3 +81,12 @@ class Output(Generic[V]):
 
 def _unbound(_: object) -> None:
     raise UsageError("this Output is a declaration: use it as self.<name> in a handler that a service or Driver runs")
+
+
+def with_origin(outputs: Sequence[Sent], partition: int, n: int, first: int) -> list[Sent]:
+    """Return the outputs, each with its origin after its other headers: input partition, transaction, ordinal."""
+    origins = map(ORIGIN.pack, repeat(partition), repeat(n), range(first, first + len(outputs)))
+    return [
+        (topic, value, key, to, None, None, at, [*(headers or ()), (ORIGIN_HEADER, origin)])
+        for (topic, value, key, to, _, _, at, headers), origin in zip(outputs, origins, strict=True)
+    ]

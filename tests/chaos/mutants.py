@@ -124,7 +124,7 @@ def no_rollback() -> None:
     def forget_all_but_tables(self: Engine) -> None:
         self.outputs.clear()
         self.effects.forget()
-        self.commands.clear()
+        self.take_commands()
         self._handling.record = None
 
     Engine.rollback = forget_all_but_tables  # type: ignore[method-assign]
@@ -142,16 +142,16 @@ def no_taint() -> None:
 
 def effects_in_replay() -> None:
     """Side effects of a replay are owed like any other."""
-    from statehold.worker.handler.effect_recorder import Noting
+    from statehold.worker.handler.effect_recorder import EffectRecorder
 
-    note = Noting.note
+    note = EffectRecorder.note
 
-    def loud(self: Noting, function: Any, args: tuple[Any, ...]) -> None:
+    def loud(self: EffectRecorder, function: Any, args: tuple[Any, ...]) -> None:
         replaying, self._handler.replaying = self._handler.replaying, False
         note(self, function, args)
         self._handler.replaying = replaying
 
-    Noting.note = loud  # type: ignore[method-assign]
+    EffectRecorder.note = loud  # type: ignore[method-assign]
 
 
 def reset_to_earliest() -> None:
@@ -173,14 +173,14 @@ def nobody_follows() -> None:
     takes = Letters.takes
 
     def judged_only(self: Letters, message: Any) -> bool:
-        return takes(self, message) and (message.topic() or "", message.offset() or 0) in self.verdicts
+        return takes(self, message) and (message.topic() or "", message.offset() or 0) in self.decisions
 
     Letters.takes = judged_only  # type: ignore[method-assign]
 
 
 def undecided() -> None:
     """What was decided of a record that failed is in no delta: a replay meets it, and decides anew."""
-    from statehold.worker.transaction.policy import SnapshotPolicy
+    from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
 
     due = SnapshotPolicy.delta_due
 
@@ -193,14 +193,14 @@ def undecided() -> None:
 
 def retries_forgotten() -> None:
     """The mark says nothing of the retry topics: whoever takes over reads them again."""
-    from statehold.worker.transaction.transaction import Committer
+    from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 
-    positions = Committer._positions
+    positions = KafkaTransaction._positions
 
-    def of_the_input(self: Committer, closing: Any) -> dict[str, int]:
-        return positions(self, closing._replace(retries={}))
+    def of_the_input(self: KafkaTransaction, position: int, side: Any) -> dict[str, int]:
+        return positions(self, position, side._replace(retries={}))
 
-    Committer._positions = of_the_input  # type: ignore[method-assign]
+    KafkaTransaction._positions = of_the_input  # type: ignore[method-assign]
 
 
 def failed_skipped() -> None:
@@ -208,7 +208,7 @@ def failed_skipped() -> None:
     from tests.chaos.failing import Parks, Stops
 
     from statehold.worker.handler.engine import Engine
-    from statehold.worker.handler.record_failure import Poisoned
+    from statehold.worker.handler.record_failure import HandlingFailed
 
     run, failed = Engine.run, set[tuple[int, int]]()
 
@@ -216,7 +216,7 @@ def failed_skipped() -> None:
         kept = [each for each in messages if (each.partition(), each.offset()) not in failed]
         try:
             handled = run(self, kept, one_by_one=one_by_one) if kept else 0
-        except Poisoned as poison:
+        except HandlingFailed as poison:
             if isinstance(poison.error.__cause__, Parks | Stops):
                 failed.add((messages[0].partition(), poison.offset))
             raise

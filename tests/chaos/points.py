@@ -82,8 +82,8 @@ def install(directory: str) -> None:
     from statehold.kafka.clients.full_producer import KafkaFullSink
     from statehold.kafka.clients.producer import KafkaTransactions
     from statehold.kafka.clients.reader import KafkaReader
-    from statehold.worker.fulls.scheduler import Fulls
-    from statehold.worker.loop import Live
+    from statehold.worker.drain import Drain
+    from statehold.worker.fulls.scheduler import FullSnapshots
     from statehold.worker.recovery.recovery import Opening
     from statehold.worker.recovery.replay import Replaying
 
@@ -97,8 +97,8 @@ def install(directory: str) -> None:
     _before(KafkaTransactions, "commit", lambda: armed.hit("before_commit"))
     _after(KafkaTransactions, "commit", lambda: armed.hit("after_commit"))
     _after(KafkaFullSink, "send", lambda: armed.hit("mid_full"))
-    _before(Live, "drain", lambda: armed.hit("mid_drain"))
-    _wrap_fulls(Fulls, armed)
+    _before(Drain, "run", lambda: armed.hit("mid_drain"))
+    _wrap_fulls(FullSnapshots, armed)
     _wrap_read(KafkaReader, armed)
 
 

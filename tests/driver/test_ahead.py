@@ -45,11 +45,11 @@ def in_flight(handler: type[Accounts] = Accounts, ahead: int = 1) -> Driver:
     for op in OLDER:
         driver.feed(op)
     live = driver._lanes[0].live()
-    assert live.in_flight
+    assert live.transaction.commit is not None
     for op in AHEAD[:ahead]:
         driver.feed(op)
-    assert live.in_flight
-    assert live.position == len(OLDER) + ahead
+    assert live.transaction.commit is not None
+    assert live.transaction.position == len(OLDER) + ahead
     assert [mark.n for mark in marks(driver)] == [0]
     return driver
 
@@ -167,7 +167,7 @@ def test_a_full_never_sees_what_is_committing_or_ahead() -> None:
     ops = [Op(f"k{i % 40}", i, size=900) for i in range(400)]
     for i, op in enumerate(ops):
         if i == 120:
-            driver._lanes[0].live().ask_full()
+            driver._lanes[0].live().fulls.ask()
         driver.clock.advance(0.01)
         driver.feed(op)
     driver.commit()

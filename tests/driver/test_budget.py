@@ -137,7 +137,8 @@ def replace_speed(**changes: float) -> Speed:
 
 
 def predicted_now(driver: Driver) -> float:
-    predicted: float = driver._lane(0).worker.status()["restore_predicted"]
+    predicted = driver._lane(0).worker.status().restore_predicted
+    assert predicted is not None
     return predicted
 
 

@@ -89,7 +89,7 @@ def test_a_full_that_began_before_the_command_does_not_answer_it() -> None:
     sliced(driver)
     driver.feed_all(many(40))
     driver.commit()
-    driver._lane(0).live().ask_full()
+    driver._lane(0).live().fulls.ask()
     while not events(driver, "full_started"):
         driver.advance(0.1)
     driver.command(TAKE)

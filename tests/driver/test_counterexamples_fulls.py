@@ -31,7 +31,7 @@ def test_a5_a_full_that_took_several_transactions_is_a_base_only_with_a_delta_af
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().ask_full()
+    driver._lanes[0].live().fulls.ask()
     while not driver._lanes[0].live().fulls.refs:
         op = Op(f"k{len(ops) * 7 % 40:03}", 1, size=900, close=len(ops) % 5 == 0)
         ops.append(op)
@@ -57,7 +57,7 @@ def test_a5_without_deltas_a_full_is_of_one_transaction() -> None:
         driver.feed(op)
     driver.commit()
     live = driver._lanes[0].live()
-    live.ask_full()
+    live.fulls.ask()
     while not live.fulls.refs:
         ops.append(Op("k001", 1))
         driver.feed(ops[-1])
@@ -84,7 +84,7 @@ def test_a6_a_slice_holds_committed_values_only() -> None:
         driver.feed(op)
     driver.commit()
     live = driver._lanes[0].live()
-    live.ask_full()
+    live.fulls.ask()
     while live.fulls._writer is None:
         driver.advance(0.2)
     chunks = driver.broker.log(driver.names.snapshot, 0).end
@@ -92,7 +92,7 @@ def test_a6_a_slice_holds_committed_values_only() -> None:
     for op in extra:
         driver.feed(op)
         driver.clock.advance(0.001)
-        live.fulls.between(live.committer.mark)
+        live.fulls.between(live.record)
         driver.clock.advance(0.02)
     written = [records.unpack(message.value()) for message in driver.broker.log(driver.names.snapshot, 0).committed()]
     assert len(written) > chunks > 0
@@ -117,7 +117,7 @@ def test_a9_keys_that_go_and_come_between_two_slices(reborn: bool) -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().ask_full()
+    driver._lanes[0].live().fulls.ask()
     for i in range(60):
         if i % 3 == 0:
             ops.append(Op(f"k{i % 24:03}", close=True))
@@ -230,8 +230,8 @@ def test_a_full_never_starts_at_the_mark_that_its_bounds_were_answered_at() -> N
     driver.feed(ANN)
     driver.commit()
     live = driver._lanes[0].live()
-    live.ask_full()
-    mark = live.committer.mark
+    live.fulls.ask()
+    mark = live.record
     for _ in range(10):
         live.fulls.boundary(mark)
     assert events(driver, "full_started") == []

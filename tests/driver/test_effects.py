@@ -11,8 +11,8 @@ from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.sections.processing import CommitSettings
 from statehold.handler import EffectKey
 from statehold.testing import Driver
+from statehold.worker.handler.effect_calls import weight
 from statehold.worker.handler.effect_recorder import effect_room
-from statehold.worker.participants.effect_runner import weight
 
 
 class Posting(Handler[str]):

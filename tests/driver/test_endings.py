@@ -7,16 +7,15 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, events, many, marks, sliced, snapshot
+from tests.driver.apps import Accounts, Caller, Interval, Op, agrees, call, events, many, marks, sliced, snapshot
 
+from statehold import Record
 from statehold.errors import KafkaTrouble, TransactionAborted
-from statehold.snapshot.format.records import Mark
 from statehold.testing import Driver
 from statehold.testing.stepped import InlineEffects, SteppedWorker
 from statehold.worker.common.lifecycle import Phase
-from statehold.worker.fulls.scheduler import Fulls
-from statehold.worker.loop import Live
-from statehold.worker.transaction.transaction import Committer
+from statehold.worker.fulls.scheduler import FullSnapshots
+from statehold.worker.loop import LiveLoop
 
 ANN, BOB = Op("ann", 1), Op("bob", 2)
 
@@ -159,7 +158,7 @@ def test_a_full_does_not_hold_up_what_is_fed_meanwhile() -> None:
     for op in ops:
         driver.feed(op)
     driver.commit()
-    driver._lanes[0].live().ask_full()
+    driver._lanes[0].live().fulls.ask()
     longest = 0.0
     while not events(driver, "full_written"):
         ops.append(ANN)
@@ -175,15 +174,19 @@ def test_a_full_does_not_hold_up_what_is_fed_meanwhile() -> None:
 class Ending(Accounts):
     ended: ClassVar[list[str]] = []
 
+    def on_record(self, record: Record[Op]) -> None:
+        super().on_record(record)
+        self.effect(call, record.value.amount)
+
     def on_stop(self) -> None:
         self.ended.append("on_stop")
 
 
 def test_everything_is_let_go_though_something_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(fulls: Fulls) -> None:
+    def cannot(fulls: FullSnapshots) -> None:
         raise OSError("cannot")
 
-    monkeypatch.setattr(Fulls, "close", cannot)
+    monkeypatch.setattr(FullSnapshots, "close", cannot)
     monkeypatch.setattr(InlineEffects, "close", lambda effects, timeout: Ending.ended.append("effects"))
     driver = Driver(Ending)
     snapshot(driver, on_stop=False)
@@ -196,19 +199,6 @@ def test_everything_is_let_go_though_something_cannot_be_closed(monkeypatch: pyt
     assert events(driver, "failed")[-1]["error"] == "OSError"
 
 
-class Moving:
-    """A committer whose partition is told to go on while somebody looks at it."""
-
-    def __init__(self, committer: Committer) -> None:
-        paused = committer.mark
-        self._marks = chain([paused, paused], repeat(msgspec.structs.replace(paused, paused=None)))
-        self.position = committer.position
-
-    @property
-    def mark(self) -> Mark:
-        return next(self._marks)
-
-
 def test_a_status_that_is_asked_for_while_a_pause_ends_is_of_one_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(Accounts)
     driver.feed(ANN)
@@ -216,6 +206,9 @@ def test_a_status_that_is_asked_for_while_a_pause_ends_is_of_one_mark(monkeypatc
     driver.advance(2.0)
     worker = driver._lanes[0].worker
     assert worker.live is not None
-    moving = Moving(worker.live.committer)
-    monkeypatch.setattr(Live, "committer", property(lambda live: moving))
-    assert worker.status()["paused"] == "driver"
+    paused = worker.live.record
+    resumed = msgspec.structs.replace(paused, n=paused.n + 1, paused=None)
+    records = chain([paused], repeat(resumed))  # it resumes after the first look
+    monkeypatch.setattr(LiveLoop, "record", property(lambda live: next(records)))
+    status = worker.status()
+    assert (status.paused, status.transaction) == ("driver", paused.n)

@@ -75,7 +75,7 @@ def test_a_crash_after_the_chunks_and_before_the_manifest(interval: Interval) ->
 def test_a_crash_after_the_manifest_and_before_the_mark(interval: Interval) -> None:
     driver = filled(interval)
     live = driver._lanes[0].live()
-    live.ask_full()
+    live.fulls.ask()
     while not live.fulls.pending:
         driver.advance(0.2)
     driver.crash()

@@ -50,7 +50,7 @@ def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
         driver.advance(0.15)
         if i in (20, 40):
             live = driver._lanes[0].live()
-            live.ask_full()
+            live.fulls.ask()
     driver.commit()
     return driver, ops
 

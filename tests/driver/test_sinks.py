@@ -28,8 +28,11 @@ from statehold.errors import (
 from statehold.failures import dead_letter, retry_later
 from statehold.messages import command
 from statehold.sink import DatabaseTrouble, Held, Rows, RowsRefused
+from statehold.snapshot.state import Frozen
 from statehold.testing import BatchesMatter, Driver
 from statehold.worker.common.lifecycle import Phase
+from statehold.worker.sinks.coordinator import SinkCoordinator
+from statehold.worker.transaction.participants import CommitDraft, SideInputs
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -278,17 +281,17 @@ def test_whoever_has_an_older_epoch_commits_nothing() -> None:
     zombie = driver._lanes[0].worker
     driver.feed(Op("ann", 2))
     assert zombie.live is not None
-    sinking = zombie.live._transacting.sinking
-    assert sinking is not None
+    sinks = next(each for each in zombie.live.participants.members if isinstance(each, SinkCoordinator))
     driver.restore()
     driver.commit()
     held = driver.database.held[0]
-    write = sinking.closing(3, b"", zombie.live._riders.controlled.hold(), zombie.live.committer.mark)
-    assert write is not None
+    draft = CommitDraft(zombie.live.record, 3, Frozen((), 0, 0), SideInputs(), records=1, seconds=0.0, commands=())
+    sinks.contribute(draft)
+    assert draft.before_commit is not None
     with pytest.raises(SinkFenced, match="epoch"):
-        write()
+        draft.before_commit()
     with pytest.raises(SinkFenced):
-        sinking.reopen(zombie.live.committer.mark)
+        sinks.recover(zombie.live.record)
     assert driver.database.held[0] == held
     assert agrees(driver)
 

@@ -14,8 +14,8 @@ from statehold.config.sections.processing import CommitSettings
 from statehold.handler import EffectKey
 from statehold.snapshot.format.records import Effect
 from statehold.testing import Driver
-from statehold.worker.common.context import Report
-from statehold.worker.participants.effect_runner import EffectRunner, Surroundings
+from statehold.worker.common.context import EffectSetting, Report
+from statehold.worker.participants.effect_runner import EffectRunner
 from statehold.worker.partition import PartitionWorker
 
 tries: list[EffectKey] = []
@@ -31,7 +31,7 @@ def exits_once(key: EffectKey) -> None:
 def test_an_effect_that_exits_is_an_attempt_that_failed() -> None:
     told: list[BaseException] = []
     runner = EffectRunner(
-        Driver(Accounts).handler(), Surroundings("effects", lambda effect, error, attempt: told.append(error))
+        Driver(Accounts).handler(), EffectSetting("effects", lambda effect, error, attempt: told.append(error))
     )
     effect = Effect(f"{__name__}:exits_once", "input", 0, 7, 0, b"\x90")
     runner.submit([effect])
@@ -85,11 +85,11 @@ def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more() -> No
         for value in range(50):
             log.append(driver._encode(value))
         track.hand_over(list(log.committed(0)))
-        while worker.status()["transaction"] < 5:
+        while (worker.status().transaction or 0) < 5:
             assert time.monotonic() < until, worker.status()
             time.sleep(0.001)
         time.sleep(0.2)
-        assert worker.status()["position"] == 5
+        assert worker.status().position == 5
         away = False
         while len(done) < 50:
             assert time.monotonic() < until, worker.status()

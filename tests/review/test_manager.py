@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from statehold.balancer.assignment import WorkerReport
 from statehold.balancer.manager import Manager
 from statehold.config.settings import Settings
@@ -86,8 +88,8 @@ class Partition:
 
     def attend(self, now: float) -> None: ...
 
-    def status(self) -> dict[str, Any]:
-        return {}
+    def status(self) -> msgspec.Struct:
+        return msgspec.Struct()
 
 
 def manager() -> tuple[Manager, Group, Partition, ManualClock, list[Any]]:

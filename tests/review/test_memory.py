@@ -83,11 +83,11 @@ class Partition:
         self.reach("live")
         live = self.worker._live
         assert live is not None
-        self.state = weakref.ref(live._engine.state)
+        self.state = weakref.ref(live.engine.state)
 
     def reach(self, phase: str) -> None:
         until = time.monotonic() + 60
-        while self.worker.status()["phase"] != phase or not self.reports:
+        while self.worker.status().phase != phase or not self.reports:
             assert time.monotonic() < until, self.worker.status()
             time.sleep(0.001)
 
@@ -135,7 +135,7 @@ def test_a_partition_that_a_record_has_failed_frees_its_state(partition: Partiti
     partition.driver.clock.advance(1)
     partition.reach("failed")
     assert partition.gone()
-    assert "bad" in partition.worker.status()["cause"]
+    assert "bad" in (partition.worker.status().cause or "")
 
 
 def test_a_fenced_partition_frees_its_state(partition: Partition) -> None:
@@ -159,11 +159,11 @@ def test_a_takeover_that_fails_frees_the_copy_that_it_began_with() -> None:
         worker = PartitionWorker(replace(driver._tools(0), report=reports.append))
         worker.start(driver.clock())
         until = time.monotonic() + 60
-        while worker.status()["phase"] != "failed" and time.monotonic() < until:
+        while worker.status().phase != "failed" and time.monotonic() < until:
             time.sleep(0.01)
         while state() is not None and time.monotonic() < until:
             time.sleep(0.01)
-        assert worker.status()["error"] == "RetentionGap"
+        assert worker.status().error == "RetentionGap"
         assert state() is None
         worker.lose()
         assert worker.closed.wait(60)

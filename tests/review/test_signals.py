@@ -37,7 +37,7 @@ def worker() -> tuple[PartitionWorker, Driver]:
 
 def wait_for(partition: PartitionWorker, phase: str) -> None:
     until = time.monotonic() + 60
-    while partition.status()["phase"] != phase:
+    while partition.status().phase != phase:
         assert time.monotonic() < until, f"still {partition.status()}"
         time.sleep(0.001)
 
@@ -89,7 +89,7 @@ def test_what_the_consumer_saw_before_a_failure_does_not_fail_the_retry() -> Non
         partition.retry()
         wait_for(partition, "live")
         time.sleep(0.05)
-        assert partition.status()["phase"] == "live"
+        assert partition.status().phase == "live"
     finally:
         partition.lose()
         assert partition.closed.wait(60)

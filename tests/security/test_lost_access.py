@@ -16,7 +16,7 @@ from tests.system.stage import Stage
 from statehold.common.access_rights import rights_of
 from statehold.common.exit_codes import Exit
 from statehold.errors import AccessLost
-from statehold.worker import partition
+from statehold.worker import failed
 
 pytestmark = pytest.mark.kafka
 #: log lines that a process may write while it waits: it tells of things once a minute, or at each try of 30 s
@@ -48,7 +48,7 @@ def test_a_right_that_is_revoked_is_named_and_goes_on_by_itself(
     guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the next test, without the half minute between two tries."""
-    monkeypatch.setitem(partition._AGAIN_AFTER, AccessLost, 1.0)
+    monkeypatch.setitem(failed._AGAIN_AFTER, AccessLost, 1.0)
     user = f"{stage.names.service}-near"
     login = guarded.scram(user)
     lost = next(right for right in grant_all(guarded, stage, user) if right.name == stage.output)

@@ -40,7 +40,9 @@ def test_the_wall_clock_is_asked_where_it_is_listed_and_nowhere_else() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "transaction/policy",
+        "transaction/commit_policy",
+        "transaction/rollback",
+        "drain",
         "common/ownership",
         "recovery/checks",
         "fulls/restore_cost",

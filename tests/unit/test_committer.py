@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -16,25 +17,37 @@ from statehold.table import Changes
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import MemoryTransactions
 from statehold.testing.clock import ManualClock
-from statehold.worker.transaction.transaction import Closing, Committer
+from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.transaction.participants import CommitDraft, SideInputs
 
 OUTPUT: Sent = ("out", b"v", "k", -1, None, None, 0, [("own", b"h")])
 
 
-def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBroker, Committer]:
+def committer(*, origin: bool = True, part_bytes: int = 1000) -> tuple[MemoryBroker, KafkaTransaction]:
     broker = MemoryBroker(ManualClock())
     producer = MemoryTransactions(broker, NAMES, 0)
     producer.fence(lambda: False)
     first = mark(4, last_delta=4)
-    made = Committer(producer, PLACE, first, origin=origin, part_bytes=part_bytes, wall=lambda: 12.5)
+    made = KafkaTransaction(
+        producer, PLACE, first, origin=origin, part_bytes=part_bytes, wall=lambda: 12.5, clock=lambda: 0.0
+    )
     return broker, made
 
 
-def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Closing:
-    return Closing(position, Frozen(delta, 99, 3), None if no_delta else delta, (), ())
+def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> CommitDraft:
+    return CommitDraft(
+        before=mark(4),
+        position=position,
+        frozen=Frozen(delta, 99, 3),
+        side=SideInputs(),
+        records=0,
+        seconds=0.0,
+        commands=(),
+        delta=None if no_delta else delta,
+    )
 
 
-def commit(made: Committer, closed: Closing) -> Mark:
+def commit(made: KafkaTransaction, closed: CommitDraft) -> Mark:
     """As the live loop does: packed, committed beside, and noted."""
     made.commit(closed, made.pack(closed), 1)
     return made.committed()
@@ -52,7 +65,7 @@ def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
     attempt = made.producer.attempt
     assert header == Header(5, attempt, "l", 40, PLACE.writer)
     assert (part.n, part.attempt, part.k) == (5, attempt, 0)
-    assert last == done == made.mark == made.expected
+    assert last == done == made.record == made.expected
     assert last == Mark(
         n=5,
         attempt=attempt,
@@ -122,7 +135,7 @@ def test_a_large_delta_is_cut_and_every_part_fits() -> None:
     assert [part.k for part in parts] == list(range(len(parts)))
     assert len(parts) > 10
     assert all(sum(map(len, part.entries)) <= 1000 for part in parts)
-    assert made.mark.parts == len(parts)
+    assert made.record.parts == len(parts)
 
 
 def test_a_value_that_fits_no_part_is_named() -> None:
@@ -133,11 +146,11 @@ def test_a_value_that_fits_no_part_is_named() -> None:
 
 def test_after_an_unknown_outcome_both_marks_are_known() -> None:
     broker, made = committer()
-    before = made.mark
+    before = made.record
     broker.fail("commit", OutcomeUnknown("?"))
     with pytest.raises(OutcomeUnknown):
         commit(made, closing())
-    assert (made.mark, made.expected.n) == (before, 5)
+    assert (made.record, made.expected.n) == (before, 5)
     assert made.is_open
 
 
@@ -159,5 +172,5 @@ def test_references_and_the_writer_stand_in_the_mark() -> None:
     assert replaced(done, fulls=()).identity == done.identity
 
 
-def replaced_refs(of: Closing, ref: FullRef) -> Closing:
-    return of._replace(fulls=(ref,))
+def replaced_refs(of: CommitDraft, ref: FullRef) -> CommitDraft:
+    return dataclasses.replace(of, fulls=(ref,))

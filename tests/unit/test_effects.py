@@ -10,7 +10,9 @@ from statehold import Handler
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.handler import EffectKey
 from statehold.snapshot.format.records import Effect
-from statehold.worker.participants.effect_runner import EffectRunner, Surroundings, note, weight
+from statehold.worker.common.context import EffectSetting
+from statehold.worker.handler.effect_calls import note, weight
+from statehold.worker.participants.effect_runner import EffectRunner
 
 
 class Recorder(Handler[int]):
@@ -43,7 +45,7 @@ def effect(handler: Recorder, offset: int) -> Effect:
 def running() -> Iterator[tuple[Recorder, EffectRunner, list[int]]]:
     handler, attempts = Recorder(), list[int]()
     runner = EffectRunner(
-        handler, Surroundings("effects-test", lambda effect, error, attempt: attempts.append(attempt))
+        handler, EffectSetting("effects-test", lambda effect, error, attempt: attempts.append(attempt))
     )
     yield handler, runner, attempts
     handler.gate.set()
@@ -79,7 +81,7 @@ def test_what_is_owed_already_is_not_run_twice() -> None:
 
 def test_closing_does_not_wait_longer_than_told_and_leaves_the_rest_owed() -> None:
     handler = Recorder()
-    runner = EffectRunner(handler, Surroundings("effects-test", lambda effect, error, attempt: None))
+    runner = EffectRunner(handler, EffectSetting("effects-test", lambda effect, error, attempt: None))
     handler.gate.clear()
     runner.submit([effect(handler, 1), effect(handler, 2)])
     assert handler.begun.wait(30)
@@ -98,7 +100,7 @@ def test_without_effects_there_is_no_thread() -> None:
 
 def test_whoever_lost_the_partition_sends_nothing_more() -> None:
     handler, lost = Recorder(), threading.Event()
-    runner = EffectRunner(handler, Surroundings("effects-test", lambda *_: None, lost=lost.is_set))
+    runner = EffectRunner(handler, EffectSetting("effects-test", lambda *_: None, lost=lost.is_set))
     handler.gate.clear()
     runner.submit([effect(handler, 1), effect(handler, 2)])
     assert handler.begun.wait(30)
@@ -115,7 +117,7 @@ def test_with_threads_one_key_that_fails_holds_up_only_its_own() -> None:
     behind = note(handler, handler.act, ("input", 0, 2, 0), (2,), b"a")
     beside = note(handler, handler.act, ("input", 0, 3, 0), (3,), b"d")
     assert down.lane % 2 == behind.lane % 2 != beside.lane % 2
-    runner = EffectRunner(handler, Surroundings("effects-test", lambda *_: told.set(), settings))
+    runner = EffectRunner(handler, EffectSetting("effects-test", lambda *_: told.set(), settings))
     runner.submit([down, behind, beside])
     assert told.wait(30)
     assert handler.begun.wait(30)

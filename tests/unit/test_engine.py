@@ -13,7 +13,7 @@ from statehold.errors import HandlerFailed, UndecodableRecord, UsageError
 from statehold.handler import EffectKey
 from statehold.messages.command import COMMAND_HEADER, Command, header
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
 
 class Sums(Handler[int]):
@@ -66,11 +66,11 @@ def test_a_batch_goes_record_by_record_and_leaves_outputs_effects_and_tables() -
 
 def test_a_record_that_raises_is_named_and_the_rollback_leaves_nothing() -> None:
     engine = Engine(Sums, 0)
-    with pytest.raises(Poisoned) as poison:
+    with pytest.raises(HandlingFailed) as poison:
         engine.run(batch(2, 3, 4))
     error = poison.value.error
     assert isinstance(error, HandlerFailed)
-    assert (poison.value.offset, error.position, poison.value.batch) == (3, 3, False)
+    assert (poison.value.offset, error.position, isinstance(poison.value, BatchFailed)) == (3, 3, False)
     assert str(error).startswith("input[0]@3: the handler raised ValueError: odd 3.")
     assert isinstance(error.__cause__, ValueError)
     engine.rollback()
@@ -82,40 +82,40 @@ def test_a_record_that_raises_is_named_and_the_rollback_leaves_nothing() -> None
 @pytest.mark.parametrize("kind", [Sums, Batches])
 def test_an_undecodable_record_is_named_after_those_before_it_were_handled(kind: Callable[[], Handler[int]]) -> None:
     engine = Engine(kind, 0)
-    with pytest.raises(Poisoned) as poison:
+    with pytest.raises(HandlingFailed) as poison:
         engine.run([*batch(2, 4), message(7, b"{"), *batch(8)])
     assert isinstance(poison.value.error, UndecodableRecord)
-    assert (poison.value.offset, poison.value.error.position, poison.value.batch) == (7, 7, False)
+    assert (poison.value.offset, poison.value.error.position, isinstance(poison.value, BatchFailed)) == (7, 7, False)
     assert [sent[1] for sent in engine.take_outputs()] == [b"2", b"6"]
 
 
 def test_a_record_of_the_wrong_type_is_undecodable_too() -> None:
-    with pytest.raises(Poisoned, match=r"input\[0\]@1: ValueError: invalid literal"):
+    with pytest.raises(HandlingFailed, match=r"input\[0\]@1: ValueError: invalid literal"):
         Engine(Sums, 0).run([message(1, b'"text"')])
 
 
 def test_a_tombstone_in_the_input_is_undecodable_not_a_crash() -> None:
-    with pytest.raises(Poisoned) as poison:
+    with pytest.raises(HandlingFailed) as poison:
         Engine(Sums, 0).run([message(1, None)])
     assert isinstance(poison.value.error, UndecodableRecord)
 
 
 def test_a_batch_that_raises_is_to_blame_as_a_whole_and_then_one_by_one() -> None:
     engine = Engine(Batches, 0)
-    with pytest.raises(Poisoned) as poison:
+    with pytest.raises(HandlingFailed) as poison:
         engine.run(batch(2, 3, 4))
-    assert (poison.value.offset, poison.value.batch) == (2, True)
+    assert (poison.value.offset, isinstance(poison.value, BatchFailed)) == (2, True)
     engine.rollback()
-    with pytest.raises(Poisoned) as poison:
+    with pytest.raises(HandlingFailed) as poison:
         engine.run(batch(2, 3), one_by_one=True)
-    assert (poison.value.offset, poison.value.batch) == (3, False)
+    assert (poison.value.offset, isinstance(poison.value, BatchFailed)) == (3, False)
 
 
 def test_without_on_record_a_batch_is_the_smallest_that_can_be_named() -> None:
     engine = Engine(OnlyBatches, 0)
-    with pytest.raises(Poisoned) as poison:
+    with pytest.raises(HandlingFailed) as poison:
         engine.run(batch(12, 13), one_by_one=True)
-    assert (poison.value.offset, poison.value.batch) == (12, False)
+    assert (poison.value.offset, isinstance(poison.value, BatchFailed)) == (12, False)
 
 
 class Commands(OnlyBatches):
@@ -150,13 +150,13 @@ def test_commands_are_noted_with_who_sent_them_and_one_of_ours_is_kept_from_the_
 
 @pytest.mark.parametrize("data", [b"\xff", b"{", b"{}", b'{"name": 1}', b"", b"x" * 201])
 def test_a_header_that_is_no_command_is_named_and_not_skipped(data: bytes) -> None:
-    with pytest.raises(Poisoned, match=r"input\[0\]@2: BadCommand: header statehold-command") as poison:
+    with pytest.raises(HandlingFailed, match=r"input\[0\]@2: BadCommand: header statehold-command") as poison:
         Engine(Commands, 0).run([*batch(1), message(2, None, [(COMMAND_HEADER, data)])])
     assert isinstance(poison.value.error, UndecodableRecord)
 
 
 def test_a_command_that_raises_is_named() -> None:
-    with pytest.raises(Poisoned, match=r"input\[0\]@2: the handler raised ValueError: told to"):
+    with pytest.raises(HandlingFailed, match=r"input\[0\]@2: the handler raised ValueError: told to"):
         Engine(Commands, 0).run([*batch(1), command(2, "fail"), *batch(3)])
 
 
@@ -239,5 +239,5 @@ def test_a_handler_without_a_type_takes_bytes_and_a_subclass_inherits_it() -> No
     engine.run([message(1, b"text")])
     assert committed(engine) == {1: "text"}
     plain = Engine(Plain, 0)
-    with pytest.raises(Poisoned, match="NotImplementedError"):
+    with pytest.raises(HandlingFailed, match="NotImplementedError"):
         plain.run([message(1, b"\xff")])

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
-from statehold.worker.transaction.policy import CommitPolicy, SnapshotPolicy
+from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
+from statehold.worker.transaction.commit_policy import CommitPolicy
 
 
 def commits(**settings: float) -> CommitPolicy:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from statehold.common.background_call import Background, BesideOf
+from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.config.settings import Settings
 from statehold.handler import Handler
 from statehold.ports import (
@@ -17,13 +18,14 @@ from statehold.ports import (
     Delayed,
     FullSink,
     Membership,
-    NoControl,
     Offsets,
     Reader,
     Transactions,
 )
+from statehold.reference import SharedRows, Version
 from statehold.sink import Connect
 from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import Effect, Mark
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.restore.local_cache import LocalFulls
 from statehold.snapshot.restore.standby_copy import Copy
@@ -34,12 +36,78 @@ from statehold.telemetry.log_events import Event, Log
 from statehold.telemetry.registry import PartitionMetrics
 from statehold.worker.common.activity import Handling
 from statehold.worker.common.memory_guard import Memory
-from statehold.worker.common.tracing import NoTracing, Tracing
-from statehold.worker.followers.reference import NoReferences, Referring
-from statehold.worker.participants.effect_runner import EffectRunner, Effects, Surroundings
+from statehold.worker.common.tracing import Tracing
 
-#: what runs the effects of a handler
-EffectsOf = Callable[[Handler[Any], Surroundings], Effects]
+#: reports an attempt that raised: the effect, the error, how many attempts so far
+EffectReport = Callable[[Effect, BaseException, int], None]
+
+
+class EffectSetting(NamedTuple):
+    """What a runner of side effects needs of its partition."""
+
+    #: for its threads
+    name: str
+    report: EffectReport
+    settings: EffectsSettings = EffectsSettings()
+    #: another owner has the partition now; asked before each attempt, on any thread
+    lost: Callable[[], bool] = bool
+
+
+class Pending(NamedTuple):
+    """Side effects that were submitted here and are not done."""
+
+    number: int = 0
+    #: bytes of a commit record
+    weight: int = 0
+    #: time of the record that asked for the oldest of them, in milliseconds since 1970; 0: there is none
+    oldest: int = 0
+
+
+class Effects(Protocol):
+    """Runs side effects; every method belongs to the partition's thread."""
+
+    def owed(self) -> tuple[Effect, ...]:
+        """Those that were submitted and are not known to be done."""
+        ...
+
+    def pending(self) -> Pending: ...
+
+    def submit(self, effects: Sequence[Effect]) -> None:
+        """Begin to run them; does not block."""
+        ...
+
+    def close(self, timeout: float) -> tuple[Effect, ...]:
+        """Wait at most `timeout` seconds; those that are pending then are left to the next owner."""
+        ...
+
+
+#: makes what runs the effects of a handler
+EffectsOf = Callable[[Handler[Any], EffectSetting], Effects]
+
+
+class Referring(Protocol):
+    """The reference data of this process. Any thread."""
+
+    @property
+    def shared(self) -> Mapping[str, SharedRows]:
+        """By topic."""
+        ...
+
+    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
+        """Wait until all that was there at the start is read, and at least these versions.
+
+        :raises RestoreTimeout: that took too long. :raises Cancelled: `cancelled` became true.
+        """
+        ...
+
+
+class NoReferences:
+    """The handler declares none."""
+
+    shared: Mapping[str, SharedRows] = {}
+
+    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
+        """Return at once."""
 
 
 class Standby(Protocol):
@@ -105,10 +173,11 @@ class Tools:
     output_partitions: Callable[[str], int]
     #: what to tell when the brokers refuse us, and whether they still do
     access: Access = field(default_factory=Access)
-    effects: EffectsOf = EffectRunner
-    #: made anew for each live phase
-    control: Callable[[], Control] = NoControl
-    #: a retry topic, by name; made anew for each live phase
+    #: runs side effects; None: `EffectRunner`
+    effects: EffectsOf | None = None
+    #: reads the control topic during one live phase; None: there is none
+    control: Callable[[], Control] | None = None
+    #: reads a retry topic, by name, during one live phase
     delayed: Callable[[str], Delayed] = _no_delayed
     #: the database of the sinks; None where a handler has none
     database: Connect | None = None
@@ -118,9 +187,12 @@ class Tools:
     memory: Memory = field(default_factory=Memory)
     #: what the handler is doing; see `statehold.worker.watchdog`
     handling: Handling = field(default_factory=Handling)
-    tracing: Tracing = field(default_factory=NoTracing)
+    #: None: tracing is off
+    tracing: Tracing | None = None
     standby: Standby = field(default_factory=NoStandby)
     referring: Referring = field(default_factory=NoReferences)
+    #: further features of each live phase; each gets the engine and the last commit record
+    participants: tuple[Callable[[Any, Mark], Any], ...] = ()
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background

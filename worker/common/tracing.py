@@ -6,7 +6,7 @@ Only the partition's thread calls it: once for a batch, a commit or a restore, n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from statehold.output import Sent
@@ -34,24 +34,3 @@ class Tracing(Protocol):
     def commit_ended(self, *, committed: bool) -> None:
         """Of the one that began last, if it has not ended."""
         ...
-
-
-class NoTracing:
-    """Tracing is off."""
-
-    _NOTHING: AbstractContextManager[Any] = nullcontext()
-
-    def outputs(self, handling: Handling) -> list[Sent]:
-        return []
-
-    def batch(self, messages: Sequence[Message]) -> AbstractContextManager[Any]:
-        return self._NOTHING
-
-    def step(self, name: str) -> AbstractContextManager[Any]:
-        return self._NOTHING
-
-    def commit_began(self, n: int, records: int, position: int) -> None:
-        """Nobody is told."""
-
-    def commit_ended(self, *, committed: bool) -> None:
-        """Nobody is told."""

@@ -13,7 +13,7 @@ from statehold.messages.dead_letter import FAILED_AGAIN, DeadLetter, Failure, Re
 from statehold.messages.retry_record import Retried
 from statehold.ports import Reader
 from statehold.record import Message
-from statehold.worker.handler.dead_letters import Verdict
+from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
 
 #: topic and offset
@@ -39,7 +39,7 @@ def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Trie
 
     for topic in tried.topics:
         tried.add(topic, everything(topic))
-    engine.letters.verdicts = tried.verdicts(map(read, everything(names.dead)), names.control)
+    engine.letters.decisions = tried.verdicts(map(read, everything(names.dead)), names.control)
     return tried
 
 
@@ -67,9 +67,9 @@ class Tried:
             low, high = before.get(topic, 0), after.get(topic, 0)
             yield from (Late(topic, each) for each in found if low <= each.at < high)
 
-    def verdicts(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, Verdict]:
+    def verdicts(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, FailureDecision]:
         """Each record that failed, by its place on the input, a retry topic or the control topic."""
-        found: dict[At, Verdict] = {}
+        found: dict[At, FailureDecision] = {}
         last: dict[int, At] = {}
         for offset, tries in self._by_offset().items():
             for (place, _), (_, verdict) in pairwise([((self._input, offset), None), *tries]):
@@ -79,17 +79,17 @@ class Tried:
         for each in letters:
             if isinstance(each, DeadLetter) and each.why == "raised":
                 failure = Failure(each.error, each.text, each.attempts, each.ordered)
-                found[last.get(each.offset, (each.topic, each.offset))] = Verdict(failure)
+                found[last.get(each.offset, (each.topic, each.offset))] = FailureDecision(failure)
             elif isinstance(each, Resolution) and each.what == FAILED_AGAIN:
-                found[control, each.command] = Verdict(Failure(each.error, each.text, 1))
+                found[control, each.command] = FailureDecision(Failure(each.error, each.text, 1))
         return found
 
-    def _by_offset(self) -> dict[int, list[tuple[At, Verdict]]]:
+    def _by_offset(self) -> dict[int, list[tuple[At, FailureDecision]]]:
         """By the record that it was: where it was tried, first try first, and the verdict that sent it there."""
-        found: dict[int, list[tuple[At, Verdict]]] = {}
+        found: dict[int, list[tuple[At, FailureDecision]]] = {}
         for topic, tries in self._found.items():
             for each in tries:
-                verdict = Verdict(each.failure, self._delays[topic], each.level, each.due)
+                verdict = FailureDecision(each.failure, self._delays[topic], each.level, each.due)
                 found.setdefault(each.message.offset() or 0, []).append(((topic, each.at), verdict))
         for tried in found.values():
             tried.sort(key=lambda each: each[1].level)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from statehold.errors import RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
@@ -27,31 +27,6 @@ _GLANCE: Final = 0.05
 _COMPLAIN: Final = 60.0
 
 
-class Referring(Protocol):
-    """What a partition needs of the reference data. Any thread."""
-
-    @property
-    def shared(self) -> Mapping[str, SharedRows]:
-        """By topic."""
-        ...
-
-    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
-        """Until all that was there at the start is read, and at least these versions.
-
-        :raises RestoreTimeout: that did not come. :raises Cancelled: `cancelled` became true.
-        """
-        ...
-
-
-class NoReferences:
-    """The handler declares none."""
-
-    shared: Mapping[str, SharedRows] = {}
-
-    def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
-        """There is nothing to wait for."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Where the rows come from."""
@@ -69,7 +44,7 @@ class Sources:
 
 
 class References:
-    """`Referring`. `run` is the thread's body."""
+    """`context.Referring`. `run` is the thread's body."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -11,7 +11,7 @@ from statehold.snapshot.format.records import Mark
 from statehold.snapshot.restore.estimate import Speeds, Workload, full_wanted
 from statehold.snapshot.state import State
 from statehold.telemetry.log_events import Event, Log
-from statehold.worker.transaction.policy import SnapshotPolicy
+from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
 
 #: bytes of a key and its value in a full, where neither a full nor a delta tells better
 _ENTRY_BYTES = 64
@@ -22,7 +22,7 @@ _TELL_EVERY = 600.0
 
 
 class RestoreCost:
-    """Follows the marks and fulls of a live partition; used by its thread, `seconds` may be read by any."""
+    """Follows the marks and fulls of a live partition; used by its thread, figures may be read by any."""
 
     def __init__(self, speeds: Speeds, policy: SnapshotPolicy, state: State, mark: Mark) -> None:
         self._speeds, self._policy, self._state = speeds, policy, state
@@ -31,31 +31,31 @@ class RestoreCost:
         self.work = Workload(keys=mark.keys)
         #: what of it lies before the start of the full that is being written
         self._before = Workload()
-        #: how long a restore would take now
-        self.seconds = 0.0
-        self._predict()
+
+    @property
+    def seconds(self) -> float:
+        """How long a restore would take now. Any thread."""
+        return self._speeds.now.predict(self.work).total
 
     def inherit(self, work: Workload, bytes_seen: int) -> None:
         """After a restore that did `work`; the policy has counted `bytes_seen` of it."""
         self.work, self._seen_bytes = msgspec.structs.replace(work, gap=0), bytes_seen
-        self._predict()
 
     def marked(self, mark: Mark) -> None:
         """A transaction has committed."""
         if mark.n == self._n:
             return
         work, size = self.work, self._policy.bytes
-        positions = sum(position for topic, position in mark.positions.items() if topic in mark.topic_ids)
+        delta, positions = mark.delta, sum([at for topic, at in mark.positions.items() if topic in mark.topic_ids])
         self.work = msgspec.structs.replace(
             work,
             transactions=work.transactions + mark.n - self._n,
             increment_bytes=work.increment_bytes + max(0, size - self._seen_bytes),
-            entries=work.entries + (self._state.delta_keys if mark.delta else 0),
-            gap=0 if mark.delta else work.gap + max(0, positions - mark.start),
+            entries=work.entries + (self._state.delta_keys if delta else 0),
+            gap=0 if delta else work.gap + max(0, positions - mark.start),
             keys=mark.keys,
         )
         self._n, self._seen_bytes = mark.n, size
-        self._predict()
 
     def full_started(self) -> None:
         """What was written up to now will not be read any more, if this full becomes the base."""
@@ -73,7 +73,6 @@ class RestoreCost:
             keys=work.keys,
             gap=work.gap,
         )
-        self._predict()
 
     @property
     def state_bytes(self) -> int:
@@ -89,9 +88,6 @@ class RestoreCost:
         """Seconds of a restore, were there a full of now."""
         full = Workload(full_keys=self.work.keys, full_bytes=self.state_bytes, keys=self.work.keys)
         return self._speeds.now.predict(full).total
-
-    def _predict(self) -> None:
-        self.seconds = self._speeds.now.predict(self.work).total
 
 
 class RestoreBudget:

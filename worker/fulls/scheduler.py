@@ -1,4 +1,4 @@
-"""Takes fulls beside the live work, has marks refer to them, truncates behind the oldest kept (rules S1-S5, C3)."""
+"""Take full snapshots in parallel with live work, and truncate behind the oldest kept one (rules S1-S5, C3)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from statehold.errors import KafkaTrouble
 from statehold.ports import Bounds, FullSink
 from statehold.snapshot.format.records import FullRef, Mark
 from statehold.snapshot.full import FullWriter
+from statehold.snapshot.restore.restore import Restored
 from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.fulls.compaction_watch import Notice
 from statehold.worker.fulls.local_copy import Copying
 from statehold.worker.fulls.restore_cost import RestoreBudget, RestoreCost
+from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
 from statehold.worker.fulls.truncation import Truncation
-from statehold.worker.transaction.policy import SnapshotPolicy
+from statehold.worker.transaction.participants import CommitDraft, Participant
 
 #: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
 _FORCE_AFTER = 5.0
@@ -28,7 +30,7 @@ _READ_BACK_WAIT = 5.0
 Asked = Callable[[float], Bounds | None]
 
 
-class Fulls:
+class FullSnapshots(Participant):
     """Called at commit boundaries only, by the partition's thread; nothing here waits, except `final`.
 
     A full starts in three steps: ask for the topics' bounds, see the answer at one boundary, begin at a later one. So
@@ -63,6 +65,10 @@ class Fulls:
         #: a command waits for a full
         self._awaited = False
 
+    def ask(self) -> None:
+        """Take a full snapshot from the next commit on."""
+        self._policy.asked = True
+
     @property
     def unsaved(self) -> int:
         """Bytes of increments since the newest full began."""
@@ -73,23 +79,31 @@ class Fulls:
         """Something is under way that a commit boundary would move on."""
         return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)
 
-    def next_refs(self) -> tuple[FullRef, ...]:
-        """What the next mark refers to, newest first."""
-        pending = (self._pending,) if self._pending else ()
-        return (*pending, *self.refs)[: self._settings.keep]
-
-    def mark_due(self, now: float) -> bool:
-        """A mark-only transaction is needed for a full to start, or to be referred to."""
+    def wants_commit(self, record: Mark, now: float) -> bool:
+        """A full snapshot can start, or be referred to, with a commit record only."""
         waits = self._awaited or now - self._pending_since >= _FORCE_AFTER
         return self._bounds is not None or (self._pending is not None and waits)
+
+    def contribute(self, draft: CommitDraft) -> None:
+        """Name the full snapshots to keep, newest first."""
+        pending = (self._pending,) if self._pending else ()
+        draft.fulls = (*pending, *self.refs)[: self._settings.keep]
+
+    def committed(self, record: Mark, draft: CommitDraft) -> None:
+        self.boundary(record)
+
+    def finish(self, record: Mark, wait: float) -> bool:
+        return self.pending
 
     def boundary(self, mark: Mark) -> None:
         """The state is exactly what `mark` says."""
         self._awaited = mark.take > 0
-        self._count_cost(mark)
+        self.cost.marked(mark)
         try:
-            self._note_referred(mark)
-            self.refs = self.truncation.step(self.refs, mark)
+            if self._pending is not None:
+                self._note_referred(mark)
+            if self.truncation.due:
+                self.refs = self.truncation.step(self.refs, mark)
             if self._writer is not None:
                 self._slice(self._writer, mark)
             elif self._written is not None:
@@ -102,10 +116,16 @@ class Fulls:
         except KafkaTrouble as error:
             self._give_up(str(error))
 
-    def inherit(self, base: FullRef | None) -> None:
-        """What the restore began with; the last mark may not know it, if a compaction made it."""
-        if base is not None and base not in self.refs:
+    def inherit(self, restored: Restored) -> None:
+        """Take over what the restore found: the snapshot that it began with, and those that are unusable (rule C4)."""
+        base = restored.full
+        self.cost.inherit(restored.work, restored.unsaved_bytes)
+        if restored.full_time:
+            self._tools.metrics.set(metrics.FULL_TIME, restored.full_time)
+        self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
+        if base is not None and base not in self.refs:  # a compaction made it after the last commit record
             self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
+        self.truncation.sound = {base} if base is not None else set()
 
     def _noticed(self, mark: Mark) -> bool:
         """Before a full of its own: has a compaction made one meanwhile? True while that is being looked for, too."""
@@ -128,13 +148,6 @@ class Fulls:
         """By the settings, or because a command's mark asks for it, also of an earlier owner."""
         now = self._tools.clock()
         return self._policy.full_due(now) or (now >= self._again and (mark.take > 0 or self._budget.asks(now)))
-
-    def _count_cost(self, mark: Mark) -> None:
-        self.cost.marked(mark)
-        meters, cost = self._tools.metrics, self.cost
-        meters.set(metrics.RESTORE_PREDICTED, cost.seconds)
-        meters.set(metrics.STATE_BYTES, cost.state_bytes)
-        meters.set(metrics.SINCE_FULL, self._policy.bytes)
 
     def between(self, mark: Mark) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
@@ -273,7 +286,7 @@ class Fulls:
         self._policy.force_delta = True
 
     def _note_referred(self, mark: Mark) -> None:
-        if self._pending is None or self._pending not in mark.fulls:
+        if self._pending not in mark.fulls:
             return
         self.refs, self._pending = mark.fulls, None
         self.cost.full_referred(*self._size)

@@ -35,7 +35,7 @@ from statehold.record import Message
 from statehold.table import Table
 
 
-class Verdict(NamedTuple):
+class FailureDecision(NamedTuple):
     """What a record that failed is to become when it comes again."""
 
     failure: Failure
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 def at(message: Message) -> tuple[str, int]:
-    """By what a verdict is found."""
+    """By what a decision is found."""
     return message.topic() or "", message.offset() or 0
 
 
@@ -61,7 +61,7 @@ class Letters:
         self._names, self._partition, self._outputs = names, partition, outputs
         self.muted = False
         #: of records that come again, by topic and offset
-        self.verdicts: dict[tuple[str, int], Verdict] = {}
+        self.decisions: dict[tuple[str, int], FailureDecision] = {}
         #: the open transaction holds what a replay would not decide again: it takes a delta
         self.decided = False
         #: letters of the open transaction, by why
@@ -69,8 +69,8 @@ class Letters:
 
     @property
     def active(self) -> bool:
-        """Some record may be none for the handler: there is a parked key, or a verdict."""
-        return self._parked.used or bool(self.verdicts)
+        """Some record may be none for the handler: there is a parked key, or a decision."""
+        return self._parked.used or bool(self.decisions)
 
     @property
     def keys(self) -> int:
@@ -79,7 +79,7 @@ class Letters:
 
     def takes(self, message: Message) -> bool:
         """Whether this record goes to the letters and not to the handler."""
-        if at(message) in self.verdicts:
+        if at(message) in self.decisions:
             return True
         key = message.key()
         if key is None or key not in self._parked:
@@ -87,21 +87,21 @@ class Letters:
         return not any(name == COMMAND_HEADER for name, _ in message.headers() or ())
 
     def take(self, message: Message) -> None:
-        """It failed and its verdict is known, or its key is parked."""
-        verdict = self.verdicts.get(at(message))
-        if verdict is None:
+        """It failed and its decision is known, or its key is parked."""
+        decision = self.decisions.get(at(message))
+        if decision is None:
             self._follow(message)
         else:
-            self.carry_out(verdict, message)
+            self.carry_out(decision, message)
 
-    def carry_out(self, verdict: Verdict, message: Message) -> None:
+    def carry_out(self, decision: FailureDecision, message: Message) -> None:
         """Bury it, or send it on its way to be tried later."""
         self.decided = True
-        if verdict.delay:
-            topic = self._names.retry(verdict.delay)
-            self._send("retried_later", retried(topic, message, verdict.failure, verdict.level, verdict.due))
+        if decision.delay:
+            topic = self._names.retry(decision.delay)
+            self._send("retried_later", retried(topic, message, decision.failure, decision.level, decision.due))
         else:
-            self._bury(message, verdict.failure)
+            self._bury(message, decision.failure)
 
     def _follow(self, message: Message) -> None:
         key, offset = message.key(), message.offset() or 0
@@ -116,7 +116,7 @@ class Letters:
         ordered, previous = failure.ordered and key is not None, -1
         if ordered:
             row = self._parked.get(key)
-            if row is not None:  # parked by a verdict of this very transaction
+            if row is not None:  # parked by a decision of this very transaction
                 previous = row.last
                 self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
             else:
@@ -140,15 +140,15 @@ class Letters:
         if not self._may(request):
             return ""
         self.decided = True
-        verdict = self.verdicts.get(at(message))
+        decision = self.decisions.get(at(message))
         what = DISCARDED if command.name == DISCARD else REPLAYED
-        if verdict is not None:
+        if decision is not None:
             what = FAILED_AGAIN
         elif what == REPLAYED:
             run(RedrivenMessage(self._names.input, self._partition, request))
         if what != FAILED_AGAIN:
             self._settle(request)
-        failure = verdict.failure if verdict is not None else None
+        failure = decision.failure if decision is not None else None
         self._send(what, trace(self._names.dead, self._partition, what, command, request, failure))
         return what
 
@@ -180,13 +180,13 @@ class Letters:
         return counts
 
     def forget(self) -> None:
-        """The open transaction is undone; verdicts stand."""
+        """The open transaction is undone; decisions stand."""
         self.counts, self.decided = {}, False
 
     def passed(self, positions: dict[str, int]) -> None:
-        """These positions have committed: verdicts below them have been carried out."""
-        self.verdicts = {
-            place: verdict for place, verdict in self.verdicts.items() if place[1] >= positions.get(place[0], 0)
+        """These positions have committed: decisions below them have been carried out."""
+        self.decisions = {
+            place: decision for place, decision in self.decisions.items() if place[1] >= positions.get(place[0], 0)
         }
 
     def _send(self, why: str, sent: Sent) -> None:

@@ -1,4 +1,4 @@
-"""Side effects that the handler asks for in the open transaction, until its mark takes them."""
+"""Record the side effects that the handler asks for in the open transaction, until its commit record takes them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from statehold.handler import Handler
 from statehold.record import Numbering
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.activity import Handling
-from statehold.worker.participants.effect_runner import note, weight
+from statehold.worker.handler.effect_calls import note, weight
 
 
-class Noting:
+class EffectRecorder:
     """Of one handler. Used by the partition's thread."""
 
     def __init__(self, handler: Handler[Any], handling: Handling, settings: Settings) -> None:
         self._handler, self._handling = handler, handling
         self.noted: list[Effect] = []
-        #: effects of one transaction, and their bytes in its mark
+        #: called once, before the first effect: from then on the transactions have effects
+        self.on_first: Callable[[], None] | None = None
+        #: effects of one transaction, and their bytes in its commit record
         self._most, self._room = settings.effects.pending, effect_room(settings)
         self._weight = 0
         self._numbering = Numbering()
@@ -35,16 +37,19 @@ class Noting:
             raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
         if self._handler.replaying:
             return
+        if self.on_first is not None:
+            join, self.on_first = self.on_first, None
+            join()
         key = (record.topic, record.partition, record.offset, self._numbering.next(record))
         effect = note(self._handler, function, key, args, record.key, record.timestamp)
         self.noted.append(effect)
         self._weight += weight((effect,))
         if self.crowded:
-            self._handling.cut()  # the mark has to fit a message: the rest of the batch comes with the next one
+            self._handling.cut()  # the commit record has to fit a message: the rest of the batch comes with the next
 
     @property
     def crowded(self) -> bool:
-        """The open transaction asks for as many side effects as a mark should name."""
+        """The open transaction asks for as many side effects as a commit record should name."""
         return self._weight >= self._room or len(self.noted) >= self._most
 
     def take(self) -> list[Effect]:
@@ -52,18 +57,19 @@ class Noting:
         return taken
 
     def forget(self) -> None:
-        """The open transaction is undone: its records ask again, with the same keys."""
-        self.take()
+        """The open transaction is rolled back: its records ask again, with the same keys."""
+        if self.noted:
+            self.take()
         self._numbering.forget()
 
 
 def effect_room(settings: Settings) -> int:
-    """Bytes that owed effects may take in a mark before they are a burden: it names older and newer ones, and more."""
+    """Bytes that pending effects may take in a commit record before records wait for them."""
     return settings.kafka.message_max_bytes // 8
 
 
-def _note(noting: ref[Noting], function: Callable[..., object], args: tuple[Any, ...]) -> None:
-    alive = noting()
+def _note(recorder: ref[EffectRecorder], function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    alive = recorder()
     if alive is None:
         raise UsageError("effect() of a handler whose partition has gone")
     alive.note(function, args)

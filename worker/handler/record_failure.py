@@ -1,4 +1,4 @@
-"""A record that the decoder or the handler failed at, and how that is told."""
+"""The ways in which handling ends in a failure, and the errors that operators read."""
 
 from __future__ import annotations
 
@@ -8,49 +8,68 @@ from statehold.errors import HandlerFailed, PartitionError, RegistryUnreachable,
 from statehold.record import Message, Record
 
 
-class Poisoned(Exception):
-    """The handler or the decoder failed at this record; the open writes hold traces of it until the rollback."""
+class HandlingFailed(Exception):
+    """The handler or the decoder failed; the open writes hold traces of it until the rollback."""
 
-    def __init__(
-        self, offset: int, error: StateholdError, *, batch: bool = False, decided: bool = False, final: bool = False
-    ) -> None:
+    def __init__(self, offset: int, error: StateholdError) -> None:
         super().__init__(str(error))
         self.offset = offset
         self.error = error
-        #: on_batch raised: which record of it is to blame is not known yet
-        self.batch = batch
-        #: what becomes of it is known already: undo, and it comes again
-        self.decided = decided
-        #: it came beside the input and was judged: the partition fails
-        self.final = final
 
 
-def poisoned(record: Record[Any], error: Exception, *, batch: bool = False) -> Poisoned:
-    """What the handler raised at this record; with `batch` it may be another one of its batch."""
-    if isinstance(error, Poisoned):
+class RecordFailed(HandlingFailed):
+    """The input record at `offset` failed."""
+
+
+class BatchFailed(HandlingFailed):
+    """on_batch failed for the batch at `offset`; the record to blame is not known yet."""
+
+
+class SideInputFailed(HandlingFailed):
+    """A command, a tick or a record of a retry topic failed while the input stood at `offset`."""
+
+
+class FailureDecided(HandlingFailed):
+    """A side input failed and its failure decision is known: after the rollback it meets the decision."""
+
+
+def failed(record: Record[Any], error: Exception) -> HandlingFailed:
+    """Return the failure for what the handler raised at this record."""
+    if isinstance(error, HandlingFailed):
         return error
-    if isinstance(error, RegistryUnreachable):
-        return Poisoned(record.offset, RegistryUnreachable(str(error), **_coordinates(record.message)))
-    failed = HandlerFailed(
-        f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
-        f"mend what it needs, then `statehold retry {record.partition}`, or mend the handler and start it anew",
-        **_coordinates(record.message),
-    )
-    failed.__cause__ = error
-    return Poisoned(record.offset, failed, batch=batch)
+    return RecordFailed(record.offset, _handler_error(record, error))
 
 
-def undecodable(message: Message, error: Exception) -> PartitionError:
-    """What the decoder raised at this record."""
+def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
+    """Return the failure for what on_batch raised; `record` is the batch's first one."""
+    if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable)):
+        return BatchFailed(record.offset, _handler_error(record, error))
+    return failed(record, error)
+
+
+def undecodable(message: Message, error: Exception) -> HandlingFailed:
+    """Return the failure for what the decoder raised at this record."""
     if isinstance(error, RegistryUnreachable):
-        return RegistryUnreachable(str(error), **_coordinates(message))
-    failed = UndecodableRecord(
+        return RecordFailed(message.offset() or 0, RegistryUnreachable(str(error), **_coordinates(message)))
+    wrapped = UndecodableRecord(
         f"{type(error).__name__}: {error}. It was not skipped; let the type accept it, or the policy make it a dead "
-        f"letter (on_failure), and start the service anew; `statehold retry {message.partition()}` tries it as it is",
+        f"letter (on_failure), and restart the service; `statehold retry {message.partition()}` tries it as it is",
         **_coordinates(message),
     )
-    failed.__cause__ = error
-    return failed
+    wrapped.__cause__ = error
+    return RecordFailed(message.offset() or 0, wrapped)
+
+
+def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
+    if isinstance(error, RegistryUnreachable):
+        return RegistryUnreachable(str(error), **_coordinates(record.message))
+    wrapped = HandlerFailed(
+        f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
+        f"fix what it needs and run `statehold retry {record.partition}`, or fix the handler and restart the service",
+        **_coordinates(record.message),
+    )
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _coordinates(message: Message) -> dict[str, Any]:

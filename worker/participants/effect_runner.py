@@ -5,121 +5,18 @@ What is owed stands in every mark until it is done, so a takeover runs exactly w
 
 from __future__ import annotations
 
-import importlib
 import queue
 import threading
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from time import monotonic
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any
 
-import msgspec
 import tenacity
 
-from statehold.config.sections.effects_timers_sinks import EffectsSettings
-from statehold.errors import UsageError
 from statehold.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
-
-#: bytes of an effect in a mark beside its texts and arguments, about
-_FRAME: Final = 40
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Any]).decode
-
-#: what to tell of an attempt that raised: the effect, the error, how many attempts so far
-Report = Callable[[Effect, BaseException, int], None]
-
-
-def note(
-    handler: Handler[Any],
-    function: Callable[..., object],
-    key: EffectKey,
-    args: tuple[Any, ...],
-    record_key: bytes | None = None,
-    time: int = 0,
-) -> Effect:
-    """The effect as it stands in the mark; key and time are those of its record.
-
-    :raises UsageError: the function cannot be found again after a restart, or an argument is no plain data.
-    """
-    name = _name(handler, function)
-    try:
-        return Effect(name, *key, _encode(args), zlib.crc32(record_key or b""), time)
-    except (TypeError, OverflowError) as error:
-        raise UsageError(f"effect {name}: its arguments must be plain data (msgpack): {error}") from error
-
-
-def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
-    qualified: str = getattr(function, "__qualname__", repr(function))
-    if getattr(function, "__self__", None) is handler:
-        return f".{function.__name__}"
-    name = f"{getattr(function, '__module__', '')}:{qualified}"
-    try:
-        if find(handler, name) is function:
-            return name
-    except (ImportError, AttributeError):
-        pass
-    raise UsageError(
-        f"effect {qualified!r} could not be found again after a restart: give a method of the handler or a function "
-        f"of a module"
-    )
-
-
-def find(handler: Handler[Any], name: str) -> Callable[..., object]:
-    module, _, path = name.partition(":")
-    found: Any = handler if name.startswith(".") else importlib.import_module(module)
-    for attribute in (path or name[1:]).split("."):
-        found = getattr(found, attribute)
-    function: Callable[..., object] = found
-    return function
-
-
-def call(handler: Handler[Any], effect: Effect) -> None:
-    """Run it now, once. Raises whatever it raises."""
-    find(handler, effect.function)(effect.key, *arguments(effect))
-
-
-def arguments(effect: Effect) -> list[Any]:
-    return _decode(effect.arguments)
-
-
-def weight(effects: Iterable[Effect]) -> int:
-    """About how many bytes of a mark they take."""
-    return sum(len(effect.arguments) + len(effect.function) + len(effect.topic) + _FRAME for effect in effects)
-
-
-class Pending(NamedTuple):
-    """What is owed and was submitted here."""
-
-    number: int = 0
-    #: bytes of a mark
-    weight: int = 0
-    #: time of the record that asked for the oldest of them, in milliseconds since 1970; 0: there is none
-    oldest: int = 0
-
-
-class Effects(Protocol):
-    """Whoever runs them; every method belongs to the partition's thread."""
-
-    def owed(self) -> tuple[Effect, ...]: ...
-
-    def pending(self) -> Pending: ...
-
-    def submit(self, effects: Sequence[Effect]) -> None: ...
-
-    def close(self, timeout: float) -> tuple[Effect, ...]: ...
-
-
-class Surroundings(NamedTuple):
-    """What a runner is told of its partition."""
-
-    #: for its threads
-    name: str
-    report: Report
-    settings: EffectsSettings = EffectsSettings()
-    #: the partition belongs to somebody else now; asked before each attempt, on any thread
-    lost: Callable[[], bool] = bool
+from statehold.worker.common.context import EffectSetting, Pending
+from statehold.worker.handler.effect_calls import call, weight
 
 
 class Gone(Exception):
@@ -132,7 +29,7 @@ class EffectRunner:
     `owed`, `pending`, `submit` and `close` belong to the partition's thread; the threads start with the first effect.
     """
 
-    def __init__(self, handler: Handler[Any], about: Surroundings) -> None:
+    def __init__(self, handler: Handler[Any], about: EffectSetting) -> None:
         self._handler, self._about = handler, about
         self._done: queue.SimpleQueue[EffectKey] = queue.SimpleQueue()
         self._owed: dict[EffectKey, Effect] = {}

@@ -1,57 +1,72 @@
-"""The clock of an idle partition: a tick is pinned to its place in the order by a mark, as a user's command is.
+"""The clock of an idle partition: a commit record pins a tick to its place in the order, as it does a user's command.
 
-Timers are due by the time of the records. Where none come, somebody has to say how late it is, and a replay has to hear
-the same: so the tick is an entry of `Mark.pinned`, with the worker's time as its timestamp (docs/design.md,
-"Pinned commands and ticks"). It is written only when a timer is due by it.
+Records advance event time. Where none come, the worker does, and a replay has to repeat it: so the tick is an entry of
+`Mark.pinned`, with the worker's time as its timestamp (docs/design.md,
+"Pinned commands and ticks"). It is written only
+when a timer is due by it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from statehold.messages.command import TICK, header
-from statehold.messages.pinned_command import Pinned
+from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import Mark
 from statehold.worker.common.context import Tools
 from statehold.worker.handler.engine import Engine
+from statehold.worker.handler.event_time import Moments
+from statehold.worker.transaction.participants import CommitDraft, Participant, SideWork
 
 _HEADERS: Final = (header(TICK),)
 
 
-class Ticking:
-    """Used by the partition's thread, during one live phase."""
+class IdleClock(Participant):
+    """Used by the partition's thread, during one live phase; `blocked`: records wait for side effects."""
 
-    def __init__(self, tools: Tools, engine: Engine) -> None:
-        self._tools, self._moments = tools, engine.moments
+    def __init__(self, tools: Tools, engine: Engine, moments: Moments, blocked: Callable[[], bool]) -> None:
+        self._tools, self._engine, self._moments, self._blocked = tools, engine, moments, blocked
         self._idle = tools.settings.timers.idle
-        self._told = False
+        self._warned = False
         #: when records came last, or the partition went live (monotonic seconds)
         self._since = tools.clock()
 
-    def handled(self) -> None:
-        """Records came: the partition is not idle."""
-        self._since = self._tools.clock()
-
-    def due(self, mark: Mark) -> bool:
-        """A timer is due by the clock, and no record has come for long enough. `mark` is the last one."""
-        if self._moments is None or self._moments.due > self._now() or mark.paused is not None:
+    def wants_commit(self, record: Mark, now: float) -> bool:
+        """A timer is due by the clock, and no record has come for long enough."""
+        if self._blocked():  # records wait: that is not being idle
+            self._since = now
             return False
-        return self._tools.clock() - self._since >= self._idle and self._may_pin(mark)
+        return self._due(record)
 
-    def pin(self) -> Pinned:
-        """The tick of now. Its time is its offset, too: effects and timers of it have keys that are their own."""
+    def side_inputs(self, work: SideWork) -> None:
+        if not work.idle or (work.alone and work.done.pinned) or not self._due(work.before):
+            return
         now = self._now()
-        return Pinned(now, now, None, None, _HEADERS)
+        # Its time is its offset, too: effects and timers of it have keys that are their own.
+        tick = Pinned(now, now, None, None, _HEADERS)
+        self._engine.obey(PinnedMessage(self._tools.place.names.control, self._tools.place.partition, tick))
+        work.send()
+        work.done = work.done._replace(pinned=(*work.done.pinned, tick))
+
+    def contribute(self, draft: CommitDraft) -> None:
+        if draft.records:
+            self._since = self._tools.clock()
+
+    def _due(self, record: Mark) -> bool:
+        if self._moments.due > self._now() or record.paused is not None:
+            return False
+        return self._tools.clock() - self._since >= self._idle and self._may_pin(record)
 
     def _now(self) -> int:
         return int(self._tools.wall() * 1000)
 
-    def _may_pin(self, mark: Mark) -> bool:
-        if mark.format >= frame.PINNING:
+    def _may_pin(self, record: Mark) -> bool:
+        if record.format >= frame.PINNING:
             return True
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             self._tools.log.warning(
                 "timers_wait",
                 cause=f"a timer is due and no record comes; the clock may move it from format {frame.PINNING} on: "

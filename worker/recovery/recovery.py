@@ -20,11 +20,11 @@ from statehold.snapshot.restore.standby_copy import Copy, go_on
 from statehold.snapshot.state import State
 from statehold.worker.common.context import Tools
 from statehold.worker.common.memory_guard import Room
-from statehold.worker.common.reporting import tell_progress
+from statehold.worker.common.reporting import log_progress
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
+from statehold.worker.failures.retry_records import tell_unread
 from statehold.worker.handler.engine import Engine
-from statehold.worker.participants.retry_topics import tell_unread
 from statehold.worker.recovery.checks import compare_with_group, recheck, require_input
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Opening:
         self._copy: Copy | None = None
         self._room = Room(tools.memory, tools.settings.restore.memory_limit, tools.place)
         #: of the current or last restore and replay
-        self.progress = Progress(tools.clock, partial(tell_progress, tools), self._room)
+        self.progress = Progress(tools.clock, partial(log_progress, tools), self._room)
 
     def fence(self, ascertain: Callable[[], None]) -> Transactions:
         """Return a new producer, whose epoch fences every older owner. Retry until it works or the partition leaves.

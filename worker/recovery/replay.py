@@ -17,7 +17,7 @@ from statehold.worker.common.errors import gap
 from statehold.worker.common.signals import Signals
 from statehold.worker.followers.reference import history
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.recovery.replay_batch import commit, handle_again
 
 #: records handled at once; few enough that a slow handler shows progress
@@ -73,7 +73,7 @@ class Replaying:
                 else:
                     self._handle(piece)
                     count += len(piece)
-        except Poisoned as poison:
+        except HandlingFailed as poison:
             raise poison.error from poison
         except OutOfRange as error:
             raise gap(self._tools.place, start, str(error)) from error

@@ -9,23 +9,23 @@ from statehold.ports import Cancelled
 from statehold.record import Message
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
 
 def handle_again(engine: Engine, batch: Sequence[Message], signals: Signals) -> None:
     """Handle a batch with a muted engine. If on_batch fails, handle the records one by one, as the live loop does.
 
-    :raises Poisoned: the handler fails. :raises Cancelled: the partition leaves.
+    :raises HandlingFailed: the handler fails. :raises Cancelled: the partition leaves.
     """
     rest, one_by_one, tries = batch, False, Tries(engine, signals)
     while rest:
         try:
             handled = engine.run(rest, one_by_one=one_by_one)
-        except Poisoned as poison:
+        except HandlingFailed as poison:
             engine.rollback()
-            if not poison.batch and not tries.again(poison):
+            if not isinstance(poison, BatchFailed) and not tries.again(poison):
                 raise
-            one_by_one = one_by_one or poison.batch
+            one_by_one = one_by_one or isinstance(poison, BatchFailed)
             continue
         commit(engine)
         if handled < len(rest) and signals.leaving():
@@ -49,7 +49,7 @@ class Tries:
         self._kind, self._signals = type(engine.handler), signals
         self._at, self._attempts = -1, 0
 
-    def again(self, poison: Poisoned) -> bool:
+    def again(self, poison: HandlingFailed) -> bool:
         """Wait for the back-off and return whether to handle it again. :raises Cancelled: the partition leaves."""
         policy = policy_of(self._kind, poison.error) if self._kind.on_failure else None
         self._attempts = self._attempts + 1 if poison.offset == self._at else 1

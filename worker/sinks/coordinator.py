@@ -1,8 +1,8 @@
 """The database of a partition's sinks: its epoch, its position, and what it holds that Kafka does not (docs/sinks.md).
 
-The database commits just before Kafka does. Where Kafka then does not, the database is *ahead*, by one transaction at
-most: its records are handled again, up to the same place and with the same commands and verdicts, and what they put
-goes nowhere. The state at that place must be the one that the rows were written beside.
+The database commits just before Kafka does. If Kafka then does not commit, the database is *ahead*, by one transaction
+at most: its records are handled again, up to the same place and with the same commands and failure decisions, and what
+they put goes nowhere. The state at that place must be the one that the rows were written with.
 """
 
 from __future__ import annotations
@@ -18,35 +18,42 @@ from statehold.errors import (
     PartitionError,
     SinkDisagrees,
     SinkFenced,
-    SinkRefused,
     SinkUnreachable,
 )
+from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import Cancelled
 from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
 from statehold.snapshot.format import digest
-from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.worker.common.context import Tools
 from statehold.worker.common.signals import Signals
+from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
-from statehold.worker.participants.commands import Obeyed
+from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.sinks.position import Disagreement, Note, ahead_of, encode
+from statehold.worker.sinks.row_bisection import RowBisection, refused
+from statehold.worker.transaction.participants import CommitDraft, Participant, ParticipantFailed, SideWork
+from statehold.worker.transaction.state import TransactionState
 
 _LONGEST_WAIT: Final = 5.0
 
 
-class Sinking:
-    """Of one live partition; used by its thread, what `closing` returns by the commit beside it."""
+class SinkCoordinator(Participant):
+    """Of one live partition; used by its thread, `before_commit` by the commit's thread."""
 
-    def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
-        self._tools, self._signals, self._engine = tools, signals, engine
+    def __init__(
+        self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState, decisions: FailureDecisions
+    ) -> None:
+        self._tools, self._signals, self._engine, self._decisions = tools, signals, engine, decisions
+        self._buffer = state.buffer
+        self._bisection = RowBisection(tools, state, decisions)
         self._session: Session | None = None
         self._held = Held(0, -1)
-        #: of the transaction that is under way: the database has committed it
+        #: of the transaction in flight: the database has committed it
         self._written: Note | None = None
-        #: the transaction that is under way ends where the database is ahead to
+        #: the transaction in flight ends where the database is ahead to
         self._settles = False
         #: what was handled when the database committed and Kafka did not
         self.ahead: Note | None = None
@@ -58,24 +65,24 @@ class Sinking:
 
     # Connecting
 
-    def open(self, mark: Mark) -> None:
-        """Take the epoch; see whether the database is ahead of `mark`, the last one.
+    def opened(self, record: Mark) -> None:
+        """Take the epoch; see whether the database is ahead of `record`, the last one.
 
         :raises Cancelled: the partition leaves. :raises SinkUnreachable: :raises SinkRefused: :raises SinkDisagrees:
         """
         try:
-            self._open(mark, again=False)
+            self._open(record, again=False)
         except SinkUnreachable:
             if self._signals.leaving():
                 raise Cancelled from None
             raise
 
-    def reopen(self, mark: Mark) -> None:
-        """After DatabaseTrouble, with everything undone: whether it has committed is told by its position.
+    def recover(self, record: Mark) -> None:
+        """Connect again, with everything rolled back: the database's position says whether it has committed.
 
-        :raises SinkFenced: somebody else has taken an epoch. Otherwise as `open`.
+        :raises SinkFenced: another owner has taken an epoch. Otherwise as `opened`.
         """
-        self._open(mark, again=True)
+        self._open(record, again=True)
 
     def _open(self, mark: Mark, *, again: bool) -> None:
         clock, signals = self._tools.clock, self._signals
@@ -122,57 +129,80 @@ class Sinking:
         return signals.lost() or (signals.leaving() and self._tools.clock() >= signals.deadline)
 
     def _adopt(self) -> None:
-        """While the database is ahead the handler puts rows in vain, and what had failed fails alike."""
+        """While the database is ahead, what the handler puts goes nowhere, and what had failed fails alike."""
         self._engine.sinks.mute(self.ahead is not None)
+        self._buffer.barrier = self.barrier
+        self._decisions.handled_until = -1 if self.barrier is None else self.barrier
         if self.ahead is not None and self._engine.letters is not None:
-            self._engine.letters.verdicts.update({(topic, at): verdict for topic, at, verdict in self.ahead.verdicts})
+            self._engine.letters.decisions.update(
+                {(topic, at): decision for topic, at, decision in self.ahead.decisions}
+            )
 
     # A transaction
 
-    def closing(self, position: int, state: bytes, obeyed: Obeyed, mark: Mark) -> Callable[[], None] | None:
-        """What is to be done just before Kafka commits this transaction, or None; `mark` is the one before it.
+    def side_inputs(self, work: SideWork) -> None:
+        """Repeat what was handled when the database committed and Kafka did not; search for a rejected row."""
+        if self.ahead is None:
+            if self._bisection.active:
+                work.closed, work.alone = not work.idle, True
+            return
+        work.closed = True
+        if work.position < self._held.position:
+            return
+        place = self._tools.place
+        for pinned in self.ahead.side.pinned:
+            self._engine.obey(PinnedMessage(place.names.control, place.partition, pinned))
+        work.send()
+        work.done = self.ahead.side
+
+    def contribute(self, draft: CommitDraft) -> None:
+        """Write the transaction's rows just before Kafka commits.
 
         :raises NonDeterministicReplay: the database has rows that another state has led to.
         """
-        rows = self._engine.sinks.take()
+        rows, state = self._engine.sinks.take(), digest.to_bytes(draft.frozen.digest)
         if self.ahead is not None:
-            self._settles = position >= self._held.position and obeyed is self.ahead.obeyed
+            self._settles = draft.position >= self._held.position and draft.side is self.ahead.side
             if self._settles and self.ahead.digest not in (b"", state):
-                raise self._differs(state, self.ahead.digest, mark)
-            return None
-        if position == self._held.position and rows is None and not obeyed.pinned:
-            return None
-        letters = self._engine.letters
-        verdicts = letters.verdicts.items() if letters is not None else ()
-        note = Note(mark.lineage, state, obeyed, tuple((*place, verdict) for place, verdict in verdicts))
-        return partial(self._write, position, note, rows or list, mark)
+                raise self._differs(state, self.ahead.digest, draft.before)
+        elif draft.position != self._held.position or rows is not None or draft.side.pinned:
+            letters = self._engine.letters
+            decisions = letters.decisions.items() if letters is not None else ()
+            note = Note(draft.before.lineage, state, draft.side, tuple((*place, each) for place, each in decisions))
+            draft.before_commit = partial(self._write, draft.position, note, rows or list, draft.before)
 
     def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], mark: Mark) -> None:
         began, session, meters = self._tools.clock(), self._session, self._tools.metrics
         if session is None:
-            raise DatabaseTrouble("not connected")
+            raise ParticipantFailed(self, DatabaseTrouble("not connected"))
         rows, packed = rows_of(), encode(note)
         try:
             session.commit(self._held, position, packed, rows)
         except Outdated as error:
             raise self._fenced(error, mark) from error
-        except (BadRow, DatabaseTrouble):
+        except (BadRow, DatabaseTrouble) as error:
             self.close()
-            raise
+            raise ParticipantFailed(self, error) from error
         except RowsRefused as error:
             raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
         self._held, self._written = Held(self._held.epoch, position, packed), note
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
 
-    def committed(self) -> None:
+    def committed(self, record: Mark, draft: CommitDraft) -> None:
         """Kafka has committed, too."""
         if self._settles:
             self.ahead = None
         self._written, self._settles = None, False
         self._adopt()
+        if self._bisection.active:
+            self._bisection.committed(record)
 
-    def undone(self) -> None:
+    def failed(self, error: Exception, draft: CommitDraft) -> HandlingFailed | None:
+        """:raises SinkRefused: the database rejects a row, and the handler says nothing of such failures."""
+        return self._bisection.blame(draft, error) if isinstance(error, BadRow) else None
+
+    def rolled_back(self) -> None:
         """Kafka has not committed, and memory is set back."""
         if self._written is not None:
             self.ahead = self._written
@@ -215,22 +245,6 @@ class Sinking:
             f"`statehold retry {self._tools.place.partition}`",
             mark,
         )
-
-
-def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
-    """The record that put it is at this position or, where it was not looked for, behind it."""
-    return SinkRefused(
-        f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; mend the "
-        f"table or the handler, then `statehold retry {place.partition}`",
-        topic=place.input,
-        partition=place.partition,
-        position=position,
-    )
-
-
-def sinking_of(tools: Tools, signals: Signals, engine: Engine) -> Sinking | None:
-    """None for a handler without sinks: that costs nothing."""
-    return Sinking(tools, signals, engine) if engine.sinks else None
 
 
 def _pause(signals: Signals, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What stands beside a position in the database of the sinks, and whether it follows from a mark (pure)."""
+"""The note next to a position in the database of the sinks, and whether it follows from a commit record (pure)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from statehold.common.names import Names
 from statehold.sink import Held
 from statehold.snapshot.format.records import Mark
-from statehold.worker.handler.dead_letters import Verdict
-from statehold.worker.participants.commands import Obeyed
+from statehold.worker.handler.dead_letters import FailureDecision
+from statehold.worker.transaction.participants import SideInputs
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
@@ -20,9 +20,9 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     #: of the state at that position, 16 bytes; b"": an operator has said that any will do
     digest: bytes
     #: what the control topic and the clock have added behind the last record
-    obeyed: Obeyed = Obeyed((), (), 0)
+    side: SideInputs = SideInputs()
     #: topic and offset of each record that had failed, and what became of it
-    verdicts: tuple[tuple[str, int, Verdict], ...] = ()
+    decisions: tuple[tuple[str, int, FailureDecision], ...] = ()
 
 
 encode: Final = msgspec.msgpack.Encoder(enc_hook=dict).encode
@@ -61,5 +61,5 @@ def ahead_of(held: Held | None, mark: Mark, names: Names) -> Note | None:
 
 def _settled(note: Note, mark: Mark, names: Names) -> bool:
     """Kafka holds what the database does, commands and the clock included."""
-    passed = note.obeyed.next <= mark.positions.get(names.control, 0)
+    passed = note.side.next <= mark.positions.get(names.control, 0)
     return passed and (not note.digest or note.digest == mark.digest)

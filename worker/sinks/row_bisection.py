@@ -1,33 +1,34 @@
-"""Whose row it is that the database of the sinks refuses: smaller and smaller transactions tell.
+"""Bisect a transaction to find the row that the database of the sinks rejects.
 
-A row is refused when its transaction commits, and not while its record is handled. So the transaction is handled again
-in halves, each of which commits or is refused in turn, until one record or one command is left alone. What it was alone
-with it stays alone with until it has committed, as a letter or after another try.
+A row is rejected when its transaction commits, not while its record is handled. So the transaction is handled again in
+halves, each of which commits or is rejected in turn, until one record or one command is left alone. It stays alone
+until it has committed, as a dead letter or after another try.
 """
 
 from __future__ import annotations
 
+from statehold.errors import SinkRefused
 from statehold.messages.command import command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.messages.pinned_command import Pinned, PinnedMessage
-from statehold.sink import BadRow
+from statehold.sink import BadRow, RowsRefused
+from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Mark
 from statehold.worker.common.context import Tools
-from statehold.worker.failures.decisions import Failing
-from statehold.worker.handler.record_failure import Poisoned
-from statehold.worker.sinks.coordinator import refused
-from statehold.worker.transaction.commit_contents import Flight
-from statehold.worker.transaction.policy import CommitPolicy
+from statehold.worker.failures.decisions import FailureDecisions
+from statehold.worker.handler.record_failure import HandlingFailed, RecordFailed
+from statehold.worker.transaction.participants import CommitDraft
+from statehold.worker.transaction.state import TransactionState
 
 
-class Suspects:
+class RowBisection:
     """Of one live partition; used by its thread."""
 
-    def __init__(self, tools: Tools, policy: CommitPolicy, failing: Failing) -> None:
-        self._place, self._policy, self._failing = tools.place, policy, failing
+    def __init__(self, tools: Tools, state: TransactionState, decisions: FailureDecisions) -> None:
+        self._place, self._policy, self._buffer, self._decisions = tools.place, state.policy, state.buffer, decisions
         #: records below this offset are handled in small transactions, and their commands wait
         self._until = -1
-        #: entries of the control topic below this offset are obeyed one at a time, before any record
+        #: entries of the control topic below this offset are handled one at a time, before any record
         self._commands = -1
 
     @property
@@ -35,43 +36,59 @@ class Suspects:
         """One transaction at a time, and in none of them both records and a command."""
         return self._until >= 0 or self._commands >= 0
 
-    @property
-    def commands_first(self) -> bool:
-        return self._commands >= 0
+    def blame(self, draft: CommitDraft, error: BadRow) -> HandlingFailed | None:
+        """Return the failure of the record that put the row; None: it is not known yet, or was a dead letter.
 
-    def blame(self, flight: Flight, start: int, error: BadRow) -> Poisoned | None:
-        """The record that put it; None: it is not known yet, or a letter that is told so when it comes again.
-
-        `start`: where the transaction began. :raises SinkRefused: the handler has no policies, or it was neither a
-        record nor a letter.
+        :raises SinkRefused: the handler has no policies, or it was neither a record nor a dead letter.
         """
-        closing, pinned = flight.closing, flight.closing.pinned
-        if not self._failing.has_policies or not (flight.records or pinned):
+        pinned, start = draft.side.pinned, draft.before.positions[self._place.input]
+        if not self._decisions.has_policies or not (draft.records or pinned):
             raise refused(self._place, error, start) from error
-        if pinned and (flight.records or len(pinned) > 1):
-            self._commands = closing.control
-        elif pinned:
-            self._judge(pinned[0], closing.position, error)
-        else:
-            self._until, self._policy.limit = closing.position, max(1, flight.records // 2)
-            if flight.records == 1:
-                return self._poisoned(closing.position - 1, error)
-        return None
+        try:
+            if pinned and (draft.records or len(pinned) > 1):
+                self._commands = draft.side.next
+            elif pinned:
+                self._blame_redriven(pinned[0], draft.position, error)
+            else:
+                self._until, self._policy.limit = draft.position, max(1, draft.records // 2)
+                if draft.records == 1:
+                    return self._failure(draft.position - 1, error)
+            return None
+        finally:
+            self._show()
 
-    def committed(self, mark: Mark) -> None:
-        if mark.positions.get(self._place.names.control, 0) >= self._commands:
+    def committed(self, record: Mark) -> None:
+        """End the search where everything in question has committed."""
+        if record.positions.get(self._place.names.control, 0) >= self._commands:
             self._commands = -1
-        if mark.positions[self._place.input] >= self._until:
+        if record.positions[self._place.input] >= self._until:
             self._until, self._policy.limit = -1, 0
+        self._show()
 
-    def _judge(self, pinned: Pinned, position: int, error: BadRow) -> None:
+    def _show(self) -> None:
+        self._buffer.bisecting = self.active
+        self._buffer.side_inputs_first = self._commands >= 0
+
+    def _blame_redriven(self, pinned: Pinned, position: int, error: BadRow) -> None:
         message = PinnedMessage(self._place.names.control, self._place.partition, pinned)
         command = command_of(message)
         if command is None or command.name not in REQUESTS:
             raise refused(self._place, error, position) from error
-        self._failing.judge((self._place.names.control, pinned.offset), self._poisoned(position, error))
+        at = self._place.names.control, pinned.offset
+        self._decisions.decide_redriven(at, self._failure(position, error))
 
-    def _poisoned(self, offset: int, error: BadRow) -> Poisoned:
+    def _failure(self, offset: int, error: BadRow) -> HandlingFailed:
         failed = refused(self._place, error, offset)
         failed.__cause__ = error
-        return Poisoned(offset, failed)
+        return RecordFailed(offset, failed)
+
+
+def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
+    """Return the error for rows that the database rejects; their record is at this position or, unsearched, later."""
+    return SinkRefused(
+        f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; fix the "
+        f"table or the handler, then `statehold retry {place.partition}`",
+        topic=place.input,
+        partition=place.partition,
+        position=position,
+    )

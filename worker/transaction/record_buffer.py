@@ -1,4 +1,4 @@
-"""Which records come next, and how carefully: the open transaction's raw batches, and what is to be redone.
+"""Which records come next, and how carefully: those of the open transaction, and those to be handled again.
 
 No Kafka, no clock: the live loop asks, the answer is a decision (rules T6, M4).
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 
 from statehold.record import Message
-from statehold.worker.handler.record_failure import Poisoned
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
+from statehold.worker.transaction.plan import Mode
 
 Messages = Sequence[Message]
 
-#: records that are decoded and handled at a time: between two such portions a commit begins, and a signal is heard
+#: records that are decoded and handled at a time: between two such portions a commit begins, and a signal is seen
 _PORTION = 10_000
 
 
@@ -21,51 +23,76 @@ def offset(message: Message) -> int:
     return message.offset() or 0
 
 
-class Work:
-    """Nothing that was taken is lost: it is committed, or it is back in `todo`."""
+class RecordBuffer:
+    """No record that was taken is lost: it is committed, or it is back in `todo`."""
 
     def __init__(self) -> None:
-        #: of the open transaction, and of the one whose commit is under way
+        #: of the open transaction, and of the one whose commit is in flight
         self._kept: list[Messages] = []
         self._closed: list[Messages] = []
         self._todo: deque[Messages] = deque()
-        #: the record that failed; what comes before it is committed first
-        self._poison: Poisoned | None = None
+        #: the failure to face once everything before its record is committed
+        self.failure: HandlingFailed | None = None
         #: records below this offset are handled one by one, to find the one to blame
         self._careful_until = -1
-        #: a transaction has to end at this offset: what is at or behind it waits
+        #: a transaction has to end at this offset: the sinks' database has everything before it
         self.barrier: int | None = None
+        #: the sinks' database rejects a row, and its record is being searched
+        self.bisecting = False
+        #: while `bisecting`: side inputs are handled first, one in a transaction
+        self.side_inputs_first = False
 
     @property
     def waiting(self) -> bool:
+        """Records were taken and are not handled."""
         return bool(self._todo)
+
+    @property
+    def mode(self) -> Mode:
+        """A failure counts more than a barrier, a barrier more than a search."""
+        if self.failure is not None:
+            return Mode.FAILING
+        if self.barrier is not None:
+            return Mode.BEHIND
+        if self.bisecting:
+            return Mode.BISECTING
+        return Mode.CAREFUL if self._todo and self.is_careful(self._todo[0]) else Mode.NORMAL
+
+    def is_careful(self, messages: Messages) -> bool:
+        return offset(messages[0]) < self._careful_until
+
+    def reached(self, position: int) -> bool:
+        """Everything before the record that failed, or else before the barrier, was handled; `position` is next."""
+        if self.failure is not None:
+            return not self._todo or offset(self._todo[0][0]) >= self.failure.offset
+        if self.barrier is not None:
+            return position >= self.barrier or (self.waiting and offset(self._todo[0][0]) >= self.barrier)
+        return False
 
     def add(self, messages: Messages) -> None:
         self._todo.append(messages)
 
     def next(self, room: int) -> Messages | None:
-        """The next records to handle, now part of the open transaction; None when there are none before the poison."""
-        if room <= 0 or not self._todo or self.at_poison is not None:
+        """Return the next records to handle, now part of the open transaction; None where none may be handled now."""
+        if room <= 0 or not self._todo or (self.failure is not None and self.reached(-1)):
             return None
         messages = self._todo.popleft()
         size = min(room, len(messages), _PORTION)
         if offset(messages[0]) < self._careful_until:
             size = 1
-        elif self._poison is not None:
-            size = min(size, sum(offset(message) < self._poison.offset for message in messages))
+        if self.failure is not None:
+            size = min(size, sum(offset(message) < self.failure.offset for message in messages[:size]))
         if self.barrier is not None:
             size = min(size, sum(offset(message) < self.barrier for message in messages[:size]))
-            if size == 0:
-                self._todo.appendleft(messages)
-                return None
         if size < len(messages):
             self._todo.appendleft(messages[size:])
-            messages = messages[:size]
-        self._kept.append(messages)
-        return messages
+        if size == 0:
+            return None
+        self._kept.append(messages[:size] if size < len(messages) else messages)
+        return self._kept[-1]
 
     def put_back(self, handled: int) -> None:
-        """Of the last records that `next` gave only so many were handled: the others come again first."""
+        """Of the last records that `next` returned only so many were handled: the others come again first."""
         if handled >= len(self._kept[-1]):
             return
         messages = self._kept.pop()
@@ -73,69 +100,39 @@ class Work:
             self._kept.append(messages[:handled])
         self._todo.appendleft(messages[handled:])
 
-    @property
-    def careful(self) -> bool:
-        """What comes next is handled record by record."""
-        return bool(self._todo) and self.is_careful(self._todo[0])
+    # Failures
 
-    def is_careful(self, messages: Messages) -> bool:
-        return offset(messages[0]) < self._careful_until
-
-    @property
-    def poisoned(self) -> bool:
-        """A record or a command has failed, and what comes before it is being committed."""
-        return self._poison is not None
-
-    @property
-    def at_poison(self) -> Poisoned | None:
-        """The failure whose record comes next: commit what is open, then `face` it."""
-        if self._poison is None or (self._todo and offset(self._todo[0][0]) < self._poison.offset):
-            return None
-        return self._poison
-
-    def fail_at(self, poison: Poisoned) -> None:
-        """A record failed. Everything is to be redone up to it."""
+    def fail_at(self, failure: HandlingFailed) -> None:
+        """A record failed: everything before it is handled again and committed, then its failure is faced."""
         self._careful_until = -1
-        self._poison = poison
+        self.failure = failure
 
-    def at_barrier(self, position: int) -> bool:
-        """Everything before it was handled: a commit comes first."""
-        if self.barrier is None or self.poisoned:
-            return False
-        return position >= self.barrier or (self.waiting and offset(self._todo[0][0]) >= self.barrier)
-
-    def face(self) -> None:
-        """Everything before the poison is committed.
-
-        :raises RecordError: it is one record's fault. Otherwise its batch is redone record by record.
-        """
-        poison, self._poison = self._poison, None
-        assert poison is not None
-        if not poison.batch:
-            raise poison.error from poison.error.__cause__
-        self._careful_until = offset(self._todo[0][-1]) + 1
-
-    def spare(self) -> None:
-        """What failed comes again, alone."""
-        poison, self._poison = self._poison, None
-        assert poison is not None
-        self._careful_until = poison.offset + 1
+    def retry(self) -> None:
+        """The record that failed comes again, alone."""
+        failure, self.failure = self.failure, None
+        assert failure is not None
+        if isinstance(failure, BatchFailed):
+            self._careful_until = offset(self._todo[0][-1]) + 1
+        else:
+            self._careful_until = failure.offset + 1
 
     def suspect(self) -> None:
-        """Some record of the open transaction is to blame: redo all of it one by one."""
+        """Some record of the open transaction is to blame: handle all of it again, one by one."""
         self._careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
+
+    # Transactions
 
     def close(self) -> None:
         """The open transaction is complete; what comes next belongs to another one."""
         self._closed, self._kept = self._kept, []
 
-    def undo(self) -> int:
-        """Nothing that was kept has committed; how many records are to be handled again."""
-        again = [*self._closed, *self._kept]
-        self._todo.extendleft(reversed(again))
-        self._closed, self._kept = [], []
-        return sum(map(len, again))
-
     def committed(self) -> None:
         """The closed transaction has committed."""
         self._closed = []
+
+    def roll_back(self) -> int:
+        """Nothing that was kept has committed; return how many records are to be handled again."""
+        again = list(chain(self._closed, self._kept))
+        self._todo.extendleft(reversed(again))
+        self._closed, self._kept = [], []
+        return sum(map(len, again))

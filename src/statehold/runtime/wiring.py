@@ -34,7 +34,7 @@ from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.feeds.control_topic import control_feed
 from statehold.kafka.feeds.retry_topic import RetryFeed
-from statehold.ports import Access, NoControl
+from statehold.ports import Access
 from statehold.reference import references
 from statehold.runtime.introspection import Overview
 from statehold.sink import Connect
@@ -45,12 +45,12 @@ from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
-from statehold.worker.common.context import NoStandby, Report, Tools
+from statehold.worker.common.context import NoReferences, NoStandby, Report, Tools
 from statehold.worker.common.memory_guard import Memory
-from statehold.worker.common.tracing import NoTracing, Tracing
-from statehold.worker.followers.reference import NoReferences, References, Sources
+from statehold.worker.common.tracing import Tracing
+from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
-from statehold.worker.handler.engine import bound_state
+from statehold.worker.handler.binding import bound_state
 from statehold.worker.partition import PartitionWorker
 
 #: Measured restore speed, shared by all services of this process.
@@ -59,10 +59,10 @@ _SPEEDS: Final = Speeds()
 _MEMORY: Final = Memory()
 
 
-def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing]:
+def tracing_of(settings: Settings, names: Names) -> Callable[[int], Tracing | None]:
     """Return the tracing of each partition. :raises StartError: it is on, but OpenTelemetry is not installed."""
     if settings.ops.tracing == "off":
-        return lambda partition: NoTracing()
+        return lambda partition: None
     try:
         from statehold.worker.common.opentelemetry import Spans
     except ImportError as error:
@@ -263,7 +263,7 @@ class ServiceWiring:
             referring=self.references or NoReferences(),
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
-            control=partial(self._feed.lane, partition) if self._feed is not None else NoControl,
+            control=partial(self._feed.lane, partition) if self._feed is not None else None,
         )
 
     def _place(self, partition: int, facts: dict[str, TopicFacts]) -> Place:

@@ -18,6 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from statehold.common.version import __version__
+from statehold.telemetry import metrics
 from statehold.telemetry.metrics import BUILD, DECLARED, Counter, Gauge, Histogram, Metric
 
 
@@ -71,7 +72,44 @@ class PartitionMetrics(Meters):
     def __init__(self, owner: ServiceMetrics, partition: int) -> None:
         super().__init__(owner, str(partition))
         self._partition = partition
+        #: what a commit moves
+        self._commit: tuple[Callable[[float], None], ...] = ()
         self._begin(of_partition=True)
+
+    def committed(
+        self,
+        *,
+        seconds: float,
+        handler_seconds: float,
+        records: int,
+        outputs: int,
+        increment_bytes: int,
+        position: int,
+        keys: int,
+        newest: int,
+    ) -> None:
+        """Count a transaction; `newest` is its last record's time in milliseconds since 1970, 0 without records."""
+        counted = self._commit or self._commit_children()
+        steps = (seconds, records, increment_bytes, handler_seconds, 1, records, outputs, increment_bytes)
+        for move, by in zip(counted, steps, strict=True):
+            move(by)
+        levels = self.levels
+        levels[metrics.POSITION, ()], levels[metrics.KEYS, ()] = position, keys
+        if newest > 0:
+            levels[metrics.RECORD_TIME, ()] = newest / 1000
+
+    def _commit_children(self) -> tuple[Callable[[float], None], ...]:
+        self._commit = (
+            self._child(metrics.COMMIT_SECONDS, ()).observe,
+            self._child(metrics.COMMIT_RECORDS, ()).observe,
+            self._child(metrics.COMMIT_BYTES, ()).observe,
+            self._child(metrics.HANDLER_SECONDS, ()).observe,
+            self._child(metrics.TRANSACTIONS, ("committed",)).inc,
+            self._child(metrics.RECORDS, ()).inc,
+            self._child(metrics.OUTPUTS, ()).inc,
+            self._child(metrics.INCREMENT_BYTES, ()).inc,
+        )
+        return self._commit
 
     def forget(self) -> None:
         """Remove the partition's gauges."""

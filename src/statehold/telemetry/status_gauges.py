@@ -43,6 +43,9 @@ def _of_partition(partition: dict[str, Any]) -> Iterator[GaugeSample]:
     live = partition.get("live")
     if live is not None:
         since = live["effects_since"]
+        yield GaugeSample(metrics.RESTORE_PREDICTED, (label,), partition["restore_predicted"])
+        yield GaugeSample(metrics.STATE_BYTES, (label,), live["bytes"])
+        yield GaugeSample(metrics.SINCE_FULL, (label,), live["since_full"])
         yield GaugeSample(metrics.EFFECTS_OWED, (label,), live["effects"])
         if live["later"] is not None:
             yield GaugeSample(metrics.RETRY_WAITING, (label,), live["later"])

@@ -245,7 +245,7 @@ class Driver(Wiring):
     def mark(self, partition: int = 0) -> Mark:
         """The last mark of a running partition."""
         self._settle()
-        return self._lane(partition).live().committer.mark
+        return self._lane(partition).live().record
 
     @property
     def events(self) -> list[tuple[str, dict[str, Any]]]:
@@ -318,7 +318,7 @@ class Driver(Wiring):
         lane = self._lane(partition)
         live = lane.live()
         before = live.fulls.refs
-        live.ask_full()
+        live.fulls.ask()
         for _ in range(_FULL_TICKS):
             lane.tick()
             if not live.fulls.active and not live.fulls.pending:

@@ -12,7 +12,7 @@ from statehold.testing.stepped import SteppedWorker, ToolsOf
 from statehold.worker.common.context import Report
 from statehold.worker.common.lifecycle import Phase
 from statehold.worker.handler.engine import Engine
-from statehold.worker.loop import Live
+from statehold.worker.loop import LiveLoop
 
 #: more steps than any legal run of a partition takes without new records
 _STEPS = 10_000
@@ -38,7 +38,7 @@ class Lane:
     def running(self) -> bool:
         return self._worker is not None and self._worker.phase is not Phase.FAILED
 
-    def live(self) -> Live:
+    def live(self) -> LiveLoop:
         """:raises UsageError: it is not live."""
         live = self.worker.live
         if live is None:
@@ -88,7 +88,7 @@ class Lane:
     def commit(self) -> None:
         """Handle what was fed and commit it; aborted transactions are undone and tried again, as in the worker."""
         self.deliver(flush=True)
-        while self.live().uncommitted:
+        while self.live().transaction.uncommitted:
             self.worker.commit()
             self.run()
             self.deliver(flush=True)

@@ -18,7 +18,7 @@ from statehold.testing.clients import StableMemoryReader
 from statehold.testing.replay import Seen
 from statehold.worker.failures.history import At, Late, Tried
 from statehold.worker.followers.reference import history
-from statehold.worker.handler.dead_letters import Verdict
+from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
 
 
@@ -59,7 +59,7 @@ class Recorded:
         log = self._broker.log(self._names.dead, 0)
         return [read(message) for message in log.committed() if message.partition() == self._partition]
 
-    def verdicts(self) -> dict[At, Verdict]:
+    def verdicts(self) -> dict[At, FailureDecision]:
         """What was decided of records that failed."""
         return self._tried.verdicts(self.letters(), self._names.control)
 

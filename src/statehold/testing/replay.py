@@ -16,10 +16,10 @@ from statehold.testing.database import Tables, apply
 from statehold.testing.log import MemoryLog, MemoryMessage
 from statehold.testing.stepped import EffectCall
 from statehold.worker.failures.history import At, Late
-from statehold.worker.handler.dead_letters import Verdict
+from statehold.worker.failures.retry_records import handle
+from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.record_failure import Poisoned
-from statehold.worker.participants.retry_topics import handle
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
 #: value, key, headers, partition
 _Sent = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]
@@ -53,7 +53,7 @@ class Replay:
         self._outputs: dict[str, list[_Sent]] = {}
         self._effects: list[object] = []
         self._rows: Tables | None = None
-        self._verdicts: dict[At, Verdict] = {}
+        self._verdicts: dict[At, FailureDecision] = {}
         self._see: Callable[[Engine, Seen], None] = lambda engine, seen: None
 
     def refer(self, see: Callable[[Engine, Seen], None]) -> None:
@@ -69,7 +69,7 @@ class Replay:
         """What the database of its sinks holds; of no use where another partition writes there, too."""
         self._rows = tables
 
-    def bury(self, verdicts: dict[At, Verdict]) -> None:
+    def bury(self, verdicts: dict[At, FailureDecision]) -> None:
         """What became of records that failed is decided once."""
         self._verdicts = verdicts
 
@@ -77,7 +77,7 @@ class Replay:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
         engine = self._engine()
         if engine.letters is not None:
-            engine.letters.verdicts = dict(self._verdicts)
+            engine.letters.decisions = dict(self._verdicts)
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
         rows: Tables = {}
@@ -114,12 +114,12 @@ class Replay:
                 return
             try:
                 engine.run(batch)
-            except Poisoned as poison:
-                if not poison.batch:
+            except HandlingFailed as poison:
+                if not isinstance(poison, BatchFailed):
                     raise
                 engine.rollback()
                 engine.run(batch, one_by_one=True)
-        except Poisoned as poison:
+        except HandlingFailed as poison:
             raise poison.error from poison
 
     def _compare(

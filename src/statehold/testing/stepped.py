@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 from statehold.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
 from statehold.testing.clock import ManualClock
-from statehold.worker.common.context import Tools
+from statehold.worker.common.context import EffectReport, Pending, Tools
 from statehold.worker.common.lifecycle import Event, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.ownership import Ownership
-from statehold.worker.common.reporting import tell_failed
+from statehold.worker.common.reporting import log_failure
 from statehold.worker.common.signals import Signals
+from statehold.worker.handler import effect_calls
 from statehold.worker.handler.engine import Engine
-from statehold.worker.loop import Live
-from statehold.worker.participants import effect_runner as runner
+from statehold.worker.loop import LiveLoop
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.recovery.recovery import Opening
+from statehold.worker.transaction.plan import Mode
 
 
 class EventLog:
@@ -48,7 +49,7 @@ class EffectCall(NamedTuple):
 class InlineEffects:
     """Runs the effects at once, on the calling thread; one that raises is owed, and tried again by `retry`."""
 
-    def __init__(self, handler: Handler[Any], report: runner.Report, calls: list[EffectCall], *, run: bool) -> None:
+    def __init__(self, handler: Handler[Any], report: EffectReport, calls: list[EffectCall], *, run: bool) -> None:
         self._handler, self._report, self._calls, self._run = handler, report, calls, run
         #: raised in the place of an effect: by its function's name, or '' for all of them
         self.failing: dict[str, Exception] = {}
@@ -58,9 +59,9 @@ class InlineEffects:
     def owed(self) -> tuple[Effect, ...]:
         return tuple(self._owed.values())
 
-    def pending(self) -> runner.Pending:
+    def pending(self) -> Pending:
         oldest = next(iter(self._owed.values())).time if self._owed else 0
-        return runner.Pending(len(self._owed), runner.weight(self._owed.values()), oldest)
+        return Pending(len(self._owed), effect_calls.weight(self._owed.values()), oldest)
 
     def submit(self, submitted: Sequence[Effect]) -> None:
         self._owed.update({effect.key: effect for effect in submitted})
@@ -70,7 +71,7 @@ class InlineEffects:
         return self.owed()
 
     def calls_owed(self) -> list[EffectCall]:
-        return [EffectCall(key, _name(each), tuple(runner.arguments(each))) for key, each in self._owed.items()]
+        return [EffectCall(key, _name(each), tuple(effect_calls.arguments(each))) for key, each in self._owed.items()]
 
     def retry(self) -> None:
         """Try what is owed, in order; as the real one does, stop at the first that fails."""
@@ -82,14 +83,14 @@ class InlineEffects:
                 self._report(effect, error, self._attempts[key])
                 return
             del self._owed[key]
-            self._calls.append(EffectCall(key, _name(effect), tuple(runner.arguments(effect))))
+            self._calls.append(EffectCall(key, _name(effect), tuple(effect_calls.arguments(effect))))
 
     def _call(self, effect: Effect) -> None:
         error = self.failing.get(_name(effect)) or self.failing.get("")
         if error is not None:
             raise error
         if self._run:
-            runner.call(self._handler, effect)
+            effect_calls.call(self._handler, effect)
 
 
 def _name(effect: Effect) -> str:
@@ -102,7 +103,7 @@ class Later:
     So records are handled ahead of a commit.
     """
 
-    def __init__(self, call: Callable[[], None], name: str, patience: int = 3) -> None:
+    def __init__(self, call: Callable[[], None], name: str, patience: int = 7) -> None:
         self._call, self._patience = call, patience
         self._ended: BaseException | bool = False
 
@@ -165,24 +166,27 @@ class SteppedWorker(PartitionWorker):
         return self._life.cause
 
     @property
-    def live(self) -> Live | None:
+    def live(self) -> LiveLoop | None:
         return self._live if self.phase is Phase.LIVE else None
 
     @property
     def engine(self) -> Engine | None:
-        return self._live._engine if self._live is not None else None
+        return self._live.engine if self._live is not None else None
 
     @property
     def in_flight(self) -> bool:
         """A commit is under way, and ends with the next step unless there are records to handle."""
-        return self.live is not None and self.live.in_flight
+        return self.live is not None and self.live.transaction.commit is not None
 
     @property
     def moving(self) -> bool:
         """There is something to do without new records."""
         if self._live is not None and self.phase is Phase.LIVE:
-            waiting = self.mailbox.depth > 0 or self._live.waiting
-            return (waiting and not self._live.burdened) or self._live._transacting.at_barrier
+            transaction, buffer = self._live.transaction, self._live.transaction.buffer
+            waiting = self.mailbox.depth > 0 or buffer.waiting or buffer.failure is not None
+            behind = buffer.mode is Mode.BEHIND and buffer.reached(transaction.position)
+            full = transaction.policy.room() == 0
+            return (waiting and not self._live.participants.blocked()) or behind or full
         return self.phase not in (Phase.FAILED, Phase.CLOSED)
 
     def step(self) -> None:
@@ -194,7 +198,7 @@ class SteppedWorker(PartitionWorker):
 
     def commit(self) -> None:
         """Commit what is open, if anything is."""
-        if self.live is not None and self.live.uncommitted:
+        if self.live is not None and self.live.transaction.uncommitted:
             self._step(self.live.finish)
 
     def view(self) -> Engine:
@@ -206,7 +210,7 @@ class SteppedWorker(PartitionWorker):
 
     def crash(self) -> None:
         """Nothing is said to the broker: the open transaction stays as it is."""
-        self._producer = self._live = self._opened = None
+        self._producer = self._live = self._draining = self._opened = None
 
     def _work(self) -> None:
         event = self._signals.event()
@@ -222,7 +226,7 @@ class SteppedWorker(PartitionWorker):
             self._parked = True
             cause = self.cause
             self._drop()
-            tell_failed(self._tools, cause)
+            log_failure(self._tools, cause)
         event = self._signals.event()
         if event is not None:
             self._parked = False

@@ -38,7 +38,7 @@ from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
-from statehold.worker.handler.engine import bound_state
+from statehold.worker.handler.binding import bound_state
 from statehold.worker.sinks.position import note_of
 
 

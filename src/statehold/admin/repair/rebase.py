@@ -34,8 +34,8 @@ from statehold.snapshot.state import State
 from statehold.table import Changes
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.history import Late, Tried, recall
-from statehold.worker.handler.record_failure import Poisoned
-from statehold.worker.participants.retry_topics import handle
+from statehold.worker.failures.retry_records import handle
+from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.recovery.replay_batch import commit, handle_again
 
 Records = Literal["replay", "again"]
@@ -177,7 +177,7 @@ class Rebase:
                 f"{where}: replay the records from {start} to {end}: {error}. Nothing was changed. Next: --records "
                 f"again, which continues at {start}; then `statehold repair accept-gap`, which skips deleted records"
             ) from error
-        except Poisoned as poison:
+        except HandlingFailed as poison:
             raise ToolRefused(f"{where}@{poison.offset}: replay: {poison.error}. Nothing was changed") from poison
         finally:
             reader.close()
@@ -195,7 +195,7 @@ class Rebase:
         finally:
             reader.close()
         letters, at = engine.letters, salvaged.position(place)
-        failed = sum(topic == place.input and offset >= at for topic, offset in letters.verdicts) if letters else 0
+        failed = sum(topic == place.input and offset >= at for topic, offset in letters.decisions) if letters else 0
         late = len(side_inputs.late(place, salvaged.mark, tried))
         if not failed and not late:
             return ""

@@ -1,0 +1,165 @@
+"""Which records come next: nothing that was taken is ever lost, and a failing record is found."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.messages import batch
+
+from statehold.errors import HandlerFailed
+from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, RecordFailed
+from statehold.worker.transaction.plan import Mode
+from statehold.worker.transaction.record_buffer import RecordBuffer, offset
+
+
+def failure(at: int, *, whole_batch: bool = False) -> HandlingFailed:
+    kind = BatchFailed if whole_batch else RecordFailed
+    return kind(at, HandlerFailed("raised", topic="input", partition=0, position=at))
+
+
+def taken(buffer: RecordBuffer, room: int = 100) -> list[int]:
+    return [offset(message) for message in buffer.next(room) or ()]
+
+
+def test_batches_come_as_they_went_in_and_no_larger_than_there_is_room() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1, 2))
+    buffer.add(batch(5, 6))
+    assert [taken(buffer, 2), taken(buffer), taken(buffer), taken(buffer)] == [[0, 1], [2], [5, 6], []]
+    assert buffer.roll_back() == 5
+
+
+def test_without_room_nothing_is_given() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1))
+    assert buffer.next(0) is None
+    assert taken(buffer) == [0, 1]
+
+
+def test_what_is_undone_comes_first_again() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1))
+    buffer.add(batch(2))
+    taken(buffer)
+    assert buffer.roll_back() == 2
+    buffer.add(batch(3))
+    assert [taken(buffer), taken(buffer), taken(buffer)] == [[0, 1], [2], [3]]
+
+
+def test_what_is_committed_does_not_come_again() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1))
+    taken(buffer)
+    buffer.close()
+    buffer.committed()
+    assert buffer.roll_back() == 0
+    assert not buffer.waiting
+
+
+def test_what_is_closed_and_what_is_ahead_of_it_are_undone_together() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1))
+    buffer.add(batch(2))
+    taken(buffer)
+    buffer.close()
+    taken(buffer)
+    assert buffer.roll_back() == 3
+    assert [taken(buffer), taken(buffer)] == [[0, 1], [2]]
+
+
+def test_what_is_ahead_stays_when_the_closed_transaction_commits() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1))
+    buffer.add(batch(2))
+    taken(buffer)
+    buffer.close()
+    taken(buffer)
+    buffer.committed()
+    assert buffer.roll_back() == 1
+    assert taken(buffer) == [2]
+
+
+def test_what_comes_before_a_failing_record_is_given_and_then_the_failure_is_faced() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1, 2, 3))
+    taken(buffer)
+    buffer.fail_at(failure(2))
+    buffer.roll_back()
+    assert taken(buffer) == [0, 1]
+    assert (taken(buffer), buffer.reached(2)) == ([], True)
+    buffer.close()
+    buffer.committed()
+    assert buffer.failure is not None
+    assert buffer.failure.offset == 2
+    buffer.retry()
+    assert [taken(buffer), taken(buffer)] == [[2], [3]]
+
+
+def test_a_failing_batch_is_redone_one_by_one() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1, 2))
+    taken(buffer)
+    buffer.fail_at(failure(0, whole_batch=True))
+    buffer.roll_back()
+    assert (buffer.mode, buffer.reached(0)) == (Mode.FAILING, True)
+    buffer.retry()
+    assert [buffer.mode] == [Mode.CAREFUL]
+    buffer.add(batch(3, 4))
+    given_ = []
+    while messages := buffer.next(100):
+        given_.append((buffer.is_careful(messages), [offset(message) for message in messages]))
+    assert given_ == [(True, [0]), (True, [1]), (True, [2]), (False, [3, 4])]
+
+
+def test_a_refused_output_makes_all_of_the_transaction_suspect() -> None:
+    buffer = RecordBuffer()
+    buffer.add(batch(0, 1))
+    buffer.add(batch(2, 3))
+    taken(buffer)
+    taken(buffer)
+    buffer.suspect()
+    buffer.roll_back()
+    assert [taken(buffer) for _ in range(4)] == [[0], [1], [2], [3]]
+
+
+moves = st.lists(
+    st.one_of(st.integers(1, 5), st.sampled_from(["next", "undo", "close", "commit", "suspect", "fail"])), max_size=80
+)
+
+
+@given(moves, st.integers(1, 6))
+def test_whatever_happens_each_record_is_committed_once_and_in_order(moves: list[object], room: int) -> None:
+    """The transaction's bound is kept as the live loop keeps it: `room` less what is open."""
+    buffer, fresh, closed, open_, committed = RecordBuffer(), 0, list[int](), list[int](), list[int]()
+    for move in moves:
+        match move:
+            case int():
+                buffer.add(batch(*range(fresh, fresh + move)))
+                fresh += move
+            case "next" | "fail":
+                messages = buffer.next(room - len(open_)) or []
+                open_ += [offset(message) for message in messages]
+                if move == "fail" and messages:
+                    # As the bufferer does: what commits is settled first.
+                    buffer.committed()
+                    committed, closed = committed + closed, []
+                    buffer.fail_at(failure(open_[-1], whole_batch=len(messages) > 1))
+                    buffer.roll_back()
+                    open_ = []
+            case "suspect":
+                buffer.suspect()
+            case "undo":
+                buffer.roll_back()
+                closed, open_ = [], []
+            case "close" if not closed:
+                buffer.close()
+                closed, open_ = open_, []
+            case "commit":
+                buffer.committed()
+                committed, closed = committed + closed, []
+        if buffer.failure is not None and buffer.reached(-1) and not open_ and not closed:
+            buffer.retry()
+    assert [*committed, *closed, *open_] == list(range(len(committed) + len(closed) + len(open_)))
+    buffer.roll_back()
+    rest = [offset(message) for messages in buffer._todo for message in messages]
+    assert [*committed, *rest] == list(range(fresh))

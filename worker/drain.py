@@ -1,0 +1,67 @@
+"""The end of a live phase that the group or an operator asked for: commit what is processed before the deadline."""
+
+from __future__ import annotations
+
+from statehold.worker.common.context import Tools
+from statehold.worker.common.signals import Signals
+from statehold.worker.loop import LiveLoop
+from statehold.worker.transaction.pipeline import TransactionPipeline
+
+
+class Drain:
+    """Used once, by the partition's thread."""
+
+    def __init__(self, tools: Tools, signals: Signals, live: LiveLoop, pipeline: TransactionPipeline) -> None:
+        self._tools, self._signals, self._live, self._pipeline = tools, signals, live, pipeline
+        self._transaction = live.transaction
+
+    def run(self) -> bool:
+        """Commit what is processed; before a stop also take a full snapshot, if the settings say so.
+
+        False: the partition was lost, or the deadline passed, before what was processed could commit.
+
+        :raises PartitionError: :raises ProducerDropped:
+        """
+        transaction, buffer = self._transaction, self._transaction.buffer
+        while self._in_time():
+            self._pipeline.settle()
+            # What was handled before and rolled back is handled again; what waits beyond that is the next owner's.
+            while transaction.position < transaction.reached and self._in_time():
+                messages = buffer.next(transaction.policy.room())
+                if messages is None:
+                    break
+                self._pipeline.handle(messages)
+            if transaction.policy.since is None:
+                break
+            self._pipeline.commit()
+            if not transaction.redoing:
+                break
+        if self._signals.lost():
+            return False
+        if self._signals.final:
+            self._final_full()
+        stop_wait = self._tools.settings.effects.stop_wait
+        wait = max(0.0, min(stop_wait, self._signals.deadline - self._tools.clock()))
+        if self._live.participants.finish(self._live.record, wait):
+            self._commit_record()
+            self._live.fulls.settle(self._live.record, self._signals.deadline)
+        failing = buffer.failure is not None and buffer.reached(transaction.position)
+        return not transaction.uncommitted or (transaction.policy.since is None and failing)
+
+    def _in_time(self) -> bool:
+        return self._tools.clock() < self._signals.deadline and not self._signals.lost()
+
+    def _final_full(self) -> None:
+        """Ask for the bounds, commit one more record, snapshot at it: the bounds then lie before its header (S5)."""
+        bounds = self._live.fulls.final_bounds(self._signals.deadline)
+        if bounds is not None and self._commit_record():
+            self._live.fulls.final(self._live.record, bounds, self._signals.deadline)
+
+    def _commit_record(self) -> bool:
+        """Commit one more record; what a rebalance rejects (others leave, too) is tried until the deadline."""
+        before = self._live.record.n
+        while self._live.record.n == before:
+            if not self._in_time():
+                return False
+            self._pipeline.commit()
+        return True

@@ -1,0 +1,47 @@
+"""Handle a record of a retry topic, live or in a replay, and find those that no code reads any more."""
+
+from __future__ import annotations
+
+from statehold.declared.policies import retry_topics
+from statehold.errors import StateholdError
+from statehold.messages.retry_record import Retried
+from statehold.ports import OutOfRange, Reader
+from statehold.snapshot.format.records import Mark
+from statehold.worker.common.context import Tools
+from statehold.worker.handler.engine import Engine
+
+
+def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: Mark) -> None:
+    """Log records that wait for a delay which the code no longer has; they stay where they are."""
+    place, kind = tools.place, type(engine.handler)
+    read = retry_topics(kind, place.names)
+    for topic, position in mark.positions.items():
+        if not place.names.is_for_retries(topic) or topic in read:
+            continue
+        try:
+            start, end = reader.bounds(topic, place.partition)
+            waits = any(reader.read(topic, place.partition, max(start, position), end))
+        except (StateholdError, OutOfRange) as error:  # a topic that nobody needs keeps no partition down
+            tools.log.warning("kafka_retry", doing=f"look whether records wait on {topic}", cause=str(error))
+            continue
+        if waits:
+            delay = topic.removeprefix(place.names.retries)
+            tools.log.error(
+                "retries_unread",
+                topic=topic,
+                offset=position,
+                cause=f"records wait there for a delay that {kind.__name__}.on_failure has no more, and nobody reads "
+                f"them. Nothing is lost: put retry_later({delay}) back until `statehold lag` counts none",
+            )
+
+
+def handle(engine: Engine, topic: str, retried: Retried) -> None:
+    """It meets its decision, or the handler is given it once more. :raises HandlingFailed: it fails again."""
+    letters = engine.letters
+    assert letters is not None
+    decision = letters.decisions.get((topic, retried.at))
+    if decision is not None:
+        letters.carry_out(decision, retried.message)
+        return
+    letters.handled()
+    engine.try_letter(retried.message)

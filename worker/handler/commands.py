@@ -1,0 +1,82 @@
+"""Hand commands to the handler: those of the input, those of the control topic, and the ticks of the idle clock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from statehold.handler import Handler
+from statehold.messages.command import OWN, TICK, BadCommand, Command, command_of
+from statehold.messages.dead_letter import REQUESTS
+from statehold.record import Message, Record
+from statehold.worker.common.activity import Handling
+from statehold.worker.handler.dead_letters import Letters
+from statehold.worker.handler.event_time import Moments
+from statehold.worker.handler.record_failure import failed, undecodable
+
+
+class Commands:
+    """Of one engine; used by its thread. `redrive` hands a dead letter's record to the handler again."""
+
+    def __init__(
+        self,
+        handler: Handler[Any],
+        handling: Handling,
+        moments: Moments | None,
+        letters: Letters | None,
+        redrive: Callable[[Message], None],
+    ) -> None:
+        self._handler, self._handling = handler, handling
+        self._moments, self._letters, self._redrive = moments, letters, redrive
+        #: the input's commands of the open transaction, in order
+        self.handled: list[Command] = []
+
+    def handle(self, message: Message) -> None:
+        """Handle a command of the input.
+
+        :raises HandlingFailed: it cannot be decoded, or on_command or on_timer raised.
+        """
+        try:
+            command = command_of(message)
+        except BadCommand as error:
+            raise undecodable(message, error) from error
+        assert command is not None
+        self.handled.append(command)
+        if self._moments is not None:
+            self._pass_time(self._moments, message)
+        if command.name not in OWN and command.name != TICK:
+            self._on_command(command, message)
+
+    def obey(self, message: Message) -> bool:
+        """Handle a command that the commit record pins; see `Engine.obey`."""
+        command = command_of(message)
+        assert command is not None
+        if command.name in REQUESTS:
+            return self._letters is not None and self._letters.obey(command, message, self._redrive) != ""
+        if command.name != TICK:
+            self._on_command(command, message)
+        elif self._moments is not None:
+            self._pass_time(self._moments, message)
+        return True
+
+    def _on_command(self, command: Command, message: Message) -> None:
+        record = self._handling.record = Record(message, message.value() or b"")
+        self._handling.enter("on_command", threading.get_ident())
+        try:
+            self._handler.on_command(command.name, record)
+        except Exception as error:  # a handler may raise anything
+            raise failed(record, error) from error
+        finally:
+            self._handling.leave()
+
+    def _pass_time(self, moments: Moments, message: Message) -> None:
+        """A command of the input, or the tick of an idle partition, advances event time."""
+        record = self._handling.record = Record(message, b"")
+        self._handling.enter("on_timer", threading.get_ident())
+        try:
+            moments.reach(record.timestamp)
+        except Exception as error:  # a handler may raise anything
+            raise failed(record, error) from error
+        finally:
+            self._handling.leave()

@@ -1,0 +1,78 @@
+"""A side effect as a commit record stores it: encode a call, find its function again, run it."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from statehold.errors import UsageError
+from statehold.handler import EffectKey, Handler
+from statehold.snapshot.format.records import Effect
+
+#: bytes of an effect in a commit record beside its texts and arguments, about
+_FRAME: Final = 40
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+def note(
+    handler: Handler[Any],
+    function: Callable[..., object],
+    key: EffectKey,
+    args: tuple[Any, ...],
+    record_key: bytes | None = None,
+    time: int = 0,
+) -> Effect:
+    """Return the effect as a commit record stores it; key and time are those of its record.
+
+    :raises UsageError: the function cannot be found again after a restart, or an argument is no plain data.
+    """
+    name = _name(handler, function)
+    try:
+        return Effect(name, *key, _encode(args), zlib.crc32(record_key or b""), time)
+    except (TypeError, OverflowError) as error:
+        raise UsageError(f"effect {name}: its arguments must be plain data (msgpack): {error}") from error
+
+
+def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
+    qualified: str = getattr(function, "__qualname__", repr(function))
+    if getattr(function, "__self__", None) is handler:
+        return f".{function.__name__}"
+    name = f"{getattr(function, '__module__', '')}:{qualified}"
+    try:
+        if find(handler, name) is function:
+            return name
+    except (ImportError, AttributeError):
+        pass
+    raise UsageError(
+        f"effect {qualified!r} could not be found again after a restart: give a method of the handler or a function "
+        f"of a module"
+    )
+
+
+def find(handler: Handler[Any], name: str) -> Callable[..., object]:
+    module, _, path = name.partition(":")
+    found: Any = handler if name.startswith(".") else importlib.import_module(module)
+    for attribute in (path or name[1:]).split("."):
+        found = getattr(found, attribute)
+    function: Callable[..., object] = found
+    return function
+
+
+def call(handler: Handler[Any], effect: Effect) -> None:
+    """Run the effect once. Raises whatever it raises."""
+    find(handler, effect.function)(effect.key, *arguments(effect))
+
+
+def arguments(effect: Effect) -> list[Any]:
+    return _decode(effect.arguments)
+
+
+def weight(effects: Iterable[Effect]) -> int:
+    """Return about how many bytes of a commit record they take."""
+    return sum(len(effect.arguments) + len(effect.function) + len(effect.topic) + _FRAME for effect in effects)

@@ -1,0 +1,28 @@
+"""What a transaction did with records that failed: it carries a delta, and the figures follow its commit."""
+
+from __future__ import annotations
+
+from statehold.snapshot.format.records import Mark
+from statehold.telemetry import metrics
+from statehold.telemetry.registry import PartitionMetrics
+from statehold.worker.handler.dead_letters import Letters
+from statehold.worker.transaction.participants import CommitDraft, Participant
+
+
+class DeadLetters(Participant):
+    """Used by the partition's thread, during one live phase."""
+
+    def __init__(self, letters: Letters, meters: PartitionMetrics) -> None:
+        self._letters, self._metrics = letters, meters
+        #: of the transaction whose commit is in flight
+        self._counts: dict[str, int] = {}
+
+    def contribute(self, draft: CommitDraft) -> None:
+        draft.force_delta |= self._letters.decided  # no replay may decide again
+        self._counts = self._letters.close()
+
+    def committed(self, record: Mark, draft: CommitDraft) -> None:
+        self._letters.passed(record.positions)
+        self._metrics.set(metrics.PARKED_KEYS, self._letters.keys)
+        for what, count in self._counts.items():
+            self._metrics.inc(metrics.FAILED_RECORDS, count, what)

@@ -1,0 +1,80 @@
+"""Side effects of a partition: each commit record names those that are pending, its commit starts the new ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from statehold.snapshot.format.records import Effect, Mark
+from statehold.telemetry import metrics
+from statehold.worker.common.context import Effects, EffectSetting, Pending, Tools
+from statehold.worker.common.signals import Signals
+from statehold.worker.handler.effect_calls import weight
+from statehold.worker.handler.effect_recorder import effect_room
+from statehold.worker.handler.engine import Engine
+from statehold.worker.participants.effect_runner import EffectRunner
+from statehold.worker.transaction.participants import CommitDraft, Participant
+from statehold.worker.transaction.state import TransactionState
+
+
+class SideEffects(Participant):
+    """Used by the partition's thread; it takes part from the first effect on."""
+
+    def __init__(self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState) -> None:
+        self._tools, self._engine, self._state = tools, engine, state
+        self._room = effect_room(tools.settings)
+        name = f"effects-{tools.place.partition}"
+        about = EffectSetting(name, partial(_effect_failed, tools), tools.settings.effects, signals.lost)
+        self._runner: Effects = (tools.effects or EffectRunner)(engine.handler, about)
+        #: what is pending, for any thread
+        self.pending = Pending()
+
+    def opened(self, record: Mark) -> None:
+        """Submit what an earlier owner may not have run."""
+        self._runner.submit(record.effects)
+        self._look()
+
+    def blocks(self) -> bool:
+        """Too many effects are pending, those of the open transaction included."""
+        commit = self._state.commit
+        asked = [*(commit.draft.new_effects if commit is not None else ()), *self._engine.effects.noted]
+        pending = self._look()
+        if pending.number + len(asked) >= self._tools.settings.effects.pending:
+            return True
+        return pending.weight + weight(asked) >= self._room
+
+    def wants_commit(self, record: Mark, now: float) -> bool:
+        """Most of the effects that the last commit record names are done."""
+        return len(record.effects) > 2 * self._look().number
+
+    def contribute(self, draft: CommitDraft) -> None:
+        draft.new_effects = tuple(self._engine.effects.take())
+        draft.effects = (*self._runner.owed(), *draft.new_effects)
+
+    def committed(self, record: Mark, draft: CommitDraft) -> None:
+        self._runner.submit(draft.new_effects)
+        self._look()
+
+    def finish(self, record: Mark, wait: float) -> bool:
+        return len(self._runner.close(wait)) != len(record.effects)
+
+    def close(self) -> None:
+        self._runner.close(0.0)
+
+    def _look(self) -> Pending:
+        """What is pending now; counts what is done."""
+        before, self.pending = self.pending, self._runner.pending()
+        if before.number > self.pending.number:
+            self._tools.metrics.inc(metrics.EFFECTS_DONE, before.number - self.pending.number)
+        return self.pending
+
+
+def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:
+    """No method: the runner's thread must not keep a participant, and with it a state, that is gone."""
+    tools.metrics.inc(metrics.EFFECT_FAILURES)
+    tools.log.warning(
+        "effect_failed",
+        function=effect.function,
+        key=effect.key,
+        attempt=attempt,
+        cause=f"{type(error).__name__}: {error}",
+    )

@@ -1,0 +1,225 @@
+"""The Kafka transaction of one partition: begun lazily, ended by exactly one of `commit` and `abort` (rules T1-T4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from statehold.errors import MessageRefused
+from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
+from statehold.output import Sent, with_origin
+from statehold.ports import Noted, Transactions
+from statehold.snapshot.format import digest, frame, records
+from statehold.snapshot.format.partition_identity import Place
+from statehold.snapshot.format.records import FullRef, Header, Mark, Part
+from statehold.snapshot.full import split
+from statehold.table import Changes
+from statehold.worker.common.errors import ProducerDropped
+from statehold.worker.transaction.participants import CommitDraft, SideInputs
+
+
+class Stage(IntEnum):
+    """How far the transaction is; each stage follows the one before it, and an abort leads back to CLOSED."""
+
+    CLOSED = 0
+    #: the header and outputs are sent
+    OPEN = 1
+    #: the offsets joined: every partition of the outputs is in the transaction
+    OFFSETS = 2
+    #: the delta and the commit record are sent: a torn transaction rejects the record, because it comes last
+    RECORD = 3
+
+
+class KafkaTransaction:
+    """Used by the partition's thread, `commit` by a thread of its own meanwhile.
+
+    After any exception but MessageRefused from `send` or `pack`: abort or drop it.
+    """
+
+    def __init__(
+        self,
+        producer: Transactions,
+        place: Place,
+        record: Mark,
+        *,
+        origin: bool,
+        part_bytes: int,
+        wall: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self.producer = producer
+        producer.lineage = record.lineage
+        #: the last commit record that is known to be committed
+        self.record = record
+        #: the commit record that was tried last: with `record`, what an unknown outcome is compared with (rule T4)
+        self.expected = record
+        self.increment_bytes = 0
+        #: monotonic time at which the open transaction began
+        self.began = 0.0
+        self._place, self._origin, self._part_bytes, self._wall, self._clock = place, origin, part_bytes, wall, clock
+        self._changelog = place.names.changelog
+        self._outputs = 0
+        self._stage = Stage.CLOSED
+
+    @property
+    def is_open(self) -> bool:
+        return self._stage is not Stage.CLOSED
+
+    @property
+    def position(self) -> int:
+        """Next offset of the input, as committed."""
+        return self.record.positions[self._place.input]
+
+    def require_clean(self) -> None:
+        """:raises ProducerDropped: a delayed request could still end the next transaction (rule T2)."""
+        taint = self.producer.tainted
+        if taint:
+            raise ProducerDropped(f"a commit or abort request may still be under way: {taint}")
+
+    def begin(self) -> None:
+        """Begin unless it is open; the header comes first, so that a torn transaction can be seen (rule T1).
+
+        :raises ProducerDropped: see `require_clean`.
+        """
+        if self._stage is Stage.CLOSED:
+            self.require_clean()
+            self.began = self._clock()
+            self.producer.begin()
+            self._stage, self._outputs, self.increment_bytes = Stage.OPEN, 0, 0
+            attempt, lineage = self.producer.attempt, self.record.lineage
+            header = Header(self.record.n + 1, attempt, lineage, self.position, self._place.writer)
+            self._send_changelog(records.pack(header, self.record.format))
+
+    def send(self, outputs: Sequence[Sent]) -> None:
+        """Send outputs, in a transaction that it begins where none is open. Raises as `Transactions.send`."""
+        self.begin()
+        assert self._stage is Stage.OPEN, f"outputs in stage {self._stage.name}: no partition may join any more"
+        if outputs:
+            if self._origin:
+                outputs = with_origin(outputs, self._place.partition, self.record.n + 1, self._outputs)
+            self.producer.send(outputs)
+            self._outputs += len(outputs)
+
+    def pack(self, draft: CommitDraft) -> list[bytes]:
+        """Return the delta's chunks as they will be sent.
+
+        :raises MessageRefused: a single value does not fit a message.
+        """
+        n, attempt = self.record.n + 1, self.producer.attempt
+        entries = _chunks(draft.delta or (), self._part_bytes)
+        return [records.pack(Part(n, attempt, k, piece), self.record.format) for k, piece in enumerate(entries)]
+
+    def commit(self, draft: CommitDraft, chunks: Sequence[bytes], membership: Any) -> None:
+        """Send offsets, delta and commit record in this order, run `draft.before_commit`, commit.
+
+        No other method may run meanwhile; on success call `committed` next.
+        """
+        self.begin()
+        if self.record.format >= frame.PINNING:  # an older release would take the number for a part of the lineage
+            self.producer.lineage = Noted(self.record.lineage, self.record.n + 1).text()
+        self.producer.send_offsets(draft.position, membership)
+        self._enter(Stage.OFFSETS)
+        for payload in chunks:
+            self._send_changelog(payload)
+        self.expected = self._next_record(draft, len(chunks))
+        self._send_changelog(records.pack(self.expected, self.record.format))
+        self._enter(Stage.RECORD)
+        if draft.before_commit is not None:
+            draft.before_commit()
+        self.producer.commit()
+
+    def committed(self) -> Mark:
+        """The commit record that was tried has committed."""
+        self.record, self._stage = self.expected, Stage.CLOSED
+        return self.record
+
+    def abort(self) -> None:
+        """Abort what is open; returns only when the broker has confirmed it."""
+        if self.is_open:
+            self.producer.abort()
+            self._stage = Stage.CLOSED
+
+    def _enter(self, stage: Stage) -> None:
+        assert stage == self._stage + 1, f"{stage.name} after {self._stage.name}"
+        self._stage = stage
+
+    def _next_record(self, draft: CommitDraft, chunks: int) -> Mark:
+        before, n, side = self.record, self.record.n + 1, draft.side
+        return msgspec.structs.replace(
+            before,
+            n=n,
+            attempt=self.producer.attempt,
+            positions=self._positions(draft.position, side),
+            start=self.position,
+            topic_ids=self._place.topic_ids,
+            digest=digest.to_bytes(draft.frozen.digest),
+            keys=draft.frozen.keys,
+            parts=chunks,
+            last_delta=n if draft.delta is not None else before.last_delta,
+            outputs=self._outputs,
+            fulls=draft.fulls,
+            commands=draft.commands,
+            pinned=side.pinned,
+            pace=draft.pace,
+            reference=dict(draft.reference),
+            take=_take(before.take, n, draft.commands, draft.fulls),
+            paused=before.paused if side.switch is None else _paused(before.paused, side.switch),
+            effects=draft.effects,
+            format=_format(before.format, draft.commands),
+            reach=before.reach if draft.reach is None else draft.reach,
+            schemas=self._place.merged_schemas(before, [changes.table for changes in draft.frozen.changes]),
+            writer=self._place.writer,
+            time=int(self._wall() * 1000),
+        )
+
+    def _positions(self, position: int, side: SideInputs) -> dict[str, int]:
+        own = {self._place.input: position, **side.retries}
+        return own | {self._place.names.control: side.next} if side.next > 0 else own
+
+    def _send_changelog(self, payload: bytes) -> None:
+        self.increment_bytes += len(payload)
+        self.producer.send_increment(self._changelog, self._place.partition, payload)
+
+
+def _format(before: int, commands: Sequence[Command]) -> int:
+    """The newest one from the command on that finishes an upgrade; until then the one that an older release reads."""
+    if commands and any(command.name == FINISH_UPGRADE for command in commands):
+        return frame.NEWEST
+    return before
+
+
+def _paused(before: Command | None, switch: Command) -> Command | None:
+    """The newest command counts; a second pause keeps the first one's name."""
+    return (before or switch) if switch.name == PAUSE else None
+
+
+def _take(asked: int, n: int, commands: Sequence[Command], fulls: Sequence[FullRef]) -> int:
+    """The transaction from which on a full snapshot answers the command that asked for one; 0: none is asked for."""
+    if commands and any(command.name == TAKE for command in commands):
+        return n
+    return 0 if asked and any(ref.first >= asked for ref in fulls) else asked
+
+
+def _chunks(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
+    """Entries grouped so that a chunk stays below the message limit, where no single value exceeds it."""
+    entries: list[msgspec.Raw] = []
+    size = 0
+    for changes in delta:
+        for piece in split(changes, limit):
+            raw = records.entry(piece)
+            if len(piece.keys) == 1 and len(raw) > 2 * limit:
+                raise MessageRefused(
+                    f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a "
+                    f"message; raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under "
+                    f"one key"
+                )
+            if entries and size + len(raw) > limit:
+                yield entries
+                entries, size = [], 0
+            entries.append(raw)
+            size += len(raw)
+    if entries:
+        yield entries

@@ -1,0 +1,203 @@
+"""What a feature is to a transaction: a participant of few verbs, called in one fixed order (`worker.live.ORDER`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+from statehold.messages.command import Command
+from statehold.messages.pinned_command import Pinned
+from statehold.reference import Version
+from statehold.snapshot.format.records import Effect, FullRef, Mark
+from statehold.snapshot.state import Frozen
+from statehold.table import Changes
+from statehold.worker.handler.record_failure import HandlingFailed
+
+
+class SideInputs(NamedTuple):
+    """What a transaction handled beside the input: the order of the fields is stored in databases of sinks."""
+
+    commands: tuple[Command, ...] = ()
+    pinned: tuple[Pinned, ...] = ()
+    #: next offset of the control topic; 0: nothing was ever read there
+    next: int = 0
+    #: the last command that pauses or resumes the partition
+    switch: Command | None = None
+    #: next offset of each retry topic
+    retries: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class SideWork:
+    """The end of an open transaction, where side inputs are handled: after its last record, at `position`."""
+
+    #: the commit record before this transaction
+    before: Mark
+    position: int
+    #: the transaction has handled no record
+    idle: bool
+    #: sends what the entry handled last has sent; raises RecordFailed where that is rejected
+    send: Callable[[], None]
+    done: SideInputs
+    #: at most one entry may be handled
+    alone: bool = False
+    #: no further entry may be handled
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class CommitDraft:
+    """The next commit record in the making: each participant sets its own fields."""
+
+    #: the commit record before it
+    before: Mark
+    #: next offset of the input
+    position: int
+    frozen: Frozen
+    side: SideInputs
+    #: input records of the transaction, and seconds in the handler
+    records: int
+    seconds: float
+    #: commands of the input, in their order, then of the control topic
+    commands: tuple[Command, ...]
+    #: the record must carry a delta, because a replay could not repeat the transaction
+    force_delta: bool = False
+    delta: tuple[Changes, ...] | None = None
+    fulls: tuple[FullRef, ...] = ()
+    #: side effects that are pending after this transaction, and those of them that it asked for
+    effects: tuple[Effect, ...] = ()
+    new_effects: tuple[Effect, ...] = ()
+    #: see `Mark.reach`; None: as in the record before
+    reach: int | None = None
+    #: see `Mark.pace`
+    pace: int = 0
+    #: see `Mark.reference`
+    reference: Mapping[str, Version] = field(default_factory=dict)
+    #: runs on the commit's thread just before Kafka commits; raises ParticipantFailed
+    before_commit: Callable[[], None] | None = None
+
+
+class ParticipantFailed(Exception):
+    """`before_commit` of this participant failed: the transaction is rolled back, then the participant recovers."""
+
+    def __init__(self, participant: Participant, error: Exception) -> None:
+        super().__init__(str(error))
+        self.participant, self.error = participant, error
+
+
+class Participant:
+    """One feature of a live partition. Its thread calls every verb; a verb that a class does not define costs nothing.
+
+    A verb may raise PartitionError: the partition fails.
+    """
+
+    def opened(self, record: Mark) -> None:
+        """The partition goes live with this commit record."""
+
+    def began(self) -> None:
+        """The next transaction begins: before its first record or side input."""
+
+    def blocks(self) -> bool:
+        """Whether no further record may be handled now."""
+        return False
+
+    def wants_commit(self, record: Mark, now: float) -> bool:
+        """Whether a commit without records would do something; `record` is the last one, `now` in monotonic seconds."""
+        return False
+
+    def side_inputs(self, work: SideWork) -> None:
+        """Handle entries beside the input and add them to `work.done`. :raises HandlingFailed:"""
+
+    def contribute(self, draft: CommitDraft) -> None:
+        """Set fields of the next commit record; the transaction's writes are frozen."""
+
+    def committed(self, record: Mark, draft: CommitDraft) -> None:
+        """The transaction with this commit record has committed, and memory has followed."""
+
+    def rolled_back(self) -> None:
+        """Everything that was not committed is forgotten."""
+
+    def failed(self, error: Exception, draft: CommitDraft) -> HandlingFailed | None:
+        """`before_commit` raised ParticipantFailed; return the failure of the record to blame, if it is known."""
+        return None
+
+    def recover(self, record: Mark) -> None:
+        """After `failed` and the rollback: be ready for the next transaction."""
+
+    def finish(self, record: Mark, wait: float) -> bool:
+        """Before a drain ends: wait at most so many seconds; whether one more commit would do something."""
+        return False
+
+    def close(self) -> None:
+        """The live phase has ended; nothing is committed here."""
+
+
+class Participants:
+    """The participants of one live partition, by verb and in their order."""
+
+    def __init__(self, order: tuple[type[Participant], ...], members: list[Participant]) -> None:
+        self._order = order
+        self.members: tuple[Participant, ...] = ()
+        for member in members:
+            self._add(member)
+        self._index()
+
+    def join(self, member: Participant) -> None:
+        """Take in a feature that the handler uses from now on, at its place in the order."""
+        self._add(member)
+        self._index()
+
+    def rolled_back(self) -> None:
+        for verb in self.on_rolled_back:
+            verb()
+
+    def blocked(self) -> bool:
+        """No further record may be handled now."""
+        return any(blocks() for blocks in self.on_blocks)
+
+    def want_commit(self, record: Mark, now: float) -> bool:
+        return any(wants(record, now) for wants in self.on_wants_commit)
+
+    def finish(self, record: Mark, wait: float) -> bool:
+        wanted = [verb(record, wait) for verb in self.on_finish]  # each is given its time
+        return any(wanted)
+
+    def close(self) -> None:
+        """Close each, the last one first, whatever another raises."""
+        try:
+            with ExitStack() as last_first:
+                for verb in self.on_close:
+                    last_first.callback(verb)
+        finally:  # participants that know this object would form a cycle, which keeps a state that is gone
+            self.members = ()
+            self._index()
+
+    def _add(self, member: Participant) -> None:
+        rank = self._order.index
+        known = type(member) in self._order
+        place = (
+            len(self.members)
+            if not known
+            else sum(type(each) in self._order and rank(type(each)) <= rank(type(member)) for each in self.members)
+        )
+        self.members = (*self.members[:place], member, *self.members[place:])
+
+    def _index(self) -> None:
+        members = self.members
+        self.on_opened = [m.opened for m in members if _defines(m, "opened")]
+        self.on_began = [m.began for m in members if _defines(m, "began")]
+        self.on_blocks = [m.blocks for m in members if _defines(m, "blocks")]
+        self.on_wants_commit = [m.wants_commit for m in members if _defines(m, "wants_commit")]
+        self.on_side_inputs = [m.side_inputs for m in members if _defines(m, "side_inputs")]
+        self.on_contribute = [m.contribute for m in members if _defines(m, "contribute")]
+        self.on_committed = [m.committed for m in members if _defines(m, "committed")]
+        self.on_rolled_back = [m.rolled_back for m in members if _defines(m, "rolled_back")]
+        self.on_finish = [m.finish for m in members if _defines(m, "finish")]
+        self.on_close = [m.close for m in members if _defines(m, "close")]
+
+
+def _defines(member: Participant, verb: str) -> bool:
+    return getattr(type(member), verb) is not getattr(Participant, verb)

@@ -1,0 +1,101 @@
+"""Roll back what has not committed: abort in Kafka, set memory back to the last commit (rules T4, T5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from statehold.errors import OutcomeUnknown, ProducerFenced, StateholdError, TransactionAborted
+from statehold.telemetry import metrics
+from statehold.worker.common.context import Tools
+from statehold.worker.common.errors import ProducerDropped, fenced, refused
+from statehold.worker.common.ownership import await_newer_membership
+from statehold.worker.common.signals import Signals
+from statehold.worker.handler.engine import Engine
+from statehold.worker.transaction.participants import Participants
+from statehold.worker.transaction.state import TransactionState
+
+#: aborts in a row, without a commit between, after which the partition fails
+_ABORTS: Final = 10
+#: seconds before an aborted transaction is tried again; they double with each abort, up to the second figure. A stale
+#: membership is fetched again meanwhile, so its first pause is short.
+_PAUSE: Final = 0.05, 5.0
+_STALE_PAUSE: Final = 0.01, 1.0
+
+
+class Rollback:
+    """Used by the partition's thread."""
+
+    def __init__(
+        self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState, participants: Participants
+    ) -> None:
+        self._tools, self._signals, self._engine = tools, signals, engine
+        self._state, self._participants = state, participants
+
+    def undo(self) -> int:
+        """Abort, then forget; return how many records will be handled again.
+
+        :raises ProducerDropped: how the abort ended is unknown. :raises Fenced: :raises Lost:
+        """
+        kafka = self._state.kafka
+        try:
+            # A connection that was lost meanwhile means a new producer in any case, and librdkafka may end the process
+            # when it aborts over such a one (an assertion in its handling of AddPartitionsToTxn).
+            kafka.require_clean()
+            kafka.abort()
+            self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "aborted")
+            # After a tear an abort may have ended another transaction: only the last commit record tells (rule T4).
+            kafka.require_clean()
+        except ProducerFenced as error:
+            raise self.fenced(error) from error
+        except (OutcomeUnknown, TransactionAborted) as error:
+            raise ProducerDropped(f"the abort's outcome is unknown: {error}") from error
+        return self.forget()
+
+    def forget(self) -> int:
+        """Set memory back to the last commit; return how many records will be handled again."""
+        state = self._state
+        state.commit, state.handler_seconds = None, 0.0
+        state.waiting, state.outputs = [], 0
+        if self._tools.tracing is not None:
+            self._tools.tracing.commit_ended(committed=False)
+        self._engine.rollback()
+        state.policy.close()
+        state.reached = max(state.reached, state.position)
+        state.position = state.kafka.position
+        count = state.buffer.roll_back()
+        self._participants.rolled_back()
+        return count
+
+    def after_abort(self, error: TransactionAborted) -> None:
+        """Kafka aborted the transaction: undo, and pause before its records come again.
+
+        :raises OutputRefused: it happens again and again. Otherwise as `undo`.
+        """
+        state = self._state
+        state.aborts += 1
+        count = self.undo()
+        self._tools.log.warning("rolled_back", cause=str(error), records=count, position=state.position)
+        if error.stale:
+            await_newer_membership(self._tools, self._signals, state.membership)
+        elif state.aborts > _ABORTS:
+            raise refused(
+                self._tools.place,
+                f"{state.aborts} transactions in a row were aborted, the last because {error}",
+                state.position,
+            )
+        first, longest = _STALE_PAUSE if error.stale else _PAUSE
+        self._signals.pause(min(first * 2**state.aborts, longest))
+
+    def fenced(self, error: StateholdError) -> Exception:
+        """Return the error for a producer that was fenced: by another owner, or by the broker's transaction timeout."""
+        kafka, limit = self._state.kafka, self._tools.settings.commit.transaction_timeout
+        seconds = self._tools.clock() - kafka.began
+        if self._signals.lost() or not kafka.is_open or seconds < limit:
+            self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "fenced")
+            return fenced(self._tools.place, error, kafka.position, lost=self._signals.lost())
+        self._state.hold_outputs = True
+        self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
+        return ProducerDropped(
+            f"open for {seconds:.1f} s, longer than commit.transaction_timeout ({limit:g} s), so the broker has ended "
+            f"it; its records are handled again, with no transaction open meanwhile: {error}"
+        )

@@ -1,0 +1,65 @@
+"""What the open transaction, and the one whose commit is in flight, hold; the pipeline writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from statehold.common.background_call import Beside
+from statehold.output import Sent
+from statehold.ports import Membership
+from statehold.record import Message
+from statehold.worker.transaction.commit_policy import CommitPolicy
+from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.transaction.participants import CommitDraft
+from statehold.worker.transaction.record_buffer import RecordBuffer
+
+
+class Commit(NamedTuple):
+    """A commit in flight."""
+
+    call: Beside
+    draft: CommitDraft
+    outputs: int
+    #: monotonic seconds
+    began: float
+    #: timestamp of its last record, in milliseconds since 1970; 0: there is none
+    newest: int
+
+
+@dataclass(slots=True)
+class TransactionState:
+    """Of one live partition. Its thread writes; single fields may be read by any."""
+
+    kafka: KafkaTransaction
+    buffer: RecordBuffer
+    policy: CommitPolicy
+    #: next offset to handle, and the highest one ever: below it records are handled again
+    position: int
+    reached: int
+    #: at most one; the open transaction is then ahead of it, and Kafka has seen nothing of it
+    commit: Commit | None = None
+    #: of the open transaction: outputs that Kafka has not seen yet, and the number of all its outputs
+    waiting: list[Sent] = field(default_factory=list)
+    outputs: int = 0
+    #: outputs wait for the commit, because the handler is so slow that the broker would end an open transaction
+    hold_outputs: bool = False
+    #: seconds in the handler for the open transaction, and the record that it handled last
+    handler_seconds: float = 0.0
+    newest: Message | None = None
+    #: what the last commit was tried with
+    membership: Membership = field(default_factory=lambda: Membership(-1, None, ""))
+    #: aborts since the last commit
+    aborts: int = 0
+    #: input records that have committed since the partition went live
+    records: int = 0
+
+    @property
+    def redoing(self) -> bool:
+        """Records were rolled back and are not committed again yet."""
+        return self.kafka.position < self.reached
+
+    @property
+    def uncommitted(self) -> bool:
+        """Something was handled, or rolled back, and is not committed."""
+        return self.policy.since is not None or self.commit is not None or self.redoing
