@@ -55,7 +55,7 @@ class State:
         changes = tuple(table.freeze() for table in self.tables.values())
         digest, keys = self.digest, self.keys
         for change in changes:
-            added, born = self._effect(change)
+            added, born = self._checked_effect(change)
             digest, keys = digest + added, keys + born
         return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
 
@@ -121,6 +121,14 @@ class State:
         if fresh is not None:
             values.update(zip(fresh.keys, fresh.values, strict=True))
         return Changes(name, list(values), list(values.values()))
+
+    def _checked_effect(self, changes: Changes) -> tuple[int, int]:
+        """:raises UsageError: a key cannot be encoded, such as an int of more than 64 bits."""
+        try:
+            return self._effect(changes)
+        except (TypeError, ValueError, OverflowError):
+            self.tables[changes.table].check_keys(changes.keys)
+            raise
 
     def _effect(self, changes: Changes) -> tuple[int, int]:
         """Return what these changes add to the digest and to the number of keys."""

@@ -63,6 +63,8 @@ def decoded(raw: msgspec.Raw) -> Changes:
         table, keys, values = _decode(raw)
         keys = list(map(hashable, keys))
         hash(tuple(keys))
+        if len(set(map(type, keys))) > 1:
+            raise frame.BadFrame(f"table {table!r}: its keys have several types")
     except (TypeError, *UNREADABLE) as error:
         raise frame.BadFrame(f"entry: {error}") from error
     if len(keys) != len(values):

@@ -7,14 +7,18 @@ transaction whose commit is under way in `_frozen`. Rolling back means forgettin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import cached_property
+from types import GenericAlias
 from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
 from statehold import serde
 from statehold.common import versioned_values
+from statehold.common.decoding import UNREADABLE
+from statehold.common.key_types import exact_check, require_key_type
 from statehold.errors import UsageError
 
 K = TypeVar("K")
@@ -30,6 +34,7 @@ class _Absent:
 ABSENT: Final[Any] = _Absent()
 #: deleted keys that may stay in `order` before it is built anew
 _TOMBED: Final = 100_000
+_encode_keys: Final = msgspec.msgpack.Encoder().encode
 
 
 class Changes(msgspec.Struct, gc=False):
@@ -43,7 +48,8 @@ class Changes(msgspec.Struct, gc=False):
 class Table(Generic[K, V]):
     """Declares a table of a `Handler`, and is that table once a partition has started.
 
-    `key` is str, int, bytes or a tuple of them; `value` any type msgspec knows or an object with `encode` and `decode`.
+    `key` is str, int, bytes or a tuple of them; Decimal and float are refused, because equal ones may have different
+    bytes. `value` any type msgspec knows or an object with `encode` and `decode`.
     Values should be immutable: a change counts only when it is `put`. With `sorted=True` iteration is in key order and
     `range` works; a plain table iterates in no promised order and pays nothing for it.
 
@@ -66,9 +72,11 @@ class Table(Generic[K, V]):
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         ttl: float | timedelta = 0,
     ) -> None:
+        require_key_type(key)
         self.name = ""
         self.sorted = sorted
         self.key_type: Any = key
+        self._are_exact = exact_check(key)
         self.value_type: Any = value
         self.stored: dict[K, bytes] = {}
         #: every stored key in order of birth, and keys of it that are deleted now: a full freezes its keys in O(1)
@@ -220,8 +228,8 @@ class Table(Generic[K, V]):
         :raises UsageError: a key or a value is of a type that could not be read back; nothing has changed then.
         """
         encode, keys = self._serde.encode, list(self._dirty)
-        if set(map(type, keys)) - {self.key_type}:
-            self._check_keys(keys)
+        if not self._are_exact(keys):
+            self.check_keys(keys)
         try:
             if self._deletes:
                 values = [None if value is ABSENT else encode(value) for value in self._dirty.values()]
@@ -299,17 +307,38 @@ class Table(Generic[K, V]):
     def check_in_place(self) -> None:
         """Only traced tables can tell whether a value was changed in place."""
 
-    def _check_keys(self, keys: list[K]) -> None:
-        """A key that comes back from a snapshot as another one, or not at all, would cost the whole state."""
+    def check_keys(self, keys: list[K]) -> None:
+        """Require keys that come back from a snapshot as the same keys, with the same bytes.
+
+        A key that is equal to a stored one and has other bytes, such as 1.0 and True for 1, would cost the whole state.
+
+        :raises UsageError: naming the first key that would not.
+        """
+        if self._come_back(keys):
+            return
         for key in keys:
-            if type(key) is self.key_type or key in self.stored:
-                continue
-            try:
-                back = msgspec.msgpack.decode(msgspec.msgpack.encode(key), type=self.key_type)
-            except (TypeError, ValueError) as error:
-                raise UsageError(f"table {self.name!r}: key {key!r} is no {self._key_name()}: {error}") from error
-            if back != key:
-                raise UsageError(f"table {self.name!r}: key {key!r} would come back as {back!r}")
+            if not self._come_back([key]):
+                raise UsageError(f"table {self.name!r}: key {key!r} is no {self._key_name()}: {self._why(key)}")
+
+    def _come_back(self, keys: list[K]) -> bool:
+        if self.key_type in (str, bytes) and not all(isinstance(key, self.key_type) for key in keys):
+            return False
+        try:
+            data = _encode_keys(keys)
+            back = self._decode_keys(data)
+            return back == keys and _encode_keys(back) == data
+        except (TypeError, ValueError, OverflowError, *UNREADABLE):
+            return False
+
+    def _why(self, key: K) -> str:
+        try:
+            return f"it would come back as {self._decode_keys(_encode_keys([key]))[0]!r}"
+        except (TypeError, ValueError, OverflowError, *UNREADABLE) as error:
+            return str(error)
+
+    @cached_property
+    def _decode_keys(self) -> Callable[[bytes], list[K]]:
+        return msgspec.msgpack.Decoder(GenericAlias(list, (self.key_type,))).decode
 
     def _key_name(self) -> str:
         return getattr(self.key_type, "__name__", str(self.key_type))

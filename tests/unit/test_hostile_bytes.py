@@ -133,8 +133,9 @@ def test_a_value_that_is_nested_deep_is_shown(depth: int) -> None:
     show_command(MemoryMessage("input", 0, 0, b"[" * depth + b"]" * depth, key=value))
 
 
-def test_a_key_that_is_a_map_is_refused() -> None:
-    raw = msgspec.Raw(msgspec.msgpack.encode(["t", [{"a": 1}], [b"x"]]))
+@pytest.mark.parametrize("keys", [[{"a": 1}, {"a": 2}], ["a", 1], [1, "a"], [b"a", "a"], [None, "a"]])
+def test_keys_that_no_table_has_are_refused(keys: list[Any]) -> None:
+    raw = msgspec.Raw(msgspec.msgpack.encode(["t", keys, [b"x", b"y"]]))
     with pytest.raises(BadFrame):
         contents.decoded(raw)
 

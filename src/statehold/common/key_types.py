@@ -1,0 +1,108 @@
+"""The types that may be the keys of a table: equal keys must have equal bytes, or the state could not be restored."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
+from functools import partial
+from typing import Any, Final, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect
+
+from statehold.errors import UsageError
+
+#: an instance of exactly this type always comes back as it was
+_EXACT: Final = frozenset((str, int, bytes, bool, UUID, date))
+_PLAIN: Final = (
+    inspect.StrType,
+    inspect.IntType,
+    inspect.BytesType,
+    inspect.BoolType,
+    inspect.EnumType,
+    inspect.UUIDType,
+    inspect.DateType,
+    inspect.DateTimeType,
+    inspect.LiteralType,
+)
+_ADVICE: Final = {
+    inspect.FloatType: "use an int of the smallest unit, or str",
+    inspect.DecimalType: "Decimal('1.10') equals Decimal('1.1') and has other bytes; use an int of the smallest unit, "
+    "or str, which also reads stored Decimal keys",
+    inspect.UnionType: "use a tuple whose first item names the kind",
+    inspect.AnyType: "name the type",
+}
+
+
+def require_key_type(kind: Any) -> None:
+    """:raises UsageError: keys of this type may be equal and have different bytes, or cannot be keys at all."""
+    try:
+        found = inspect.type_info(kind)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"Table(key={_shown(kind)}): keys of this type cannot be stored: {error}") from error
+    for bad in _unusable(found):
+        advice = _ADVICE.get(type(bad), "use str, int, bytes or a tuple of them")
+        raise UsageError(f"Table(key={_shown(kind)}): {_named(bad)} cannot be a key or a part of one: {advice}")
+
+
+def exact_check(kind: Any) -> Callable[[list[Any]], bool]:
+    """Return a quick check of whether all keys are of exactly this type, so that they come back; False: unknown."""
+    if kind in _EXACT:
+        return partial(_are, kind)
+    items = get_args(kind)
+    if get_origin(kind) is tuple and items and _EXACT.issuperset(items):
+        return partial(_are_tuples, items)
+    return _unknown
+
+
+def _are(kind: type, values: Iterable[Any]) -> bool:
+    return {kind}.issuperset(map(type, values))
+
+
+def _are_tuples(items: tuple[type, ...], keys: list[Any]) -> bool:
+    if not _are(tuple, keys) or not {len(items)}.issuperset(map(len, keys)):
+        return False
+    return all(map(_are, items, zip(*keys, strict=True)))
+
+
+def _unknown(keys: list[Any]) -> bool:
+    return not keys
+
+
+def _unusable(found: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the parts of a type that no key may have."""
+    if isinstance(found, inspect.Metadata):
+        yield from _unusable(found.type)
+    elif isinstance(found, inspect.TupleType):
+        for item in found.item_types:
+            yield from _unusable(item)
+    elif isinstance(found, inspect.VarTupleType):
+        yield from _unusable(found.item_type)
+    elif isinstance(found, inspect.NamedTupleType | inspect.StructType | inspect.DataclassType):
+        if not _is_value(found.cls):
+            yield found
+        for field in found.fields:
+            yield from _unusable(field.type)
+    elif not isinstance(found, _PLAIN):
+        yield found
+
+
+def _is_value(kind: type) -> bool:
+    """Return whether instances are frozen and compare all their fields."""
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_config__.frozen and kind.__struct_config__.eq
+    if dataclasses.is_dataclass(kind):
+        parameters = kind.__dataclass_params__  # type: ignore[attr-defined]
+        return parameters.frozen and parameters.eq and all(field.compare for field in dataclasses.fields(kind))
+    return True
+
+
+def _named(found: inspect.Type) -> str:
+    cls = getattr(found, "cls", None)
+    return cls.__name__ if isinstance(cls, type) else type(found).__name__.removesuffix("Type").lower()
+
+
+def _shown(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not hasattr(kind, "__args__") else str(kind)
