@@ -1,4 +1,4 @@
-"""A request and its answer, apart from any server: both doors, the thread's and ASGI's, carry these."""
+"""A request and its answer, apart from any server: the HTTP server and the ASGI application both use these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-#: no sniffing, no framing, no outside requests; the page is plain files of ours
+#: no sniffing, no framing, no requests to other sites; the console consists of plain files
 SAFE: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -24,7 +24,7 @@ _FIELDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """`path` is below the place where the application is mounted, percent-encoded; header names are lower case."""
 
     method: str
@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """`headers` beside the type, the length and `SAFE`."""
 
     status: int
@@ -49,7 +49,7 @@ class Answer:
         return list(own.items())
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The request ends with this answer."""
 
     def __init__(self, status: int, why: str, headers: dict[str, str] | None = None, **more: Any) -> None:
@@ -60,17 +60,17 @@ class Refused(Exception):
 def fields_of(query: str) -> dict[str, str]:
     """What stands behind the `?`.
 
-    :raises Refused: there is too much of it.
+    :raises Rejected: there is too much of it.
     """
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS))
     except ValueError as error:
-        raise Refused(400, f"more than {_FIELDS} fields behind the ?") from error
+        raise Rejected(400, f"more than {_FIELDS} fields behind the ?") from error
 
 
-def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> HttpAnswer:
     """Typed values as JSON: what msgspec knows, anything else as text."""
-    return Answer(status, msgspec.json.encode(value, enc_hook=str) + b"\n", headers=headers or {})
+    return HttpAnswer(status, msgspec.json.encode(value, enc_hook=str) + b"\n", headers=headers or {})
 
 
 def reason(status: int) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote
 
-from statehold.ops.http.answers import Answer, Refused, Request, fields_of
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, fields_of
+from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.routes import Routes
 from statehold.service import Service
 
@@ -30,7 +31,7 @@ class OpsApplication:
     """
 
     def __init__(self, service: Service, *, guarded: bool = False) -> None:
-        self._routes = Routes(service, exposed=not guarded)
+        self._routes = Routes(service, RequestGuard(service.settings.ops, exposed=not guarded))
         service.url = service.settings.ops.advertised
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,33 +40,33 @@ class OpsApplication:
         elif scope["type"] == "http":
             try:
                 answer = await asyncio.to_thread(self._answer, _request(scope))
-            except Refused as refused:
+            except Rejected as refused:
                 answer = refused.answer
             await _send(answer, scope["method"], send)
         else:
             raise RuntimeError(f"{scope['type']} is not served here")
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: HttpRequest) -> HttpAnswer:
         if request.path == "/console/data":
             self._routes.sample()
         return self._routes.answer(request)
 
 
-def _request(scope: Scope) -> Request:
-    """:raises Refused: it is too long."""
+def _request(scope: Scope) -> HttpRequest:
+    """:raises Rejected: it is too long."""
     root = scope.get("root_path", "").rstrip("/")
     raw = scope.get("raw_path")
     whole = raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
     # Some servers give the whole path, some what is below the mount.
     path = whole.removeprefix(quote(root)) if root else whole
     if len(path) > _PATH_BYTES:
-        raise Refused(414, f"a path of more than {_PATH_BYTES} bytes")
+        raise Rejected(414, f"a path of more than {_PATH_BYTES} bytes")
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     query = fields_of(scope["query_string"].decode("latin-1"))
-    return Request(scope["method"], path, query, headers, root)
+    return HttpRequest(scope["method"], path, query, headers, root)
 
 
-async def _send(answer: Answer, method: str, send: Send) -> None:
+async def _send(answer: HttpAnswer, method: str, send: Send) -> None:
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.all_headers()]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})

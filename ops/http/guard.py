@@ -1,4 +1,4 @@
-"""Who may ask what: the bearer token, the Host header, the methods."""
+"""Decides which requests are answered: by method, Host header and bearer token."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from statehold.config.sections.ops import OpsSettings
-from statehold.ops.http.answers import Refused, Request
+from statehold.ops.http.answers import HttpRequest, Rejected
 
 #: what monitoring asks, and the page itself, which holds no data
 OPEN: Final = frozenset({"/live", "/ready", "/startup", "/metrics"})
@@ -16,43 +16,61 @@ _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="statehold"'}
 _HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
-class Guard:
-    """Refuses by raising. `exposed`: others than this machine may reach the door."""
+class RequestGuard:
+    """Rejects by raising. `exposed`: other machines can reach the server."""
 
     def __init__(self, settings: OpsSettings, *, exposed: bool) -> None:
         self._secret, self._exposed = settings.token, exposed
         advertised = urlsplit(settings.advertised).hostname
         self._hosts = _HERE | ({advertised} if advertised else set())
 
-    def check(self, request: Request) -> None:
-        """:raises Refused: wrong method, a foreign Host, or no token where one is needed."""
-        if request.method not in ("GET", "HEAD"):
-            raise Refused(405, f"{request.method}: only GET and HEAD", {"Allow": "GET, HEAD"})
+    def check(self, request: HttpRequest) -> None:
+        """:raises Rejected: wrong method, a foreign Host, or no token where one is needed."""
+        self.check_method(request)
         self._check_host(request)
         if request.path not in OPEN | PAGE:
             self.check_token(request, needed=self._exposed)
 
-    def check_token(self, request: Request, *, needed: bool) -> None:
-        """:raises Refused: the token is wrong or missing; or `needed`, and none is set."""
+    def check_method(self, request: HttpRequest) -> None:
+        """:raises Rejected: it is neither GET nor HEAD."""
+        if request.method not in ("GET", "HEAD"):
+            raise Rejected(405, f"{request.method}: only GET and HEAD", {"Allow": "GET, HEAD"})
+
+    def check_token(self, request: HttpRequest, *, needed: bool) -> None:
+        """:raises Rejected: the token is wrong or missing; or `needed`, and none is set."""
         token = self._secret.reveal().encode()  # of now: its file may hold another one than at the start
         if not token:
             if needed:
-                raise Refused(403, "this is not shown without a token: set ops.token (docs/ops.md)")
+                raise Rejected(403, "this is not shown without a token: set ops.token (docs/ops.md)")
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
-            raise Refused(401, "send the token: Authorization: Bearer ...", _CHALLENGE)
+            raise Rejected(401, "send the token: Authorization: Bearer ...", _CHALLENGE)
         # In a time that does not tell how much of it was right.
         if not hmac.compare_digest(given.strip().encode(), token):
-            raise Refused(401, "the token is wrong", _CHALLENGE)
+            raise Rejected(401, "the token is wrong", _CHALLENGE)
 
-    def _check_host(self, request: Request) -> None:
+    def _check_host(self, request: HttpRequest) -> None:
         """On loopback a page of another site could ask under a name of its own (DNS rebinding): refused."""
         if self._exposed or self._secret:
             return
         try:
             host = urlsplit(f"//{request.headers.get('host', '')}").hostname
         except ValueError as error:
-            raise Refused(400, "this is no host") from error
+            raise Rejected(400, "this is no host") from error
         if host is not None and host not in self._hosts:
-            raise Refused(421, f"this server is not {host}")
+            raise Rejected(421, f"this server is not {host}")
+
+
+class SocketGuard(RequestGuard):
+    """Guards a Unix socket: its file mode decides who may connect, so that it needs neither token nor Host.
+
+    `/state` needs the token here as well, as on every other listener.
+    """
+
+    def __init__(self, settings: OpsSettings) -> None:
+        super().__init__(settings, exposed=False)
+
+    def check(self, request: HttpRequest) -> None:
+        """:raises Rejected: wrong method."""
+        self.check_method(request)

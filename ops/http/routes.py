@@ -1,4 +1,4 @@
-"""The routes: one implementation for both doors. Any thread; only `/state` may wait, for the group's answer."""
+"""The routes of every ops server. Any thread may call them; only `/state` may wait, for the group's answer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from prometheus_client.exposition import choose_encoder
 
 import statehold
 from statehold.ops.http import health
-from statehold.ops.http.answers import Answer, Refused, Request, as_json
-from statehold.ops.http.guard import Guard
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
+from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.history import History
 from statehold.ops.http.state import Queries
 from statehold.service import Service
@@ -30,15 +30,15 @@ _PAGE: Final = {
 
 
 class Routes:
-    """Answers for one service. `exposed`: others than this machine may reach the door."""
+    """Answers for one service, if the guard lets the request pass."""
 
-    def __init__(self, service: Service, *, exposed: bool) -> None:
+    def __init__(self, service: Service, guard: RequestGuard) -> None:
         self._service = service
-        self._guard = Guard(service.settings.ops, exposed=exposed)
+        self._guard = guard
         self._queries = Queries(service)
         self.history = History()
         self._lock = threading.Lock()
-        self._routes: dict[str, Callable[[Request], Answer]] = {
+        self._routes: dict[str, Callable[[HttpRequest], HttpAnswer]] = {
             "/live": lambda _: self._health(health.live(self._service.status()), "live"),
             "/ready": lambda _: self._health(health.ready(self._service.status()), "ready"),
             "/startup": lambda _: self._health(health.started(self._service.status()), "started"),
@@ -47,14 +47,14 @@ class Routes:
             "/console/data": self._data,
         }
 
-    def answer(self, request: Request) -> Answer:
-        """Whatever happens there is an answer."""
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """Answer with an error whatever goes wrong."""
         try:
             self._guard.check(request)
             return self._route(request)
-        except Refused as refused:
+        except Rejected as refused:
             return refused.answer
-        except Exception as error:  # noqa: BLE001  the asker is told; the next one must be answered
+        except Exception as error:  # noqa: BLE001  the client gets it; the server must answer the next
             return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
 
     def sample(self) -> None:
@@ -72,35 +72,35 @@ class Routes:
             **self._service.status(),
         }
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: HttpRequest) -> HttpAnswer:
         path = request.path
         if path == "":  # mounted: the page's relative links need the slash
-            return Answer(308, b"", headers={"Location": f"{request.root}/"})
+            return HttpAnswer(308, b"", headers={"Location": f"{request.root}/"})
         if path in self._routes:
             return self._routes[path](request)
         if path in _PAGE:
             name, kind = _PAGE[path]
-            return Answer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
+            return HttpAnswer(200, (_FILES / name).read_bytes(), kind, {"Cache-Control": "no-cache"})
         if path == "/state" or path.startswith("/state/"):
             return self._state(request)
         known = ", ".join(["/", *self._routes, "/state/<table>", "/state/<table>/<key>"])
-        raise Refused(404, f"there is no {path}; there are {known}")
+        raise Rejected(404, f"there is no {path}; there are {known}")
 
-    def _health(self, verdict: health.Verdict, name: str) -> Answer:
+    def _health(self, verdict: health.Verdict, name: str) -> HttpAnswer:
         status = 200 if verdict.ok else 503
         return as_json({name: verdict.ok, "why": verdict.why, "instance": self._service.status()["instance"]}, status)
 
-    def _metrics(self, request: Request) -> Answer:
+    def _metrics(self, request: HttpRequest) -> HttpAnswer:
         encode, kind = choose_encoder(request.headers.get("accept", ""))
-        return Answer(200, encode(self._service.metrics.registry), kind)
+        return HttpAnswer(200, encode(self._service.metrics.registry), kind)
 
-    def _state(self, request: Request) -> Answer:
+    def _state(self, request: HttpRequest) -> HttpAnswer:
         if self._service.settings.ops.state != "on":
-            raise Refused(404, "state queries are off: ops.state = 'on' and ops.token turn them on (docs/ops.md)")
+            raise Rejected(404, "state queries are off: ops.state = 'on' and ops.token turn them on (docs/ops.md)")
         self._guard.check_token(request, needed=True)
         return self._queries.answer(request)
 
-    def _data(self, request: Request) -> Answer:
+    def _data(self, request: HttpRequest) -> HttpAnswer:
         """All that the page shows; `event` and `tick` are the newest numbers that it has."""
         overview = self._service.overview
         members = overview.members.look() if overview is not None else ()
@@ -129,11 +129,11 @@ class Routes:
         )
 
 
-def number(request: Request, name: str, default: int = 0, high: int = 2**63) -> int:
-    """:raises Refused: it is none, or out of its range."""
+def number(request: HttpRequest, name: str, default: int = 0, high: int = 2**63) -> int:
+    """:raises Rejected: it is none, or out of its range."""
     text = request.query.get(name, "")
     if not text:
         return default
     if not text.isdecimal() or len(text) > 18 or int(text) > high:
-        raise Refused(400, f"{name}={text}: write a whole number of at most {high}")
+        raise Rejected(400, f"{name}={text}: write a whole number of at most {high}")
     return int(text)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 
-from statehold.ops.http.answers import Answer, Refused, Request, as_json
+from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
 from statehold.snapshot.format.records import Mark
@@ -39,11 +39,11 @@ class Queries:
         self._service = service
         self._finder = Finder(service)
 
-    def answer(self, request: Request) -> Answer:
-        """:raises Refused: with the status that says why there is no answer."""
+    def answer(self, request: HttpRequest) -> HttpAnswer:
+        """:raises Rejected: with the status that says why there is no answer."""
         parts = request.path.split("/")[2:]
         if len(parts) > 2:
-            raise Refused(400, "a key's '/' is written %2F: /state/<table>/<key>")
+            raise Rejected(400, "a key's '/' is written %2F: /state/<table>/<key>")
         overview = self._service.overview
         states = overview.committed(self._oldest(request)) if overview is not None else {}
         try:
@@ -54,9 +54,9 @@ class Queries:
                 return self._by_prefix(table, states, request)
             return self._by_key(table, parts[1], request)
         except Busy:
-            raise Refused(503, "commits come too fast to read between them; ask again", _SOON) from None
+            raise Rejected(503, "commits come too fast to read between them; ask again", _SOON) from None
 
-    def _tables(self, states: States) -> Answer:
+    def _tables(self, states: States) -> HttpAnswer:
         tables = {
             name: {"key": _name(t.key_type), "value": _name(t.value_type)} for name, t in self._declared().items()
         }
@@ -69,14 +69,14 @@ class Queries:
 
     # One key
 
-    def _by_key(self, table: Table[Any, Any], text: str, request: Request) -> Answer:
+    def _by_key(self, table: Table[Any, Any], text: str, request: HttpRequest) -> HttpAnswer:
         key = _key(table, text)
         try:
             found = self._finder.find(table.name, key, _chosen(request), self._oldest(request))
         except NotFound as error:
-            raise Refused(404, str(error), partition=error.partition, **_aged(error.age)) from error
+            raise Rejected(404, str(error), partition=error.partition, **_aged(error.age)) from error
         except NotLive as error:
-            raise Refused(503, str(error), _SOON, partition=error.partition, phase=error.phase) from error
+            raise Rejected(503, str(error), _SOON, partition=error.partition, phase=error.phase) from error
         except Elsewhere as error:
             return _sent_on(error, request)
         shown = found._asdict()
@@ -85,7 +85,7 @@ class Queries:
 
     # Keys by prefix
 
-    def _by_prefix(self, table: Table[Any, Any], states: States, request: Request) -> Answer:
+    def _by_prefix(self, table: Table[Any, Any], states: States, request: HttpRequest) -> HttpAnswer:
         limit = _limit(request)
         prefix = _prefix(table, request.query.get("prefix", ""))
         chosen = _chosen(request)
@@ -121,7 +121,7 @@ class Queries:
     def _declaration(self, name: str) -> Table[Any, Any]:
         declared = self._declared()
         if name not in declared:
-            raise Refused(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
+            raise Rejected(404, f"there is no table {name!r}; there are {', '.join(declared) or 'none'}")
         return declared[name]
 
     def _elsewhere(self, states: States) -> list[int]:
@@ -132,11 +132,11 @@ class Queries:
         """What the state stands for: the transaction, the position of the input, and how old a copy is at most."""
         return {"transaction": mark.n, "position": mark.positions[self._service.names.input], **_aged(age)}
 
-    def _oldest(self, request: Request) -> float | None:
+    def _oldest(self, request: HttpRequest) -> float | None:
         """How old a copy may be that answers: by the settings, or less if the asker says so; None: no copy."""
         allowed, text = self._service.settings.ops.replica, request.query.get("max_age", "")
         if text and (not text.replace(".", "", 1).isdecimal() or len(text) > 9):
-            raise Refused(400, f"max_age={text}: write seconds, 0 for the owner only")
+            raise Rejected(400, f"max_age={text}: write seconds, 0 for the owner only")
         if allowed == "off":
             return None
         return min(allowed, float(text)) if text else allowed
@@ -146,10 +146,10 @@ def _aged(age: float | None) -> dict[str, Any]:
     return {} if age is None else {"age": round(age, 3)}
 
 
-def _sent_on(where: Elsewhere, request: Request) -> Answer:
+def _sent_on(where: Elsewhere, request: HttpRequest) -> HttpAnswer:
     if request.query.get("redirect") in ("1", "true") and where.url:
-        return Answer(307, b"", headers={"Location": f"{where.url}{request.path}?partition={where.partition}"})
-    raise Refused(421, str(where), partition=where.partition, held_by=where.holder, instances=where.others) from where
+        return HttpAnswer(307, b"", headers={"Location": f"{where.url}{request.path}?partition={where.partition}"})
+    raise Rejected(421, str(where), partition=where.partition, held_by=where.holder, instances=where.others) from where
 
 
 def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
@@ -175,7 +175,7 @@ def _key(table: Table[Any, Any], text: str) -> Any:
             return unquote_to_bytes(text)
         return msgspec.json.decode(unquote(text), type=kind)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise Refused(400, f"{unquote(text)!r} is no key of table {table.name!r}, {_name(kind)}: {error}") from error
+        raise Rejected(400, f"{unquote(text)!r} is no key of table {table.name!r}, {_name(kind)}: {error}") from error
 
 
 def _prefix(table: Table[Any, Any], text: str) -> Any:
@@ -185,22 +185,22 @@ def _prefix(table: Table[Any, Any], text: str) -> Any:
         return text
     if table.key_type is bytes:
         return unquote_to_bytes(quote(text))
-    raise Refused(
+    raise Rejected(
         400, f"prefix= is for keys of str and bytes; those of table {table.name!r} are {_name(table.key_type)}"
     )
 
 
-def _limit(request: Request) -> int:
+def _limit(request: HttpRequest) -> int:
     text = request.query.get("limit", str(_USUAL))
     if not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= MOST:
-        raise Refused(400, f"limit={text}: write a number from 1 to {MOST}")
+        raise Rejected(400, f"limit={text}: write a number from 1 to {MOST}")
     return int(text)
 
 
-def _chosen(request: Request) -> int | None:
+def _chosen(request: HttpRequest) -> int | None:
     text = request.query.get("partition", "")
     if text and (not text.isdecimal() or len(text) > 9):
-        raise Refused(400, f"partition={text}: write a number")
+        raise Rejected(400, f"partition={text}: write a number")
     return int(text) if text else None
 
 

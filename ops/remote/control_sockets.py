@@ -1,9 +1,10 @@
-"""Control sockets as files: where they lie, how one is made, who still listens."""
+"""Control sockets as files: where they are, how one is made, which process listens, how it is asked."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import socket
@@ -12,13 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Final
+
+from statehold.common.deadline_reader import DeadlineReader
 
 #: a path of a Unix socket has 108 bytes on Linux, 104 on macOS, one of them for the end
 _PATH_BYTES: Final = 100
 _SUFFIX: Final = ".sock"
 _ANSWER_BYTES: Final = 16_000_000
+_GLANCE: Final = 0.01
 
 
 def own_directory() -> Path:
@@ -84,7 +90,7 @@ def listen(directory: Path, group: str) -> tuple[socket.socket, Path]:
     try:
         listener.bind(str(hidden))
         hidden.chmod(0o600)
-        listener.listen(16)
+        listener.listen(64)
         hidden.rename(path)
     except OSError:
         listener.close()
@@ -106,7 +112,7 @@ def _free_path(directory: Path, group: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocalProcess:
     """A socket of a living process: what it said, or why it said nothing."""
 
     path: Path
@@ -114,7 +120,7 @@ class Found:
     trouble: str = ""
 
 
-def find(timeout: float = 2.0) -> list[Found]:
+def find(timeout: float = 2.0) -> list[LocalProcess]:
     """Ask every service on this machine for its status; removes what dead processes left behind. Blocks."""
     found = [_look(path, timeout) for directory in known_directories() for path in _listing(directory)]
     return [each for each in found if each is not None]
@@ -125,19 +131,19 @@ def _listing(directory: Path) -> Iterator[Path]:
         yield from sorted(path for path in directory.glob(f"*{_SUFFIX}") if path.is_socket())
 
 
-def _look(path: Path, timeout: float) -> Found | None:
+def _look(path: Path, timeout: float) -> LocalProcess | None:
     try:
-        answer = ask(path, {"command": "status"}, timeout)
+        answer = ask(path, "/status", timeout)
     except (ConnectionRefusedError, FileNotFoundError):
         _remove(path)
         return None
     except PermissionError:
-        return Found(path, None, "belongs to another user: ask as that user, or as root")
+        return LocalProcess(path, None, "belongs to another user: ask as that user, or as root")
     except TimeoutError:
-        return Found(path, None, f"does not answer within {timeout:g} s: stopped (SIGSTOP), or starved of CPU")
+        return LocalProcess(path, None, f"does not answer within {timeout:g} s: stopped (SIGSTOP), or starved of CPU")
     except (OSError, ValueError) as error:
-        return Found(path, None, f"answers with {type(error).__name__}: {error}")
-    return Found(path, answer)
+        return LocalProcess(path, None, f"answers with {type(error).__name__}: {error}")
+    return LocalProcess(path, answer)
 
 
 def _remove(path: Path) -> None:
@@ -157,37 +163,70 @@ def _answered(path: Path) -> bool | None:
         return True
 
 
-def ask(path: Path, request: dict[str, Any], timeout: float = 5.0) -> dict[str, Any]:
-    """Send one request, return the answer. Blocks for `timeout` seconds at most.
+class RequestRejected(ValueError):
+    """The process answers that it does not do this, and why."""
 
-    :raises OSError: nobody listens, or not in time (TimeoutError).
-    :raises ValueError: what came back is no answer.
+
+def ask(path: Path, target: str, timeout: float = 5.0, *, method: str = "GET") -> dict[str, Any]:
+    """Send one HTTP request, such as `/status`; return the answer. Blocks for `timeout` seconds at most.
+
+    :raises RequestRejected: the answer is an error.
+    :raises OSError: no process listens, or it does not answer in time (TimeoutError).
+    :raises ValueError: the answer is not HTTP with a JSON object.
     """
+    head = f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(timeout)
-        client.connect(str(path))
-        client.sendall(json.dumps(request).encode() + b"\n")
-        answer = json.loads(read_line(client, _ANSWER_BYTES, time.monotonic() + timeout))
-    if isinstance(answer, dict):
-        return answer
-    raise ValueError(f"{answer!r} is no answer")
+        _connect(client, path, time.monotonic() + timeout)
+        client.sendall(head.encode("ascii"))
+        status, body = _read(client, method, timeout)
+    try:
+        answer = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("its answer is nested too deeply") from error
+    if not isinstance(answer, dict):
+        raise ValueError(f"{answer!r} is not an answer")  # noqa: TRY004  a wrong answer, not a wrong argument
+    if status != HTTPStatus.OK:
+        raise RequestRejected(str(answer.get("error", status)))
+    return answer
 
 
-def read_line(connection: socket.socket, limit: int, deadline: float) -> bytes:
-    """The bytes up to a line end or the peer's end. `deadline` is in monotonic seconds.
+def _connect(client: socket.socket, path: Path, deadline: float) -> None:
+    """Wait for room in the listener's queue: a Unix socket with a timeout does not do that by itself.
 
-    :raises TimeoutError: the line did not end in time. :raises ValueError: it is longer than `limit`.
+    :raises OSError: no process listens, or none has accepted by the deadline (TimeoutError).
     """
-    line = bytearray()
-    while b"\n" not in line:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the line does not end")
-        connection.settimeout(left)
-        part = connection.recv(65_536)
-        if not part:
-            break
-        line += part
-        if len(line) > limit:
-            raise ValueError(f"a line of more than {limit} bytes")
-    return bytes(line.partition(b"\n")[0])
+    while True:
+        try:
+            client.connect(str(path))
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise TimeoutError("too many others are waiting") from error
+            time.sleep(_GLANCE)
+        else:
+            return
+
+
+def _read(client: socket.socket, method: str, timeout: float) -> tuple[int, bytes]:
+    """Another user may put a socket where root looks, so time and size are limited as a whole."""
+    with contextlib.closing(HTTPResponse(_Connection(client, timeout), method=method)) as response:  # type: ignore[arg-type]
+        try:
+            response.begin()
+            body = response.read(_ANSWER_BYTES + 1)
+        except HTTPException as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+    if len(body) > _ANSWER_BYTES:
+        raise ValueError(f"its answer has more than {_ANSWER_BYTES} bytes")
+    if response.length:
+        raise ValueError(f"its answer ends {response.length} bytes too early")
+    return response.status, body
+
+
+class _Connection:
+    """What HTTPResponse wants of a socket."""
+
+    def __init__(self, client: socket.socket, timeout: float) -> None:
+        self._client, self._timeout = client, timeout
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(DeadlineReader(self._client, self._timeout))

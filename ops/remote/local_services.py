@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from statehold.errors import StateholdError, UsageError
 from statehold.ops.remote import control_sockets
-from statehold.ops.remote.control_sockets import Found
+from statehold.ops.remote.control_sockets import LocalProcess, RequestRejected
 
 _GLANCE: Final = 0.1
 #: a partition that fails on the same record again is live for a moment; only then it is believed
@@ -22,7 +22,7 @@ class NoProcess(StateholdError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RetryOutcome:
     """What became of a partition that was told to try again."""
 
     partition: int
@@ -32,12 +32,12 @@ class Outcome:
     cause: str | None
 
 
-def of_service(name: str | None) -> list[Found]:
+def of_service(name: str | None) -> list[LocalProcess]:
     """The processes of a service, by its group or its name without the namespace; of all for None. Blocks."""
     return [each for each in control_sockets.find() if name is None or _is_of(each, name)]
 
 
-def _is_of(found: Found, name: str) -> bool:
+def _is_of(found: LocalProcess, name: str) -> bool:
     if found.status is None:  # its file's name is all there is
         return found.path.name.startswith(f"{name}-") or f".{name}-" in found.path.name
     return name in (found.status["service"], found.status["name"])
@@ -69,7 +69,7 @@ def that_failed() -> str:
     return str(failed.pop())
 
 
-def retry(service: str, partition: int | None, wait: float) -> list[Outcome]:
+def retry(service: str, partition: int | None, wait: float) -> list[RetryOutcome]:
     """Tell a failed partition, or all of them, to try again; follow them for `wait` seconds at most. Blocks.
 
     :raises NoProcess: none of this service answers here.
@@ -80,14 +80,15 @@ def retry(service: str, partition: int | None, wait: float) -> list[Outcome]:
         answering = _failed_holders(service, partition, answering)
     tried: list[_Tried] = []
     for each in answering:
-        answer = _ask(each.path, {"command": "retry", "partition": partition})
-        if not answer["ok"]:
-            raise UsageError(f"{service}: {answer['error']}; `statehold status --service {service}` shows what is")
+        try:
+            answer = _ask(each.path, f"/retry?partition={'all' if partition is None else partition}", method="POST")
+        except RequestRejected as error:
+            raise UsageError(f"{service}: {error}; `statehold status --service {service}` shows what is") from error
         tried += [_Tried(each, retried) for retried in answer["retried"]]
     return _followed(tried, wait)
 
 
-def _answering(service: str) -> list[Found]:
+def _answering(service: str) -> list[LocalProcess]:
     found = of_service(service)
     if not found:
         raise NoProcess(none_found(service))
@@ -100,15 +101,15 @@ def _answering(service: str) -> list[Found]:
     return answering
 
 
-def _rows(found: Found) -> Sequence[dict[str, Any]]:
+def _rows(found: LocalProcess) -> Sequence[dict[str, Any]]:
     return found.status["partitions"] if found.status is not None else ()
 
 
-def _row(found: Found, partition: int) -> dict[str, Any] | None:
+def _row(found: LocalProcess, partition: int) -> dict[str, Any] | None:
     return next((row for row in _rows(found) if row["partition"] == partition), None)
 
 
-def _failed_holders(service: str, partition: int, answering: Sequence[Found]) -> list[Found]:
+def _failed_holders(service: str, partition: int, answering: Sequence[LocalProcess]) -> list[LocalProcess]:
     rows = [(each, row) for each in answering if (row := _row(each, partition)) is not None]
     if not rows:
         raise UsageError(_elsewhere(service, partition, answering))
@@ -118,7 +119,7 @@ def _failed_holders(service: str, partition: int, answering: Sequence[Found]) ->
     return failed
 
 
-def _elsewhere(service: str, partition: int, answering: Sequence[Found]) -> str:
+def _elsewhere(service: str, partition: int, answering: Sequence[LocalProcess]) -> str:
     held = sorted(row["partition"] for each in answering for row in _rows(each))
     has = f"partitions {', '.join(map(str, held))}" if held else "no partition"
     return (
@@ -131,31 +132,31 @@ def _elsewhere(service: str, partition: int, answering: Sequence[Found]) -> str:
 class _Tried:
     """A partition that was told to try again, and what its process said of it last."""
 
-    process: Found
+    process: LocalProcess
     partition: int
     row: dict[str, Any] = field(default_factory=dict)
     live_since: float | None = None
     settled: bool = False
 
-    def look(self, process: Found, now: float) -> None:
+    def look(self, process: LocalProcess, now: float) -> None:
         self.row = _row(process, self.partition) or {"phase": "gone"}
         phase = self.row["phase"]
         self.live_since = (self.live_since or now) if phase == "live" else None
         stays = self.live_since is not None and now - self.live_since >= _SETTLED_SECONDS
         self.settled = stays or phase in ("failed", "gone")
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RetryOutcome:
         pid = self.process.status["pid"] if self.process.status else 0
-        return Outcome(self.partition, pid, self.row["phase"], self.row.get("position"), self.row.get("cause"))
+        return RetryOutcome(self.partition, pid, self.row["phase"], self.row.get("position"), self.row.get("cause"))
 
 
-def _followed(tried: list[_Tried], wait: float) -> list[Outcome]:
+def _followed(tried: list[_Tried], wait: float) -> list[RetryOutcome]:
     """Where each is when it has failed again, or has stayed live for a moment, or when the time is over."""
     deadline = time.monotonic() + wait
     while True:
         now = time.monotonic()
         for path in {each.process.path for each in tried if not each.settled}:
-            seen = Found(path, _ask(path, {"command": "status"}))
+            seen = LocalProcess(path, _ask(path, "/status"))
             for each in tried:
                 if each.process.path == path and not each.settled:
                     each.look(seen, now)
@@ -170,8 +171,10 @@ def cause_of(row: dict[str, Any]) -> str | None:
     return f"{error}: {cause}" if cause and error else cause
 
 
-def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+def _ask(path: Path, target: str, *, method: str = "GET") -> dict[str, Any]:
     try:
-        return control_sockets.ask(path, request)
+        return control_sockets.ask(path, target, method=method)
+    except RequestRejected:
+        raise
     except (OSError, ValueError) as error:
         raise NoProcess(f"{path.stem} ended or hangs: {error}; `statehold status` shows what runs") from error

@@ -22,7 +22,7 @@ from statehold.common.version import __version__
 from statehold.config.common.secret import REDACTED
 from statehold.config.settings import Settings
 from statehold.ops.remote import control_sockets
-from statehold.ops.remote.control_sockets import Found
+from statehold.ops.remote.control_sockets import LocalProcess
 
 #: of each log the newest so many bytes
 _LOG_BYTES: Final = 5_000_000
@@ -90,12 +90,12 @@ def machine() -> dict[str, Any]:
     }
 
 
-def stacks_of(found: Iterable[Found]) -> dict[str, Any]:
+def stacks_of(found: Iterable[LocalProcess]) -> dict[str, Any]:
     """Where each process of this machine is, as its control thread sees it; why not, where it does not answer."""
     told: dict[str, Any] = {}
     for each in found:
         try:
-            told[each.path.name] = control_sockets.ask(each.path, {"command": "stacks"}, _PATIENCE)
+            told[each.path.name] = control_sockets.ask(each.path, "/stacks", _PATIENCE)
         except (OSError, ValueError) as error:
             told[each.path.name] = f"{error}; send SIGUSR1 to the process: its log then shows every stack"
     return told

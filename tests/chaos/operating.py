@@ -78,10 +78,10 @@ class Operator:
         """Mend its cause, then `statehold retry N`; what has stopped is started again by the supervisor."""
         Path(self.mended, trade).touch()
         if trade in self.parked:
-            request = {"command": "retry", "partition": self.parked[trade]}
+            target = f"/retry?partition={self.parked[trade]}"
             for path in (path for worker in workers for path in Path(self.sockets).glob(f"*-{worker.pid}.sock")):
                 with contextlib.suppress(OSError, ValueError):  # it is gone, frozen or busy; there is a next time
-                    control_sockets.ask(path, request, _ANSWER)
+                    control_sockets.ask(path, target, _ANSWER, method="POST")
 
 
 def trouble(event: LogEvent) -> tuple[str, str]:

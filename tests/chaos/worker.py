@@ -22,7 +22,7 @@ from statehold.common.exit_codes import exit_of
 from statehold.config.load import load
 from statehold.errors import StateholdError
 from statehold.handler import EffectKey
-from statehold.ops.process.control import Control
+from statehold.ops.process.control import ControlServer
 from statehold.ops.process.hard_exit import limit_the_end
 
 #: one trade in so many has a side effect
@@ -132,7 +132,7 @@ def main() -> int:
     mutants.install(job.get("mutant", ""))
     service = service_of(job)
     try:
-        with Control(service, Path(job["sockets"])):
+        with ControlServer(service, Path(job["sockets"])):
             service.run()
     except StateholdError as error:
         traceback.print_exc()

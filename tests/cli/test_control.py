@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +20,11 @@ from typing import Any
 import pytest
 
 from statehold import Handler, Record, Service
-from statehold.ops.process.control import Control
+from statehold.config import Secret, Settings
+from statehold.config.sections.ops import OpsSettings
+from statehold.ops.process.control import ControlServer
 from statehold.ops.remote import control_sockets, local_services
+from statehold.ops.remote.control_sockets import RequestRejected
 from statehold.ops.remote.local_services import NoProcess
 
 
@@ -27,8 +33,8 @@ class Nothing(Handler[str]):
         """Nobody calls it: the service is not started."""
 
 
-def a_service(name: str = "") -> Service:
-    return Service(name or f"idle-{uuid.uuid4().hex[:8]}", input="orders", handler=Nothing)
+def a_service(name: str = "", **more: Any) -> Service:
+    return Service(name or f"idle-{uuid.uuid4().hex[:8]}", input="orders", handler=Nothing, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -40,38 +46,27 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def control() -> Iterator[Control]:
-    with Control(a_service()) as opened:
+def control() -> Iterator[ControlServer]:
+    with ControlServer(a_service()) as opened:
         yield opened
 
 
-def raw(path: Path, line: bytes) -> Any:
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
-        client.connect(str(path))
-        client.sendall(line)
-        return json.loads(client.makefile().readline())
+def test_it_answers_with_the_status(control: ControlServer) -> None:
+    told = control_sockets.ask(control.path, "/status")
 
-
-def test_it_answers_with_the_status(control: Control) -> None:
-    told = control_sockets.ask(control.path, {"command": "status"})
-
-    assert told["ok"]
     assert (told["name"], told["pid"], told["input"]) == (told["service"], os.getpid(), "orders")
     assert (told["running"], told["partitions"]) == (False, [])
 
 
-def test_only_this_user_may_ask(control: Control, runtime: Path) -> None:
+def test_only_this_user_may_ask(control: ControlServer, runtime: Path) -> None:
     assert stat.S_IMODE(control.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
     assert control.path.parent == runtime
-    assert (
-        control.path.name == f"{control_sockets.ask(control.path, {'command': 'status'})['service']}-{os.getpid()}.sock"
-    )
+    assert control.path.name == f"{control_sockets.ask(control.path, '/status')['service']}-{os.getpid()}.sock"
 
 
 def test_it_is_removed_at_the_end(runtime: Path) -> None:
-    control = Control(a_service())
+    control = ControlServer(a_service())
     control.open()
     control.close()
     control.close()
@@ -79,42 +74,139 @@ def test_it_is_removed_at_the_end(runtime: Path) -> None:
     assert list(runtime.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", [b"{}\n", b"no json\n", b'{"command": "stop"}\n', b'{"command": "retry"}\n', b"[]\n"])
-def test_a_wrong_request_is_answered_with_the_right_ones(control: Control, line: bytes) -> None:
-    answer = raw(control.path, line)
+@pytest.mark.parametrize(
+    ("method", "target", "error"),
+    [
+        ("POST", "/retry", "partition=: write a number, or all"),
+        ("POST", "/retry?partition=-1", "partition=-1: write a number, or all"),
+        ("POST", "/retry?partition=1e3", "partition=1e3: write a number, or all"),
+        ("POST", f"/retry?partition={'9' * 4000}", f"partition={'9' * 4000}: write a number, or all"),
+        ("POST", "/retry?partition=3", "partition 3 is not here"),
+        ("GET", "/retry?partition=all", "GET /retry: only POST"),
+        ("GET", "/drain", "GET /drain: only POST"),
+        ("POST", "/stacks", "POST /stacks: only GET"),
+        ("POST", "/status", "POST: only GET and HEAD"),
+        ("DELETE", "/status", "only GET, HEAD, POST"),
+        ("POST", "/stop", "POST: only GET and HEAD"),
+        ("GET", "/state", "state queries are off: ops.state = 'on' and ops.token turn them on (docs/ops.md)"),
+    ],
+)
+def test_a_wrong_request_is_rejected_with_the_reason(
+    control: ControlServer, method: str, target: str, error: str
+) -> None:
+    with pytest.raises(RequestRejected, match=f"^{re.escape(error)}$"):
+        control_sockets.ask(control.path, target, method=method)
+    assert control_sockets.ask(control.path, "/status")["running"] is False
 
-    assert answer["ok"] is False
-    assert answer["error"]
-    assert control_sockets.ask(control.path, {"command": "status"})["ok"]
+
+def test_an_unknown_route_is_answered_with_the_known_ones(control: ControlServer) -> None:
+    with pytest.raises(RequestRejected, match="there is no /stop; there are /, /live, "):
+        control_sockets.ask(control.path, "/stop")
 
 
-def test_an_unknown_partition_is_refused(control: Control) -> None:
-    answer = control_sockets.ask(control.path, {"command": "retry", "partition": 3})
+def test_what_another_protocol_sends_is_rejected(control: ControlServer) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(str(control.path))
+        client.sendall(b'{"command": "status"}\n')
+        assert b"error" in client.makefile("rb").read()
 
-    assert answer == {"ok": False, "error": "partition 3 is not here"}
+
+def test_it_needs_no_token_but_for_the_state() -> None:
+    ops = OpsSettings(token=Secret("a-token-of-16-characters"), state="on")
+    with ControlServer(a_service(settings=Settings(ops=ops))) as control:
+        assert control_sockets.ask(control.path, "/status")["running"] is False
+        with pytest.raises(RequestRejected, match="send the token"):
+            control_sockets.ask(control.path, "/state")
 
 
-def test_who_connects_and_says_nothing_holds_up_nobody_for_long(control: Control) -> None:
+def test_the_stacks_of_every_thread(control: ControlServer) -> None:
+    told = control_sockets.ask(control.path, "/stacks")
+
+    assert told["pid"] == os.getpid()
+    assert "test_the_stacks_of_every_thread" in str(told["stacks"])
+
+
+def test_drain_is_answered_before_it_is_done(control: ControlServer) -> None:
+    assert control_sockets.ask(control.path, "/drain", method="POST")["pid"] == os.getpid()
+
+
+def test_a_silent_client_delays_no_other_one(control: ControlServer) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(control.path))
 
-        assert control_sockets.ask(control.path, {"command": "status"}, timeout=5)["ok"]
+        assert control_sockets.ask(control.path, "/status", timeout=5)["running"] is False
 
 
-def test_a_line_without_end_is_cut_off(control: Control) -> None:
+def test_a_line_without_end_is_cut_off(control: ControlServer) -> None:
     with socket.socket(socket.AF_UNIX) as talker:
         talker.settimeout(5)
         talker.connect(str(control.path))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             talker.sendall(b"x" * 10_000_000)
 
-    assert control_sockets.ask(control.path, {"command": "status"})["ok"]
+    assert control_sockets.ask(control.path, "/status")["running"] is False
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
+    """A socket of another program, where a client looks."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "trap.sock"))
+        listener.listen()
+        yield tmp_path / "trap.sock", listener
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b'{"ok": true}\n', "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "7 bytes too early"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[]", "is not an answer"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 200_000, "nested too deeply|Expecting value"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 16_000_001, "more than 16000000 bytes"),
+        (b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(200)), "HTTPException"),
+    ],
+)
+def test_an_answer_that_is_none_is_no_status(trap: tuple[Path, socket.socket], answer: bytes, error: str) -> None:
+    path, listener = trap
+
+    def reply() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1000)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=reply)
+    thread.start()
+    with pytest.raises(ValueError, match=error):
+        control_sockets.ask(path, "/status")
+    thread.join(10)
+
+
+def test_an_answer_in_drops_ends_at_the_deadline(trap: tuple[Path, socket.socket]) -> None:
+    path, listener = trap
+
+    def drip() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            while True:
+                connection.sendall(b"H")
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        control_sockets.ask(path, "/status", timeout=0.5)
+    assert time.monotonic() - began < 5
+    thread.join(10)
 
 
 def test_two_services_of_one_name_in_one_process_have_a_socket_each() -> None:
     name = f"twice-{uuid.uuid4().hex[:8]}"
 
-    with Control(a_service(name)) as first, Control(a_service(name)) as second:
+    with ControlServer(a_service(name)) as first, ControlServer(a_service(name)) as second:
         assert first.path != second.path
         assert len(local_services.of_service(name)) == 2
 
@@ -122,7 +214,7 @@ def test_two_services_of_one_name_in_one_process_have_a_socket_each() -> None:
 def test_a_long_name_fits_into_a_sockets_path(tmp_path: Path) -> None:
     name = "n" * 200
 
-    with Control(a_service(name)) as control:
+    with ControlServer(a_service(name)) as control:
         assert len(os.fsencode(control.path)) <= 104
         assert [each.path for each in local_services.of_service(name)] == [control.path]
 
@@ -144,8 +236,8 @@ def test_systemds_runtime_directory_comes_first(tmp_path: Path, monkeypatch: pyt
 
 CHILD = """
 import sys
-from tests.cli.test_control import Control, a_service
-control = Control(a_service(sys.argv[1]))
+from tests.cli.test_control import ControlServer, a_service
+control = ControlServer(a_service(sys.argv[1]))
 print(control.open(), flush=True)
 sys.stdin.read()
 """
@@ -194,8 +286,8 @@ def test_retry_without_a_process_says_what_to_check() -> None:
         local_services.retry("nobody", None, wait=0)
 
 
-def test_retry_of_a_partition_that_is_elsewhere_says_so(control: Control) -> None:
-    name = control_sockets.ask(control.path, {"command": "status"})["name"]
+def test_retry_of_a_partition_that_is_elsewhere_says_so(control: ControlServer) -> None:
+    name = control_sockets.ask(control.path, "/status")["name"]
 
     with pytest.raises(Exception, match=f"partition 3 of {name} is not on this machine, which has no partition"):
         local_services.retry(name, 3, wait=0)
@@ -205,7 +297,7 @@ def test_a_name_in_two_namespaces_must_be_told_which() -> None:
     name = f"ns-{uuid.uuid4().hex[:8]}"
     services = [Service(name, input="orders", handler=Nothing, namespace=space) for space in ("a.", "b.")]
 
-    with Control(services[0]), Control(services[1]):
+    with ControlServer(services[0]), ControlServer(services[1]):
         assert len(local_services.of_service(name)) == 2
         assert len(local_services.of_service(f"a.{name}")) == 1
         with pytest.raises(Exception, match=rf"runs in several namespaces here, name one: a\.{name}, b\.{name}"):

@@ -1,4 +1,4 @@
-"""Whoever reaches the ops server and means ill: slow, greedy, malformed, guessing. Probes are answered all the same."""
+"""Hostile clients of the ops server and the control socket: slow, greedy, malformed, guessing; probes still pass."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,9 +18,10 @@ from hypothesis import strategies as st
 from statehold import Handler, Record, Service, Table
 from statehold.config import Secret, Settings
 from statehold.config.sections.ops import OpsSettings
-from statehold.ops.http.answers import Request
-from statehold.ops.http.guard import Guard
+from statehold.ops.http.answers import HttpRequest
+from statehold.ops.http.guard import RequestGuard
 from statehold.ops.http.server import OpsServer
+from statehold.ops.process.control import ControlServer
 
 TOKEN = "a-token-that-nobody-guesses"  # noqa: S105
 HEADERS = {
@@ -50,18 +52,54 @@ class Nothing(Handler[bytes]):
         self.balances["a"] = 1
 
 
-@pytest.fixture(scope="module")
-def door() -> Iterator[tuple[str, int]]:
-    """A service that is not started, behind its server."""
+class Door:
+    """How a client reaches a server: an address, or the path of a Unix socket."""
+
+    def __init__(self, where: tuple[str, int] | Path) -> None:
+        self._where = where
+
+    def connect(self) -> socket.socket:
+        if isinstance(self._where, Path):
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(str(self._where))  # with a timeout it would not wait for room in the queue
+            client.settimeout(30)
+            return client
+        return socket.create_connection(self._where, timeout=30)
+
+
+def tcp(server: OpsServer) -> Door:
+    parts = urlsplit(server.url)
+    return Door((str(parts.hostname), int(parts.port or 0)))
+
+
+def a_service() -> Service:
     ops = OpsSettings(listen="127.0.0.1:0", token=Secret(TOKEN), state="on")
-    service = Service("doors", input="in", handler=Nothing, settings=Settings(ops=ops))
-    with OpsServer(service) as server:
-        parts = urlsplit(server.url)
-        yield str(parts.hostname), int(parts.port or 0)
+    return Service("doors", input="in", handler=Nothing, settings=Settings(ops=ops))
 
 
-def ask(door: tuple[str, int], path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection(*door, timeout=30)
+@pytest.fixture(scope="module")
+def door() -> Iterator[Door]:
+    """A service that is not started, behind its ops server."""
+    with OpsServer(a_service()) as server:
+        yield tcp(server)
+
+
+@pytest.fixture(scope="module")
+def control_door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """A service that is not started, behind its control socket."""
+    with ControlServer(a_service(), tmp_path_factory.mktemp("control")) as server:
+        yield Door(server.path)
+
+
+@pytest.fixture(params=["door", "control_door"])
+def any_door(request: pytest.FixtureRequest) -> Door:
+    found: Door = request.getfixturevalue(request.param)
+    return found
+
+
+def ask(door: Door, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection.sock = door.connect()
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -70,7 +108,7 @@ def ask(door: tuple[str, int], path: str, **headers: str) -> tuple[int, dict[str
         connection.close()
 
 
-def await_answer(door: tuple[str, int], seconds: float = 60.0) -> int:
+def await_answer(door: Door, seconds: float = 60.0) -> int:
     """The status of /live as soon as somebody answers; what is in the way may be cut off first."""
     deadline = time.monotonic() + seconds
     while True:
@@ -81,17 +119,17 @@ def await_answer(door: tuple[str, int], seconds: float = 60.0) -> int:
 
 
 @pytest.mark.parametrize("path", LISTENING)
-def test_every_answer_has_the_headers(door: tuple[str, int], path: str) -> None:
-    _, headers, _ = ask(door, path)
+def test_every_answer_has_the_headers(any_door: Door, path: str) -> None:
+    _, headers, _ = ask(any_door, path)
     for name, part in HEADERS.items():
         assert part in headers.get(name, ""), name
     assert headers["content-security-policy"].startswith("default-src 'none'")
     assert "python" not in headers.get("server", "").lower()
 
 
-def test_slow_clients_keep_nobody_out(door: tuple[str, int]) -> None:
+def test_slow_clients_keep_nobody_out(any_door: Door) -> None:
     """Slowloris: more connections than there is room for, each of which says a byte now and then, for ever."""
-    slow = [socket.create_connection(door, timeout=30) for _ in range(80)]
+    slow = [any_door.connect() for _ in range(80)]
     try:
         for connection in slow:
             with contextlib.suppress(OSError):
@@ -102,7 +140,7 @@ def test_slow_clients_keep_nobody_out(door: tuple[str, int]) -> None:
                 with contextlib.suppress(OSError):
                     connection.sendall(b"b")
             with contextlib.suppress(OSError, http.client.HTTPException):
-                assert ask(door, "/live")[0] in (200, 503)
+                assert ask(any_door, "/live")[0] in (200, 503)
                 return
             time.sleep(0.5)
         raise AssertionError("slow clients have shut the door")
@@ -112,7 +150,7 @@ def test_slow_clients_keep_nobody_out(door: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_is_refused_and_leaves_nothing_behind(door: tuple[str, int], seed: int) -> None:
+def test_noise_is_refused_and_leaves_nothing_behind(any_door: Door, seed: int) -> None:
     chance = random.Random(seed)
     begins = (
         b"GET /",
@@ -124,34 +162,45 @@ def test_noise_is_refused_and_leaves_nothing_behind(door: tuple[str, int], seed:
     )
     for _ in range(60):
         noise = chance.choice(begins) + chance.randbytes(chance.choice((0, 3, 200, 70_000))) + b"\r\n\r\n"
-        with socket.create_connection(door, timeout=30) as connection, contextlib.suppress(OSError):
+        with any_door.connect() as connection, contextlib.suppress(OSError):
             connection.sendall(noise)
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(200)
             assert not answer.startswith(b"HTTP/1.1 200") or noise.startswith((b"GET / ", b"HEAD /metrics"))
             assert not answer.startswith(b"HTTP/1.1 500"), (noise[:60], answer)
-    assert await_answer(door) in (200, 503)
+    assert await_answer(any_door) in (200, 503)
 
 
-def test_large_requests_are_cut_short(door: tuple[str, int]) -> None:
-    assert ask(door, "/" + "a" * 5000)[0] == 414
+def test_large_requests_are_cut_short(any_door: Door) -> None:
+    assert ask(any_door, "/" + "a" * 5000)[0] == 414
     with contextlib.suppress(OSError, http.client.HTTPException):  # cut off while it still sends, or told
-        assert ask(door, "/live", **{f"X-{number}": "b" * 60_000 for number in range(200)})[0] == 431
-    assert await_answer(door) in (200, 503)
+        assert ask(any_door, "/live", **{f"X-{number}": "b" * 60_000 for number in range(200)})[0] == 431
+    assert await_answer(any_door) in (200, 503)
+
+
+#: request line, headers, and the status of a server whatever it guards
+MALFORMED = [
+    ("GET http://[/live HTTP/1.1", "", 400),
+    ("GET /state/balances?" + "&".join(f"a{number}=1" for number in range(100)) + " HTTP/1.1", "", 400),
+    ("GET /live HTTP/1.1", "Content-Length: 0\r\nContent-Length: 5\r\n", 413),
+    ("GET /live HTTP/1.1", "Content-Length: abc\r\n", 413),
+    ("GET /live HTTP/1.1", "Transfer-Encoding: chunked\r\n", 413),
+    ("GET /live HTTP/1.1", "".join(f"X-{number}: 1\r\n" for number in range(120)), 431),
+    ("POST /state/balances/a HTTP/1.1", "", 405),
+    ("get /live HTTP/1.1", "", 405),
+    ("PRI * HTTP/2.0", "", 505),
+]
+
+
+@pytest.mark.parametrize(("request_line", "headers", "status"), MALFORMED)
+def test_malformed_requests_get_a_clear_no(any_door: Door, request_line: str, headers: str, status: int) -> None:
+    text = f"{request_line}\r\nHost: 127.0.0.1\r\n{headers}Connection: close\r\n\r\n"
+    assert raw(any_door, text)[:1] == [str(status)]
 
 
 @pytest.mark.parametrize(
     ("request_line", "headers", "status"),
     [
-        ("GET http://[/live HTTP/1.1", "", 400),
-        ("GET /state/balances?" + "&".join(f"a{number}=1" for number in range(100)) + " HTTP/1.1", "", 400),
-        ("GET /live HTTP/1.1", "Content-Length: 0\r\nContent-Length: 5\r\n", 413),
-        ("GET /live HTTP/1.1", "Content-Length: abc\r\n", 413),
-        ("GET /live HTTP/1.1", "Transfer-Encoding: chunked\r\n", 413),
-        ("GET /live HTTP/1.1", "".join(f"X-{number}: 1\r\n" for number in range(120)), 431),
-        ("POST /state/balances/a HTTP/1.1", "", 405),
-        ("get /live HTTP/1.1", "", 405),
-        ("PRI * HTTP/2.0", "", 505),
         ("GET /../../../../etc/passwd HTTP/1.1", "", 401),
         ("GET /state/../status HTTP/1.1", "", 401),
         ("GET /status HTTP/1.1", "Authorization: Bearer \xff\xfe\r\n", 401),
@@ -164,48 +213,45 @@ def test_large_requests_are_cut_short(door: tuple[str, int]) -> None:
         (f"GET /state/balances?limit=-1 HTTP/1.1\r\nAuthorization: Bearer {TOKEN}", "", 400),
     ],
 )
-def test_tricks_get_a_clear_no(door: tuple[str, int], request_line: str, headers: str, status: int) -> None:
+def test_tricks_get_a_clear_no(door: Door, request_line: str, headers: str, status: int) -> None:
     assert raw(door, f"{request_line}\r\nHost: 127.0.0.1\r\n{headers}Connection: close\r\n\r\n")[:1] == [str(status)]
 
 
-def raw(door: tuple[str, int], text: str) -> list[str]:
+def raw(door: Door, text: str) -> list[str]:
     """Status code and phrase of the answer; nothing where there is none."""
-    with socket.create_connection(door, timeout=30) as connection:
+    with door.connect() as connection:
         connection.sendall(text.encode("latin-1"))
         connection.shutdown(socket.SHUT_WR)
         return connection.makefile("rb").readline().decode("latin-1").split()[1:]
 
 
-def test_an_answer_without_headers_tells_nothing(door: tuple[str, int]) -> None:
-    with socket.create_connection(door, timeout=30) as connection:
+def test_an_answer_without_headers_tells_nothing(any_door: Door) -> None:
+    with any_door.connect() as connection:
         connection.sendall(b"GET /metrics\r\n\r\n")
         answer = connection.makefile("rb").read()
     assert answer == b'{"error":"HTTP/1.0 or HTTP/1.1"}\n'
 
 
 @pytest.fixture
-def open_door() -> Iterator[tuple[str, int]]:
+def open_door() -> Iterator[Door]:
     """On loopback, without a token."""
     service = Service("doors", input="in", handler=Nothing, settings=Settings(ops=OpsSettings(listen="127.0.0.1:0")))
     with OpsServer(service) as server:
-        parts = urlsplit(server.url)
-        yield str(parts.hostname), int(parts.port or 0)
+        yield tcp(server)
 
 
 @pytest.mark.parametrize(
     ("host", "status"), [("[", "400"), ("[::1", "400"), ("a.example", "421"), ("localhost", "200")]
 )
-def test_a_page_of_another_site_does_not_ask_under_a_name_of_its_own(
-    open_door: tuple[str, int], host: str, status: str
-) -> None:
+def test_a_page_of_another_site_does_not_ask_under_a_name_of_its_own(open_door: Door, host: str, status: str) -> None:
     assert raw(open_door, f"GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")[0] == status
 
 
 @given(st.text(max_size=40), st.sampled_from(["bearer", "Bearer", "basic", "", "BEARER "]))
 @settings(max_examples=200)
 def test_no_other_token_opens(text: str, scheme: str) -> None:
-    guard = Guard(OpsSettings(token=Secret(TOKEN), state="on"), exposed=True)
-    request = Request("GET", "/state", {}, {"authorization": f"{scheme} {text}", "host": "127.0.0.1"})
+    guard = RequestGuard(OpsSettings(token=Secret(TOKEN), state="on"), exposed=True)
+    request = HttpRequest("GET", "/state", {}, {"authorization": f"{scheme} {text}", "host": "127.0.0.1"})
     opened = text.strip() == TOKEN and scheme.strip().lower() == "bearer"
     try:
         guard.check_token(request, needed=True)
@@ -215,7 +261,7 @@ def test_no_other_token_opens(text: str, scheme: str) -> None:
         assert opened
 
 
-def test_the_state_is_closed_without_a_token(door: tuple[str, int]) -> None:
+def test_the_state_is_closed_without_a_token(door: Door) -> None:
     for path in ("/state", "/state/balances", "/state/balances/a", "/status", "/console/data"):
         assert ask(door, path)[0] == 401, path
         assert ask(door, path, Authorization=f"Bearer {TOKEN[:-1]}")[0] == 401

@@ -18,8 +18,8 @@ from statehold.config.common.secret import FileSecret, Secret
 from statehold.config.load import load
 from statehold.config.settings import Settings
 from statehold.kafka.clients.credential_rotation import files_of, fingerprint
-from statehold.ops.http.answers import Refused, Request
-from statehold.ops.http.guard import Guard
+from statehold.ops.http.answers import HttpRequest, Rejected
+from statehold.ops.http.guard import RequestGuard
 
 PASSWORD = "STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD"  # noqa: S105
 #: seconds after which the broker wants a login anew on every connection: one with an old password is cut off then
@@ -163,11 +163,11 @@ def test_a_secret_of_a_file_is_what_the_file_says_now_and_never_shown(tmp_path: 
 def test_the_token_of_the_ops_server_changes_with_its_file(tmp_path: Path) -> None:
     file = tmp_path / "ops__token"
     file.write_text("the first token of all\n")
-    guard = Guard(load(env={"STATEHOLD_OPS__STATE": "on"}, secrets_dir=tmp_path).ops, exposed=True)
+    guard = RequestGuard(load(env={"STATEHOLD_OPS__STATE": "on"}, secrets_dir=tmp_path).ops, exposed=True)
 
     def opens(token: str) -> bool:
-        with contextlib.suppress(Refused):
-            guard.check_token(Request("GET", "/state", {}, {"authorization": f"Bearer {token}"}), needed=True)
+        with contextlib.suppress(Rejected):
+            guard.check_token(HttpRequest("GET", "/state", {}, {"authorization": f"Bearer {token}"}), needed=True)
             return True
         return False
 

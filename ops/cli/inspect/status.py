@@ -35,7 +35,7 @@ from statehold.ops.cli.common.target import (
     quiet_settings,
 )
 from statehold.ops.remote import local_services
-from statehold.ops.remote.control_sockets import Found
+from statehold.ops.remote.control_sockets import LocalProcess
 from statehold.ops.remote.remote_status import reach
 
 #: seconds
@@ -73,17 +73,17 @@ def status(
     _tell(found, as_json, "" if found else local_services.none_found(service))
 
 
-def _everywhere(settings: Settings, names: Names) -> list[Found]:
+def _everywhere(settings: Settings, names: Names) -> list[LocalProcess]:
     """:raises StartError: the brokers do not answer."""
     with reaching(settings):
         members = ClusterSurvey(settings, Admin(settings, names.group)).group(names.group, names.input).members
     return [
-        Found(Path(f"{each.client.partition('@')[0]} on {each.host}.member"), each.status, each.trouble)
+        LocalProcess(Path(f"{each.client.partition('@')[0]} on {each.host}.member"), each.status, each.trouble)
         for each in reach(settings, names.group, members)
     ]
 
 
-def _tell(found: Sequence[Found], as_json: bool, none: str) -> None:
+def _tell(found: Sequence[LocalProcess], as_json: bool, none: str) -> None:
     if as_json:
         output.print_json([_as_json(each) for each in found])
     if not found:
@@ -95,16 +95,16 @@ def _tell(found: Sequence[Found], as_json: bool, none: str) -> None:
     raise typer.Exit(Answer.YES if all(_is_well(each) for each in found) else Answer.NO)
 
 
-def _as_json(found: Found) -> dict[str, Any]:
+def _as_json(found: LocalProcess) -> dict[str, Any]:
     return found.status or {"socket": str(found.path), "trouble": found.trouble}
 
 
-def _is_well(found: Found) -> bool:
+def _is_well(found: LocalProcess) -> bool:
     told = found.status
     return told is not None and not told.get("outage") and all(each["phase"] == "live" for each in told["partitions"])
 
 
-def _show(found: Found) -> None:
+def _show(found: LocalProcess) -> None:
     if found.status is None:
         output.tell(f"{found.path.stem}: {found.trouble}")
         return

@@ -8,7 +8,7 @@ import typer
 
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
-from statehold.ops.process import drain as draining
+from statehold.ops.remote import drain as draining
 
 
 def drain(

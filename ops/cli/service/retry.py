@@ -11,7 +11,7 @@ from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.remote import local_services
-from statehold.ops.remote.local_services import Outcome
+from statehold.ops.remote.local_services import RetryOutcome
 
 
 def retry(
@@ -50,7 +50,7 @@ def _number(partition: str) -> int | None:
     return int(partition)
 
 
-def _said(outcome: Outcome, service: str) -> str:
+def _said(outcome: RetryOutcome, service: str) -> str:
     match outcome.phase:
         case "live":
             return f"live at position {outcome.position}"

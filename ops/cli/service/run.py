@@ -17,7 +17,7 @@ from statehold.ops.cli.common.bars import Bars
 from statehold.ops.cli.common.target import Config, Overrides, Profile, SecretsDir, find_service, load_settings
 from statehold.ops.http.server import OpsServer
 from statehold.ops.process import stacks
-from statehold.ops.process.control import Control
+from statehold.ops.process.control import ControlServer
 from statehold.ops.process.logs import configure_logging, wants_json
 from statehold.ops.process.systemd_status import Supervision
 from statehold.service import Service
@@ -75,7 +75,7 @@ def _serve(target: str, settings: Settings) -> Exit:
     try:
         service = find_service(target)
         service.settings = settings
-        control, ops = Control(service), OpsServer(service)
+        control, ops = ControlServer(service), OpsServer(service)
         try:
             _open(control)
             _open_ops(ops)
@@ -115,7 +115,7 @@ def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[o
     return DoctorAtStart(service)
 
 
-def _open(control: Control) -> None:
+def _open(control: ControlServer) -> None:
     """A service must not stay down because `statehold status` cannot reach it."""
     try:
         control.open()

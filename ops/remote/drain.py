@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from statehold.ops.remote import control_sockets, local_services
-from statehold.ops.remote.control_sockets import Found
+from statehold.ops.remote.control_sockets import LocalProcess
 from statehold.ops.remote.local_services import NoProcess
 
 _GLANCE: Final = 0.1
@@ -36,19 +36,19 @@ def drain(instance: str, service: str | None, wait: float) -> list[Drained]:
     if not found:
         raise NoProcess(_none(instance, service))
     for each in found:
-        control_sockets.ask(each.path, {"command": "drain"})
+        control_sockets.ask(each.path, "/drain", method="POST")
     until = time.monotonic() + wait
     while any(map(_runs, found)) and time.monotonic() < until:
         time.sleep(_GLANCE)
     return [_told(each) for each in found]
 
 
-def _runs(found: Found) -> bool:
+def _runs(found: LocalProcess) -> bool:
     """Its socket goes away with the process."""
     return found.path.exists()
 
 
-def _told(found: Found) -> Drained:
+def _told(found: LocalProcess) -> Drained:
     assert found.status is not None
     held = tuple(each["partition"] for each in found.status["partitions"])
     return Drained(found.status["service"], found.status["pid"], held, not _runs(found))
