@@ -15,7 +15,7 @@ from statehold.errors import RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest, Mark, UnknownTable
+from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable
 from statehold.snapshot.state import State
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
@@ -36,7 +36,7 @@ class FullWriter:
         self,
         place: Place,
         state: State,
-        mark: Mark,
+        mark: CommitRecord,
         increment: int,
         newest: int,
         sink: FullSink,
@@ -177,7 +177,7 @@ def load(
     reader: Reader,
     place: Place,
     ref: FullRef,
-    mark: Mark,
+    mark: CommitRecord,
     state: State,
     decoder: EntryDecoder,
     *,

@@ -9,7 +9,7 @@ import msgspec
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, Manifest
 
 
 class Full(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Full(msgspec.Struct, frozen=True):
         return self.manifest.maker if self.manifest is not None else ""
 
 
-def find(reader: Reader, place: Place, mark: Mark | None, *, everything: bool = False) -> list[Full]:
+def find(reader: Reader, place: Place, mark: CommitRecord | None, *, everything: bool = False) -> list[Full]:
     """Return the fulls of a partition, newest first: those that the mark refers to, and those published since.
 
     `everything` reads the whole snapshot topic instead, which may be gigabytes.
@@ -72,7 +72,9 @@ def _manifest_at(reader: Reader, place: Place, offset: int, start: int, end: int
     return f"there is no manifest at offset {offset}"
 
 
-def _judge(place: Place, mark: Mark | None, offset: int, found: Manifest | str, referred: bool, reader: Reader) -> Full:
+def _judge(
+    place: Place, mark: CommitRecord | None, offset: int, found: Manifest | str, referred: bool, reader: Reader
+) -> Full:
     if isinstance(found, str):
         return Full(offset, None, referred, found)
     finding = "" if mark is None else place.refuses(found, mark)

@@ -17,7 +17,7 @@ from statehold.errors import UsageError
 from statehold.ports import Transactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Adopt, Effect, FullRef, Header, Mark
+from statehold.snapshot.format.records import Adopt, CommitRecord, Effect, FullRef, Header
 from statehold.snapshot.state import State
 
 
@@ -37,7 +37,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     place: Place
-    old: Mark | None
+    old: CommitRecord | None
     lineage: str
     #: None: the state is empty
     base: FullRef | None
@@ -50,7 +50,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     #: versions of the values in the state; by default those of the old mark
     schemas: dict[str, int] | None = None
     #: without `old`: the last mark of the state's former place
-    source: Mark | None = None
+    source: CommitRecord | None = None
     #: next offset of the control topic; None: that of `old`. Earlier commands were for the former place
     control: int | None = None
     #: next offsets of the retry topics, without `old`
@@ -78,10 +78,10 @@ class DepartingPartition(NamedTuple):
     """A partition that the same transaction closes: its last mark, and the input in which its state continues."""
 
     place: Place
-    last: Mark
+    last: CommitRecord
     into: str
 
-    def records(self, attempt: str, now: float) -> tuple[Header, Mark]:
+    def records(self, attempt: str, now: float) -> tuple[Header, CommitRecord]:
         """Return header and mark. State, position and lineage stay, so that tools can read them."""
         last, n = self.last, self.last.n + 1
         position = last.positions[self.place.input]
@@ -107,7 +107,7 @@ class Adopted(NamedTuple):
 
     header: Header
     adopt: Adopt
-    mark: Mark
+    mark: CommitRecord
 
 
 def new_lineage() -> str:
@@ -115,12 +115,12 @@ def new_lineage() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> Mark:
+def boundary(place: Place, lineage: str, n: int, position: int, state: State, like: CommitRecord) -> CommitRecord:
     """Return the commit boundary for the `FullWriter` of a full that adopt record `n` will name.
 
     The versions of values are those of `like`.
     """
-    return Mark(
+    return CommitRecord(
         format=frame.NEWEST,
         schemas=like.schemas,
         n=n,
@@ -168,7 +168,7 @@ def records_of(adoption: Adoption, attempt: str, reason: ReplacementReason, now:
         time=int(now * 1000),
         notes=reason.notes,
     )
-    mark = Mark(
+    mark = CommitRecord(
         n=n,
         attempt=attempt,
         lineage=adoption.lineage,
@@ -200,7 +200,7 @@ def _positions(adoption: Adoption) -> dict[str, int]:
     return {names.input: adoption.position, **tried} | ({names.control: before} if before > 0 else {})
 
 
-def _schemas(adoption: Adoption, old: Mark | None) -> dict[str, int]:
+def _schemas(adoption: Adoption, old: CommitRecord | None) -> dict[str, int]:
     if adoption.schemas is not None:
         return adoption.schemas
     return old.schemas if old else {}
@@ -213,7 +213,7 @@ def commit(
     reason: ReplacementReason,
     now: float,
     leaving: Sequence[DepartingPartition] = (),
-) -> Mapping[int, Mark]:
+) -> Mapping[int, CommitRecord]:
     """Adopt all partitions in one transaction of a producer that has fenced. Return the new marks by partition.
 
     `leaving` are partitions of another input, which end here. Fence the ids of all other partitions too, before reading

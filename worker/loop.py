@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from statehold.messages.command import Command
 from statehold.record import Message
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import missing
 from statehold.worker.common.lifecycle import Event
@@ -57,7 +57,7 @@ class LiveLoop:
         self._taken = transaction.position
 
     @property
-    def record(self) -> Mark:
+    def record(self) -> CommitRecord:
         """The last commit record. Any thread."""
         return self.transaction.kafka.record
 
@@ -112,7 +112,7 @@ class LiveLoop:
             side_inputs_first=first and self.participants.want_commit(record, now),
         )
 
-    def _log_pause(self, record: Mark) -> None:
+    def _log_pause(self, record: CommitRecord) -> None:
         self._paused = record.paused
         by = record.paused.issuer if record.paused is not None else None
         position = self.transaction.kafka.position
@@ -176,7 +176,7 @@ class LiveLoop:
         if self._pipeline.settle() and self.transaction.policy.since is not None:
             self._pipeline.commit()
 
-    def resume(self, record: Mark, kafka: KafkaTransaction) -> bool:
+    def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
         """A new producer has fenced; see `TransactionPipeline.resume`."""
         return self._pipeline.resume(record, kafka)
 

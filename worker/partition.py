@@ -14,7 +14,7 @@ from statehold.errors import OwnershipError, of_thread
 from statehold.ports import Cancelled, Transactions
 from statehold.record import Message
 from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.errors import ProducerDropped
@@ -254,7 +254,7 @@ class PartitionWorker:
     def _replaying(self, opened: Recovered) -> Replaying:
         return Replaying(self._tools, self._signals, self._opening.progress, opened.engine, opened.restored)
 
-    def _transaction(self, record: Mark) -> KafkaTransaction:
+    def _transaction(self, record: CommitRecord) -> KafkaTransaction:
         assert self._producer is not None
         return KafkaTransaction(
             self._producer,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from statehold.snapshot.format import digest
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Pending
 from statehold.worker.common.lifecycle import Lifecycle
 from statehold.worker.loop import LiveLoop
@@ -30,7 +30,7 @@ class MarkStatus(msgspec.Struct, frozen=True):
     fulls: list[dict[str, int]]
 
     @classmethod
-    def of(cls, record: Mark) -> MarkStatus:
+    def of(cls, record: CommitRecord) -> MarkStatus:
         fulls = [{"offset": ref.offset, "first": ref.first, "through": ref.through} for ref in record.fulls]
         shown = digest.show(record.digest)
         time = record.time / 1000

@@ -10,7 +10,7 @@ from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, Seen
 from statehold.ops.reports.sinks import compared, open_session
 from statehold.sink import DatabaseTrouble, RowsRefused, Sink
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_mark
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class SinkDatabase:
                 yield seen.failed(f"partition {each.partition}", each.trouble, mend)
 
 
-def _marks(case: Case) -> Iterator[Mark]:
+def _marks(case: Case) -> Iterator[CommitRecord]:
     for place in case.places:
         mark = last_mark(case.reader, case.names.changelog, place.partition)
         if mark is None:

@@ -18,7 +18,7 @@ import msgspec
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, as_json
 from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 from statehold.service import Service
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.table import Table
 from statehold.worker.followers.queries import Busy, Committed, Tables
 
@@ -128,7 +128,7 @@ class Queries:
         overview = self._service.overview
         return [p for p in range(overview.partitions if overview is not None else 0) if p not in states]
 
-    def _at(self, mark: Mark, age: float | None) -> dict[str, Any]:
+    def _at(self, mark: CommitRecord, age: float | None) -> dict[str, Any]:
         """What the state stands for: the transaction, the position of the input, and how old a copy is at most."""
         return {"transaction": mark.n, "position": mark.positions[self._service.names.input], **_aged(age)}
 

@@ -10,7 +10,7 @@ from statehold.ops.reports.topic_records import Answer, Written
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.chain_check import Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.compare import differences
 from statehold.snapshot.inspect.contents import Contents, decoded
@@ -68,7 +68,7 @@ class Comparison:
         #: where the handler wrote each key, since the last delta
         self.wrote: Wrote = {}
         #: the first transaction after which the state was another, where no delta names the key, and its keys
-        self.suspect: tuple[Mark, Wrote] | None = None
+        self.suspect: tuple[CommitRecord, Wrote] | None = None
 
     def transaction(self, increment: Increment, wrote: Wrote, sent: int) -> None:
         """The handler has gone through it: `wrote` says where each key was written, `sent` counts its outputs."""
@@ -96,7 +96,7 @@ class Comparison:
                 f"output {ordinal} of transaction {n}: the handler sends {_answer(now)} to {now.topic}, {was}",
             )
 
-    def _count(self, mark: Mark, sent: int) -> None:
+    def _count(self, mark: CommitRecord, sent: int) -> None:
         if mark.outputs != sent:
             self._differs(
                 "output",

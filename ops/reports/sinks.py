@@ -16,7 +16,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.service import Service
 from statehold.sink import DatabaseTrouble, RowsRefused
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.worker.sinks.position import Disagreement, ahead_of, note_of
 
@@ -61,7 +61,7 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
         raise SinkRefused(f"the database of the sinks: {error}{advice}") from error
 
 
-def compared(settings: Settings, names: Names, marks: Sequence[Mark]) -> list[Standing]:
+def compared(settings: Settings, names: Names, marks: Sequence[CommitRecord]) -> list[Standing]:
     """As `standings`, of marks that were read before.
 
     :raises DatabaseTrouble: :raises RowsRefused:
@@ -83,7 +83,9 @@ def _require(settings: Settings) -> None:
         raise StartError("say where the database of the sinks is: sink.url")
 
 
-def _look(settings: Settings, names: Names, marks: Sequence[Mark], *, make: bool, adopt: bool) -> list[Standing]:
+def _look(
+    settings: Settings, names: Names, marks: Sequence[CommitRecord], *, make: bool, adopt: bool
+) -> list[Standing]:
     found = []
     for partition, mark in enumerate(marks):
         session = open_session(settings, names, f"statehold sink {'init' if make else 'show'}", partition)
@@ -96,7 +98,7 @@ def _look(settings: Settings, names: Names, marks: Sequence[Mark], *, make: bool
     return found
 
 
-def _marks(settings: Settings, names: Names) -> list[Mark]:
+def _marks(settings: Settings, names: Names) -> list[CommitRecord]:
     admin = Admin(settings, names.group)
     with reaching(settings):
         partitions = require(admin, names, ())[names.input].partitions
@@ -111,7 +113,9 @@ def _marks(settings: Settings, names: Names) -> list[Mark]:
     return [mark for mark in marks if mark is not None]
 
 
-def _one(session: PostgresSession, partition: int, mark: Mark, names: Names, *, make: bool, adopt: bool) -> Standing:
+def _one(
+    session: PostgresSession, partition: int, mark: CommitRecord, names: Names, *, make: bool, adopt: bool
+) -> Standing:
     looked, trouble, ahead = session.look(), "", None
     try:
         ahead = ahead_of(looked[0] if looked else None, mark, names)

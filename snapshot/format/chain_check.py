@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from statehold.errors import DamagedIncrement, TornTransaction
-from statehold.snapshot.format.records import Adopt, Header, Mark, Part, Record
+from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, Header, Manifest, Part, Record
+
+_NAMES: Final[dict[type, str]] = {
+    Header: "header",
+    Adopt: "adopt record",
+    Part: "part",
+    CommitRecord: "mark",
+    Chunk: "chunk",
+    Manifest: "manifest",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +27,7 @@ class Increment:
 
     offset: int
     parts: tuple[Part, ...]
-    mark: Mark
+    mark: CommitRecord
     mark_offset: int
     adopt: Adopt | None = None
 
@@ -52,8 +61,8 @@ class Chain:
 
         :raises TornTransaction, DamagedIncrement: the error names the offset.
         """
-        if not isinstance(record, (Header, Adopt, Part, Mark)):
-            self._damaged(offset, f"a {type(record).__name__.lower()} does not belong on the increment topic")
+        if not isinstance(record, (Header, Adopt, Part, CommitRecord)):
+            self._damaged(offset, f"a {_NAMES[type(record)]} does not belong on the increment topic")
         if not self._started and self.last is not None and record.n <= self.last:
             return None  # only before the first record that counts: a number that returns later is damage
         self._started = True
@@ -61,12 +70,12 @@ class Chain:
             self._open(offset, record)
             return None
         if self._header is None:
-            self._torn(offset, f"{type(record).__name__.lower()} {record.n} has no header: a torn abort")
+            self._torn(offset, f"{_NAMES[type(record)]} {record.n} has no header: a torn abort")
         opened, header = self._header
         if (header.n, header.attempt) != (record.n, record.attempt):
             self._torn(
                 offset,
-                f"{type(record).__name__.lower()} {record.n} of attempt {record.attempt} follows "
+                f"{_NAMES[type(record)]} {record.n} of attempt {record.attempt} follows "
                 f"header {header.n} of attempt {header.attempt}",
             )
         if isinstance(record, Adopt):
@@ -112,7 +121,7 @@ class Chain:
             self._damaged(offset, f"adopts lineage {adopt.lineage} again")
         self._adopt = adopt
 
-    def _check_mark(self, offset: int, header: Header, mark: Mark) -> None:
+    def _check_mark(self, offset: int, header: Header, mark: CommitRecord) -> None:
         """Check that the mark names the lineage of its header, agrees with the adopt record and counts all parts."""
         adopt = self._adopt
         if mark.lineage != header.lineage or (adopt is not None and adopt.lineage != header.lineage):

@@ -15,7 +15,7 @@ from statehold.errors import (
     UnknownSchema,
     UpgradeUnfinished,
 )
-from statehold.snapshot.format.records import Manifest, Mark, Writer
+from statehold.snapshot.format.records import CommitRecord, Manifest, Writer
 
 #: the format from which on table values may have a version (docs/upgrades.md)
 VERSIONED_FORMAT = 2
@@ -39,7 +39,7 @@ class Place(msgspec.Struct, frozen=True):
     def input(self) -> str:
         return self.names.input
 
-    def require_here(self, mark: Mark) -> None:
+    def require_here(self, mark: CommitRecord) -> None:
         """Check that the state may continue here. Call it before writing; reading needs no check.
 
         :raises StateMoved: the state has moved to another input.
@@ -53,7 +53,7 @@ class Place(msgspec.Struct, frozen=True):
                 position=mark.positions.get(self.input, -1),
             )
 
-    def check(self, mark: Mark) -> None:
+    def check(self, mark: CommitRecord) -> None:
         """Check that the mark belongs to this partition and that this code can read its tables.
 
         :raises DamagedIncrement, PartitionCountChanged, TopicReplaced: the mark belongs to another partition.
@@ -100,7 +100,7 @@ class Place(msgspec.Struct, frozen=True):
         if self.schemas:
             self._check_schemas(mark, position)
 
-    def _check_schemas(self, mark: Mark, position: int) -> None:
+    def _check_schemas(self, mark: CommitRecord, position: int) -> None:
         code = f" (code {mark.writer.code})" if mark.writer.code else ""
         for table, version in mark.schemas.items():
             known = self.schemas.get(table, version)
@@ -125,21 +125,21 @@ class Place(msgspec.Struct, frozen=True):
                 position=position,
             )
 
-    def merged_schemas(self, mark: Mark, tables: Iterable[str]) -> dict[str, int]:
+    def merged_schemas(self, mark: CommitRecord, tables: Iterable[str]) -> dict[str, int]:
         """Return the table versions for the next mark, if it writes values of these tables."""
         written = {table: version for table in tables if (version := self.schemas.get(table, 1)) > 1}
         if not written:
             return mark.schemas
         return mark.schemas | {table: max(version, mark.schemas.get(table, 1)) for table, version in written.items()}
 
-    def refuses(self, manifest: Manifest, mark: Mark, *, replayed: bool = False) -> str:
+    def refuses(self, manifest: Manifest, mark: CommitRecord, *, replayed: bool = False) -> str:
         """Return why a full cannot be the base for this mark (rules S1, S6), or ''.
 
         `replayed`: the restore applies no deltas and replays the input after the full.
         """
         return self._belongs_elsewhere(manifest, mark) or self._lacks_deltas(manifest, mark, replayed)
 
-    def _belongs_elsewhere(self, manifest: Manifest, mark: Mark) -> str:
+    def _belongs_elsewhere(self, manifest: Manifest, mark: CommitRecord) -> str:
         owner = (manifest.service, manifest.partition, manifest.partitions)
         if owner != (self.names.group, self.partition, self.partitions):
             return f"it belongs to {manifest.service!r} partition {manifest.partition} of {manifest.partitions}"
@@ -149,7 +149,7 @@ class Place(msgspec.Struct, frozen=True):
             return f"it begins with transaction {manifest.first}, the lineage with {mark.adopted}"
         return ""
 
-    def _lacks_deltas(self, manifest: Manifest, mark: Mark, replayed: bool) -> str:
+    def _lacks_deltas(self, manifest: Manifest, mark: CommitRecord, replayed: bool) -> str:
         first, through = manifest.first, manifest.through
         if through > mark.n:
             return f"it goes through transaction {through}, the last mark is {mark.n}"
@@ -164,6 +164,6 @@ class Place(msgspec.Struct, frozen=True):
             )
         return ""
 
-    def deltas_reach(self, first: int, mark: Mark) -> bool:
+    def deltas_reach(self, first: int, mark: CommitRecord) -> bool:
         """Return whether the deltas after transaction `first` hold every change up to the newest delta."""
         return mark.last_delta <= first or mark.reach <= first

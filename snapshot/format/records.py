@@ -115,7 +115,7 @@ class Part(msgspec.Struct, array_like=True):
     entries: list[msgspec.Raw]
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CommitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Closes transaction n: the commit record of a partition (rules T1, D1)."""
 
     n: int
@@ -230,13 +230,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: int = 0
 
 
-Record = Header | Adopt | Part | Mark | Chunk | Manifest
+Record = Header | Adopt | Part | CommitRecord | Chunk | Manifest
 
 _KINDS: dict[bytes, type[Any]] = {
     b"H": Header,
     b"A": Adopt,
     b"P": Part,
-    b"M": Mark,
+    b"M": CommitRecord,
     b"C": Chunk,
     b"F": Manifest,
 }
@@ -249,7 +249,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def pack(record: Record, version: int = frame.OLDEST) -> bytes:
     """Return a frame of this format; marks and manifests name their own."""
-    if isinstance(record, (Mark, Manifest)):
+    if isinstance(record, (CommitRecord, Manifest)):
         version = record.format
     return frame.pack(_LETTERS[type(record)], _encode(record), version)
 

@@ -7,7 +7,7 @@ import math
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark, Part
+from statehold.snapshot.format.records import CommitRecord, Part
 from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.survey import Survey
 from statehold.snapshot.restore.estimate import Speeds, Workload
@@ -16,7 +16,7 @@ from statehold.snapshot.restore.estimate import Speeds, Workload
 _SAMPLE = 2000
 
 
-def seconds(work: Workload, mark: Mark | None) -> float:
+def seconds(work: Workload, mark: CommitRecord | None) -> float:
     """Return the seconds of a restore at the default speeds (docs/restore.md), without fencing and session timeout.
 
     The speed of a replay is the one that the commit record's writer measured.
@@ -45,7 +45,7 @@ def workload(reader: Reader, place: Place, seen: Survey) -> Workload:
     )
 
 
-def _gap(place: Place, seen: Survey, mark: Mark) -> int:
+def _gap(place: Place, seen: Survey, mark: CommitRecord) -> int:
     """Return the number of records to replay, assuming that they are spread evenly over the transactions."""
     made = seen.choice.manifest if seen.choice else None
     first, since = (made.first, made.positions.get(place.input, 0)) if made else (mark.adopted, seen.begin)

@@ -12,7 +12,7 @@ from statehold import serde
 from statehold.messages.command import COMMAND_HEADER, BadCommand, command_of
 from statehold.record import Message
 from statehold.snapshot.format import digest, frame, records
-from statehold.snapshot.format.records import Adopt, Chunk, FullRef, Header, Manifest, Mark, Part, Record
+from statehold.snapshot.format.records import Adopt, Chunk, CommitRecord, FullRef, Header, Manifest, Part, Record
 from statehold.snapshot.inspect import typed
 from statehold.snapshot.inspect.contents import decoded
 from statehold.snapshot.inspect.typed import Typed
@@ -22,7 +22,7 @@ _ORIGIN_HEADER, _ORIGIN = "sh", struct.Struct("<IQI")
 _KINDS: dict[type[Any], str] = {
     Header: "header",
     Part: "part",
-    Mark: "mark",
+    CommitRecord: "mark",
     Adopt: "adopt",
     Chunk: "chunk",
     Manifest: "manifest",
@@ -57,7 +57,7 @@ class Lines:
 
     def _record(self, record: Record) -> dict[str, Any]:
         kind = _KINDS[type(record)]
-        if isinstance(record, Mark) and record.n == 0 and not record.adopted:
+        if isinstance(record, CommitRecord) and record.n == 0 and not record.adopted:
             kind = "genesis"
         fields: dict[str, Any] = {name: getattr(record, name) for name in record.__struct_fields__}
         entries = [record.entry] if isinstance(record, Chunk) else record.entries if isinstance(record, Part) else None

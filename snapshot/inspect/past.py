@@ -16,7 +16,7 @@ from statehold.snapshot import full_listing
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect.contents import Contents, chunks
 from statehold.snapshot.restore.discovery import last_mark
@@ -196,7 +196,7 @@ def _load(reader: Reader, place: Place, made: Manifest, end: int, contents: Cont
     return True
 
 
-def _beyond(mark: Mark, place: Place, point: Point) -> bool:
+def _beyond(mark: CommitRecord, place: Place, point: Point) -> bool:
     match point.kind:
         case "n":
             return mark.n > point.value
@@ -211,7 +211,7 @@ def _at_full(place: Place, made: Manifest, full: Full, contents: Contents) -> Pa
     return PastState(contents, made.first, position, made.positions, made.digest, made.time, made.lineage, full, 0)
 
 
-def _at_mark(place: Place, mark: Mark, contents: Contents, full: Full | None, deltas: int) -> PastState:
+def _at_mark(place: Place, mark: CommitRecord, contents: Contents, full: Full | None, deltas: int) -> PastState:
     position = mark.positions[place.input]
     return PastState(contents, mark.n, position, mark.positions, mark.digest, mark.time, mark.lineage, full, deltas)
 

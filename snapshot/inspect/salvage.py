@@ -12,7 +12,7 @@ from statehold.snapshot import full_listing
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents, chunks
@@ -23,7 +23,7 @@ class Salvaged(msgspec.Struct, frozen=True):
 
     contents: Contents
     #: The commit record of its transaction, or one derived from its full snapshot.
-    mark: Mark
+    mark: CommitRecord
     #: Offset of the manifest of its full snapshot (-1: the beginning), and the number of deltas.
     full: int
     deltas: int
@@ -32,7 +32,7 @@ class Salvaged(msgspec.Struct, frozen=True):
         return self.mark.positions[place.input]
 
 
-def last_readable(reader: Reader, place: Place) -> Mark | None:
+def last_readable(reader: Reader, place: Place) -> CommitRecord | None:
     """Return the last readable commit record of this partition; skip everything else."""
     topic, partition, last = place.names.changelog, place.partition, None
     low, end = reader.bounds(topic, partition)
@@ -43,14 +43,14 @@ def last_readable(reader: Reader, place: Place) -> Mark | None:
                 mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
             except frame.BadFrame:
                 continue
-            if isinstance(mark, Mark) and (mark.service, mark.partition) == (place.names.group, partition):
+            if isinstance(mark, CommitRecord) and (mark.service, mark.partition) == (place.names.group, partition):
                 last = mark
     return last
 
 
-def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] | None:
+def marks_since(reader: Reader, place: Place, n: int, last: CommitRecord) -> list[CommitRecord] | None:
     """Return the commit records of the transactions after `n` up to `last`; None if one of them is unreadable."""
-    topic, found = place.names.changelog, dict[int, Mark]()
+    topic, found = place.names.changelog, dict[int, CommitRecord]()
     low, end = reader.bounds(topic, place.partition)
     for batch in reader.read(topic, place.partition, low, end):
         for message in batch:
@@ -59,7 +59,7 @@ def marks_since(reader: Reader, place: Place, n: int, last: Mark) -> list[Mark] 
                 mark = records.unpack(data) if frame.kind_of(data) == b"M" else None
             except frame.BadFrame:
                 continue
-            if isinstance(mark, Mark) and mark.lineage == last.lineage and n < mark.n <= last.n:
+            if isinstance(mark, CommitRecord) and mark.lineage == last.lineage and n < mark.n <= last.n:
                 found[mark.n] = mark
     return [found[each] for each in sorted(found)] if len(found) == last.n - n else None
 
@@ -165,9 +165,9 @@ def _until_broken(reader: Reader, place: Place, start: int, chain: Chain, upto: 
         return
 
 
-def _mark_of(made: Manifest) -> Mark:
+def _mark_of(made: Manifest) -> CommitRecord:
     """Return a commit record with the fields that a full snapshot has."""
-    return Mark(
+    return CommitRecord(
         n=made.first,
         attempt="",
         lineage=made.lineage,

@@ -9,7 +9,7 @@ from statehold.ports import Reader
 from statehold.snapshot import full_listing
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import COMPACTION, Mark
+from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.restore.discovery import last_mark
 
@@ -18,7 +18,7 @@ class Survey(msgspec.Struct, frozen=True):
     """Survey of one partition. Offsets are of the changelog and snapshot topics, positions of the input."""
 
     partition: int
-    mark: Mark | None
+    mark: CommitRecord | None
     fulls: list[Full]
     #: First offset and last stable offset.
     increment: tuple[int, int]
@@ -76,7 +76,7 @@ def survey(reader: Reader, place: Place, *, everything: bool = False) -> Survey:
     )
 
 
-def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> tuple[Full | None, str, str]:
+def choose(mark: CommitRecord | None, found: list[Full], increment: tuple[int, int]) -> tuple[Full | None, str, str]:
     """Return the full snapshot that a restore would use, the reason, and the fault if no restore is possible."""
     if mark is None:
         return None, "nothing to restore", ""
@@ -103,7 +103,7 @@ def choose(mark: Mark | None, found: list[Full], increment: tuple[int, int]) -> 
 
 
 def choose_far(
-    place: Place, mark: Mark, found: list[Full], increment: tuple[int, int], begin: int
+    place: Place, mark: CommitRecord, found: list[Full], increment: tuple[int, int], begin: int
 ) -> tuple[Full | None, str, str]:
     """Do the same as `choose` if no usable full snapshot is followed by deltas, so that the input must be replayed.
 

@@ -14,7 +14,7 @@ from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import digest, frame
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, Manifest
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.contents import Contents, chunks
@@ -209,7 +209,7 @@ class _Verification:
                 return first
         return first
 
-    def _equal(self, contents: Contents, offset: int, mark: Mark) -> bool:
+    def _equal(self, contents: Contents, offset: int, mark: CommitRecord) -> bool:
         computed = digest.to_bytes(contents.digest)
         if (computed, contents.keys) == (mark.digest, mark.keys):
             return True

@@ -12,7 +12,7 @@ from statehold.ports import Reader
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import EntryDecoder, Header, Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, Header, Manifest
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.state import State
@@ -40,7 +40,7 @@ def apply_deltas(
     state: State,
     decoder: EntryDecoder,
     progress: Progress,
-    mark: Mark,
+    mark: CommitRecord,
     manifest: Manifest | None,
     *,
     replayed: bool,
@@ -91,7 +91,7 @@ def apply_deltas(
 
 
 def _increments(
-    reader: Reader, place: Place, progress: Progress, mark: Mark, manifest: Manifest | None
+    reader: Reader, place: Place, progress: Progress, mark: CommitRecord, manifest: Manifest | None
 ) -> Iterator[tuple[Increment, int]]:
     """Yield the transactions after the base, each with its size in bytes."""
     topic, partition = place.names.changelog, place.partition

@@ -13,7 +13,7 @@ from statehold.errors import NewerFormat, TornTransaction
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import COMPACTION, Chunk, FullRef, Manifest, Mark
+from statehold.snapshot.format.records import COMPACTION, Chunk, CommitRecord, FullRef, Manifest
 
 _WINDOW: Final = 64
 _GROWTH: Final = 8
@@ -36,10 +36,10 @@ class LocatedMark(NamedTuple):
     """A mark and its offset."""
 
     offset: int
-    mark: Mark
+    mark: CommitRecord
 
 
-def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
+def last_mark(reader: Reader, topic: str, partition: int) -> CommitRecord | None:
     """Search back from the end for the newest mark; return None if the partition holds none.
 
     Fence first, or read only up to the last stable offset: otherwise the log may end within its owner's transaction.
@@ -67,7 +67,7 @@ def last_mark(reader: Reader, topic: str, partition: int) -> Mark | None:
         followed_by = follower if follower >= 0 else followed_by
         if found is not None:
             mark = records.unpack(found)
-            assert isinstance(mark, Mark)
+            assert isinstance(mark, CommitRecord)
             if followed_by >= 0:
                 raise TornTransaction(
                     f"records of transaction {mark.n + 1} are committed without its mark: a torn commit. Nothing was "
@@ -152,7 +152,7 @@ def predecessor(reader: Reader, place: Place, found: LocatedManifest) -> Located
 
 
 def newest_mark(
-    reader: Reader, place: Place, wanted: Callable[[Mark], bool], end: int | None = None
+    reader: Reader, place: Place, wanted: Callable[[CommitRecord], bool], end: int | None = None
 ) -> LocatedMark | None:
     """Return the newest mark below `end` for which `wanted` is true; search back from there.
 
@@ -170,8 +170,10 @@ def newest_mark(
     return None
 
 
-def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], start: int = 0) -> LocatedMark | None:
-    """The oldest kept mark from offset `start` on of which `wanted` holds; reads on until there is one.
+def oldest_mark(
+    reader: Reader, place: Place, wanted: Callable[[CommitRecord], bool], start: int = 0
+) -> LocatedMark | None:
+    """Return the oldest kept mark from offset `start` on for which `wanted` is true; read until there is one.
 
     :raises frame.BadFrame, OutOfRange:
     """
@@ -180,7 +182,7 @@ def oldest_mark(reader: Reader, place: Place, wanted: Callable[[Mark], bool], st
     return next((located for located in marks if wanted(located.mark)), None)
 
 
-def end_of(reader: Reader, place: Place, inside: Callable[[Mark], bool]) -> int:
+def end_of(reader: Reader, place: Place, inside: Callable[[CommitRecord], bool]) -> int:
     """Return an offset before which marks are `inside` and after which they are not; found by bisection.
 
     `inside` must be true for older marks if it is true for newer ones.
@@ -203,7 +205,7 @@ def _marks(reader: Reader, place: Place, start: int, end: int) -> Iterator[Locat
             data = message.value()
             if frame.kind_of(data) == b"M":
                 mark = records.unpack(data)
-                assert isinstance(mark, Mark)
+                assert isinstance(mark, CommitRecord)
                 yield LocatedMark(message.offset() or 0, mark)
 
 

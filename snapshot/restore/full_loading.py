@@ -9,7 +9,7 @@ from typing import Self
 from statehold.errors import DigestMismatch
 from statehold.ports import Reader
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, load
 from statehold.snapshot.restore.local_cache import LocalFulls, LocalUnusable, LocalWriter
 from statehold.snapshot.restore.progress import Progress
@@ -45,7 +45,7 @@ class FullLoading:
             self._local.discard(str(error))
 
     def run(
-        self, reader: Reader, place: Place, mark: Mark, state: State, decoder: EntryDecoder, *, replayed: bool
+        self, reader: Reader, place: Place, mark: CommitRecord, state: State, decoder: EntryDecoder, *, replayed: bool
     ) -> Manifest:
         """Load the full into `state`; see `full.load`."""
         self._progress.enter("local" if self._from_disk else "full", self._ref.low, self._ref.offset)

@@ -17,7 +17,7 @@ from statehold.messages.pinned_command import Pinned, Placed
 from statehold.ports import Clock, OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest, Mark, UnknownTable
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable
 from statehold.snapshot.full import FullUnusable
 from statehold.snapshot.gc_control import no_collection
 from statehold.snapshot.restore.delta_apply import AppliedDeltas, apply_deltas, damaged
@@ -36,7 +36,7 @@ class Restored(msgspec.Struct, frozen=True):
     """A state at `position`, and the last mark. The gap up to the mark's position is still to be replayed."""
 
     state: State
-    mark: Mark
+    mark: CommitRecord
     #: input position of the state
     position: int
     full: FullRef | None
@@ -154,7 +154,7 @@ class _Attempt:
         self.manifest: Manifest | None = None
         self.decoder = EntryDecoder({name: table.key_type for name, table in self.state.tables.items()})
 
-    def restore(self) -> tuple[Mark, _Base, AppliedDeltas]:
+    def restore(self) -> tuple[CommitRecord, _Base, AppliedDeltas]:
         """Restore from the newest base that is complete now: a full, else an older one, else the empty state.
 
         A reference in a mark is only a hint (rule S4). Each base that fails is logged.
@@ -184,7 +184,7 @@ class _Attempt:
             self.progress.leave()
         raise mismatch or self._nothing_left(mark)
 
-    def _last_mark(self) -> Mark:
+    def _last_mark(self) -> CommitRecord:
         """Return the last mark, checked against this partition and this code."""
         self.progress.enter("mark")
         names, partition = self.place.names, self.place.partition
@@ -203,7 +203,7 @@ class _Attempt:
         self.place.require_here(mark)
         return mark
 
-    def _bases(self, mark: Mark) -> Iterator[_Base]:
+    def _bases(self, mark: CommitRecord) -> Iterator[_Base]:
         """Yield each full, newest first, then the empty state: first those that the deltas reach, then the others."""
         newest_known = -1
         for ref in mark.fulls:
@@ -227,7 +227,7 @@ class _Attempt:
     def _on_disk(self, ref: FullRef | None) -> bool:
         return ref is not None and self.local is not None and self.local.has(ref)
 
-    def _restore_from(self, base: _Base, mark: Mark) -> AppliedDeltas:
+    def _restore_from(self, base: _Base, mark: CommitRecord) -> AppliedDeltas:
         """Load the full of this base, if any, and apply the deltas after it."""
         self.manifest = None
         if base.ref is None:
@@ -236,7 +236,7 @@ class _Attempt:
             self.manifest = full.run(self.reader, self.place, mark, self.state, self.decoder, replayed=base.replayed)
             return self._apply_deltas(base, mark)
 
-    def _apply_deltas(self, base: _Base, mark: Mark) -> AppliedDeltas:
+    def _apply_deltas(self, base: _Base, mark: CommitRecord) -> AppliedDeltas:
         """Apply the deltas after the base. If they do not reach it, check that the input after it is still there."""
         place = self.place
         done = apply_deltas(
@@ -269,7 +269,7 @@ class _Attempt:
         self.progress.leave()
         self.progress.done.clear()
 
-    def _check_versions(self, mark: Mark) -> None:
+    def _check_versions(self, mark: CommitRecord) -> None:
         """Require the upcasters that the stored values need."""
         for name, table in self.state.tables.items():
             if versions := table.unreadable():
@@ -279,7 +279,7 @@ class _Attempt:
                     f"table {name!r} holds values of version {shown}, this code reads others: give it their upcasters",
                 )
 
-    def _unknown_schema(self, mark: Mark, finding: str) -> UnknownSchema:
+    def _unknown_schema(self, mark: CommitRecord, finding: str) -> UnknownSchema:
         code = f" with code {mark.writer.code}" if mark.writer.code else ""
         return UnknownSchema(
             f"{finding}. The last mark was written by {mark.writer.instance}{code}. Nothing was changed; see "
@@ -289,7 +289,7 @@ class _Attempt:
             position=mark.positions[self.place.names.input],
         )
 
-    def _nothing_left(self, mark: Mark) -> NoUsableFull:
+    def _nothing_left(self, mark: CommitRecord) -> NoUsableFull:
         return NoUsableFull(
             f"the state of transaction {mark.n} cannot be brought back: {'; '.join(self.findings)}. Nothing was "
             f"changed. Bring the topics back with `statehold snapshot restore` from a backup, or repair what is named "

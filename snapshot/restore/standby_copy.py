@@ -19,7 +19,7 @@ from statehold.record import Message
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import EntryDecoder, Mark
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder
 from statehold.snapshot.restore.discovery import last_mark, newest_mark
 from statehold.snapshot.restore.estimate import Spent
 from statehold.snapshot.restore.progress import Progress, WatchedReader
@@ -81,7 +81,7 @@ class Copy:
         """Note that all records committed at `asked` (monotonic) were fed; only markers follow up to `end`."""
         self.offset, self.fresh = max(self.offset, end), asked
 
-    def catch_up(self, reader: Reader, mark: Mark) -> int:
+    def catch_up(self, reader: Reader, mark: CommitRecord) -> int:
         """Feed the records up to the last mark, after a fence. Return the number of transactions.
 
         :raises OutOfRange: truncation was faster. Otherwise as `feed`.
@@ -160,7 +160,7 @@ class Copy:
         self.mark = mark
         state.version += 1
 
-    def _note_fulls(self, mark: Mark, keys: int) -> None:
+    def _note_fulls(self, mark: CommitRecord, keys: int) -> None:
         """Count what a restore from a full would read; the next owner's snapshot policy needs it."""
         self._unsaved.append((mark.n, self._size, keys))
         self._size = 0
@@ -187,7 +187,7 @@ def copied(reader: Reader, place: Place, restored: Restored) -> Copy:
     return Copy(place, restored, located.offset + 1)
 
 
-def _checked(mark: Mark | None, place: Place, copy: Copy) -> Mark:
+def _checked(mark: CommitRecord | None, place: Place, copy: Copy) -> CommitRecord:
     if mark is None:
         raise Unfit("the log holds no mark")
     place.check(mark)

@@ -13,7 +13,7 @@ from statehold.config.sections.processing import SnapshotSettings
 from statehold.config.settings import Settings
 from statehold.handler import EffectKey
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver
 
 Interval = float | Literal["commit", "off"]
@@ -101,9 +101,9 @@ def snapshot(driver: Driver, **changes: float | bool | str) -> None:
     driver.settings = replace(settings, snapshot=changed)
 
 
-def marks(driver: Driver) -> list[Mark]:
+def marks(driver: Driver) -> list[CommitRecord]:
     found = [records.unpack(message.value()) for message in driver.broker.log(driver.names.changelog, 0).committed()]
-    return [record for record in found if isinstance(record, Mark)]
+    return [record for record in found if isinstance(record, CommitRecord)]
 
 
 def events(driver: Driver, name: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from tests.driver.apps import Accounts, Balance, Interval, Op, events, marks
 
 from statehold.errors import DamagedIncrement, Fenced, MixedLineages, OutcomeUnknown, ProducerFenced
 from statehold.snapshot import state_replacement
-from statehold.snapshot.format.records import FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.restore.restore import restore
@@ -37,7 +37,7 @@ class Tool:
         self.producer.fence(lambda: False)
         found = last_mark(self.reader, driver.names.changelog, 0)
         assert found is not None
-        self.old: Mark = found
+        self.old: CommitRecord = found
 
     def state(self) -> State:
         new = partial(Engine, Accounts, 0)
@@ -53,7 +53,7 @@ class Tool:
         assert ref is not None
         return ref
 
-    def adopt(self, change: Change | None, lineage: str = "second") -> Mark:
+    def adopt(self, change: Change | None, lineage: str = "second") -> CommitRecord:
         """Give the state to `change` and adopt what comes of it; None: an empty state."""
         base, keys, shown = None, 0, 0
         if change is not None:

@@ -186,7 +186,7 @@ def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
     for message in list(log.committed()):
         data = message.value() or b""
         record = records.unpack(data)
-        if isinstance(record, records.Mark) and record.n == 1:
+        if isinstance(record, records.CommitRecord) and record.n == 1:
             writer = records.Writer(instance="web2-7", host="web2", version="9.1.0")
             data = records.pack(msgspec.structs.replace(record, writer=writer))
         if record_number(record) == 1:
@@ -200,4 +200,4 @@ def test_a_newer_format_is_refused_by_the_names_of_both_releases() -> None:
 
 
 def record_number(record: records.Record) -> int:
-    return record.n if isinstance(record, (records.Header, records.Part, records.Mark)) else -1
+    return record.n if isinstance(record, (records.Header, records.Part, records.CommitRecord)) else -1

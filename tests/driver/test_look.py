@@ -13,7 +13,7 @@ from tests.driver.test_fallback import switched
 
 from statehold.errors import NoUsableFull, UsageError
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Mark, Part
+from statehold.snapshot.format.records import CommitRecord, Part
 from statehold.snapshot.inspect import forecast, past
 from statehold.snapshot.inspect.compare import history
 from statehold.snapshot.inspect.past import PastState, Point
@@ -105,7 +105,7 @@ def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
     found = verified(driver)
 
     (fault,) = [each for each in found.findings if each.fault]
-    mark = next(o for o, r in parts if isinstance(r, Mark) and r.n == part.n)
+    mark = next(o for o, r in parts if isinstance(r, CommitRecord) and r.n == part.n)
     assert (fault.topic, fault.offset) == (driver.names.changelog, mark)
     assert f"commit record {part.n} is the first" in fault.text
 

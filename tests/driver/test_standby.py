@@ -18,7 +18,7 @@ from statehold import Handler, Record, Table
 from statehold.errors import StateRefused
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.digest import MODULUS, table_digest
-from statehold.snapshot.format.records import Mark, Part
+from statehold.snapshot.format.records import CommitRecord, Part
 from statehold.snapshot.restore.standby_copy import Copy
 from statehold.testing import Driver
 from statehold.testing.lane import Lane
@@ -295,7 +295,7 @@ def test_a_log_that_tells_another_story_of_the_last_transaction_is_believed() ->
 
 
 def rewritten(record: Any) -> Any:
-    if isinstance(record, Mark):
+    if isinstance(record, CommitRecord):
         return msgspec.structs.replace(record, attempt="another")
     kind, fields = type(record), list(msgspec.structs.astuple(record))
     fields[1] = "another"
@@ -396,4 +396,4 @@ def test_tables_that_sort_expire_or_fall_due_work_after_a_takeover() -> None:
     driver.feed("late", timestamp=100_000)
     driver.commit()
     assert set(driver.table("seen")) == {"late"}
-    assert isinstance(driver.mark(), Mark)
+    assert isinstance(driver.mark(), CommitRecord)

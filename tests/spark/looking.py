@@ -17,7 +17,7 @@ from statehold.admin.compaction_publish import CompactionResult
 from statehold.config.settings import Settings
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import Chunk, Header, Manifest, Mark
+from statehold.snapshot.format.records import Chunk, CommitRecord, Header, Manifest
 from statehold.snapshot.spark.io.source import Session
 from statehold.telemetry.log_events import Log
 
@@ -72,7 +72,7 @@ class Looking:
             found.append((row.offset, record))
         return found
 
-    def mark(self, partition: int) -> Mark:
+    def mark(self, partition: int) -> CommitRecord:
         return self.stage.snapshots.restored(partition).mark
 
     def start(self, topic: str, partition: int) -> int:

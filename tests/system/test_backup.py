@@ -24,7 +24,7 @@ from statehold.snapshot.backup import archive
 from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.format import records
 from statehold.snapshot.format.digest import show
-from statehold.snapshot.format.records import Adopt, Mark
+from statehold.snapshot.format.records import Adopt, CommitRecord
 from statehold.snapshot.state_replacement import ReplacementReason
 
 pytestmark = pytest.mark.kafka
@@ -174,18 +174,18 @@ def test_what_cannot_be_restored_is_refused(saved: Saved, tmp_path: Path) -> Non
         put_back(stage, source)
 
 
-def taken_in(stage: Stage, partition: int) -> list[tuple[int, Mark]]:
+def taken_in(stage: Stage, partition: int) -> list[tuple[int, CommitRecord]]:
     """The marks of a partition with the time at which Kafka took each in, by a consumer of its own."""
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "looking", "enable.partition.eof": True})
     consumer.assign([TopicPartition(stage.names.changelog, partition, 0)])
-    found: list[tuple[int, Mark]] = []
+    found: list[tuple[int, CommitRecord]] = []
     try:
         while True:
             for message in consumer.consume(500, 1.0):
                 if message.error() is not None:
                     return found
                 record = records.unpack(message.value())
-                if isinstance(record, Mark):
+                if isinstance(record, CommitRecord):
                     found.append((message.timestamp()[1], record))
     finally:
         consumer.close()

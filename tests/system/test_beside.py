@@ -19,7 +19,7 @@ from tests.system.verify import Beside
 from statehold.admin.commands import Commander
 from statehold.admin.topics import ServiceTopics
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 
 pytestmark = pytest.mark.kafka
 
@@ -38,7 +38,7 @@ def pinned_of(stage: Stage) -> dict[int, list[Beside]]:
     for partition, rows in verify.read_all(stage.servers, stage.names.changelog).items():
         for row in rows:
             mark = records.unpack(row.value)
-            if isinstance(mark, Mark):
+            if isinstance(mark, CommitRecord):
                 place = mark.positions[stage.names.input]
                 found[partition] += [Beside(place, each.offset, each.value or b"") for each in mark.pinned]
     return found

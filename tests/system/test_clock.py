@@ -12,7 +12,7 @@ from tests.system.stage import Stage
 from tests.system.verify import read_all
 
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 
 pytestmark = pytest.mark.kafka
 
@@ -48,6 +48,6 @@ def calm(process: Process) -> None:
     assert not process.events("failed", "producer_replaced", "rolled_back", "stuck", "outage", "thread_died")
 
 
-def marks(stage: Stage) -> list[Mark]:
+def marks(stage: Stage) -> list[CommitRecord]:
     found = [records.unpack(row.value) for row in read_all(stage.servers, stage.names.changelog)[0]]
-    return [mark for mark in found if isinstance(mark, Mark)]
+    return [mark for mark in found if isinstance(mark, CommitRecord)]

@@ -240,7 +240,7 @@ def test_a_state_that_differs_from_its_mark_is_rebased_to_the_last_that_does_not
     stage = stopped
     mark = stage.snapshots.restored(0).mark
     forged = records.unpack(read_all(stage.servers, stage.names.changelog)[0][-1].value)
-    assert isinstance(forged, records.Mark)
+    assert isinstance(forged, records.CommitRecord)
     wrong = msgspec.structs.replace(forged, n=mark.n + 1, attempt="x", digest=b"\1" * 16, last_delta=mark.n + 1)
     append(stage, Header(mark.n + 1, "x", mark.lineage, 0))
     append(stage, wrong)

@@ -20,7 +20,7 @@ from statehold.common.names import Names
 from statehold.common.partitioner import murmur2
 from statehold.errors import StateMoved, ToolRefused, UsageError
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Adopt, Mark
+from statehold.snapshot.format.records import Adopt, CommitRecord
 
 pytestmark = pytest.mark.kafka
 
@@ -94,7 +94,7 @@ def test_the_service_goes_on_in_another_topic_from_the_barrier(stages: StageFact
     with Local(stage) as local:
         assert into in local.await_failed(0, StateMoved)
     last = [records.unpack(rows[-1].value) for rows in read_all(stage.servers, stage.names.changelog).values()]
-    assert all(isinstance(mark, Mark) and mark.moved == into for mark in last)
+    assert all(isinstance(mark, CommitRecord) and mark.moved == into for mark in last)
 
     other.feed(200, keys=200)
     with Local(other) as local:

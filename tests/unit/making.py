@@ -11,7 +11,7 @@ from statehold.common.names import Names
 from statehold.ports import Bounds
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Header, Mark, Part, Writer
+from statehold.snapshot.format.records import CommitRecord, Header, Part, Writer
 from statehold.table import Changes
 from statehold.testing.log import MemoryLog, MemoryMessage
 
@@ -27,7 +27,7 @@ def part(n: int, k: int = 0, attempt: str = "a", changes: Sequence[Changes] = ()
     return Part(n, attempt, k, [records.entry(change) for change in changes])
 
 
-def mark(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more: Any) -> Mark:
+def mark(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more: Any) -> CommitRecord:
     fields: dict[str, Any] = {
         "n": n,
         "attempt": attempt,
@@ -40,10 +40,10 @@ def mark(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more:
         "parts": parts,
         "last_delta": n,
     }
-    return Mark(**(fields | more))
+    return CommitRecord(**(fields | more))
 
 
-def replaced(record: Mark, **changes: Any) -> Mark:
+def replaced(record: CommitRecord, **changes: Any) -> CommitRecord:
     return msgspec.structs.replace(record, **changes)
 
 

@@ -12,7 +12,7 @@ from statehold.errors import DamagedIncrement, UsageError
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.chain_check import Chain, Increment
-from statehold.snapshot.format.records import Adopt, FullRef, Header, Manifest, Mark, Record
+from statehold.snapshot.format.records import Adopt, CommitRecord, FullRef, Header, Manifest, Record
 from statehold.snapshot.state_replacement import Adopted, Adoption, ReplacementReason
 
 REASON = ReplacementReason(tool="state migrate 1", who="ann", why="split of a share", notes={"ticket": "7"})
@@ -158,7 +158,7 @@ def manifest(**changes: Any) -> Manifest:
 
 
 def test_a_base_is_of_the_current_lineage_and_not_older_than_it() -> None:
-    closing: Mark = written().mark
+    closing: CommitRecord = written().mark
     later = changed(closing, n=9)
     assert PLACE.refuses(manifest(), later) == ""
     assert "its lineage is l" in PLACE.refuses(manifest(lineage="l"), later)

@@ -11,7 +11,7 @@ from tests.unit.making import NAMES, PLACE, mark, replaced
 from statehold.errors import MessageRefused, OutcomeUnknown
 from statehold.output import ORIGIN, ORIGIN_HEADER, Sent
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import FullRef, Header, Mark, Part
+from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
 from statehold.snapshot.state import Frozen
 from statehold.table import Changes
 from statehold.testing.broker import MemoryBroker
@@ -47,7 +47,7 @@ def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Comm
     )
 
 
-def commit(made: KafkaTransaction, closed: CommitDraft) -> Mark:
+def commit(made: KafkaTransaction, closed: CommitDraft) -> CommitRecord:
     """As the live loop does: packed, committed beside, and noted."""
     made.commit(closed, made.pack(closed), 1)
     return made.committed()
@@ -66,7 +66,7 @@ def test_a_transaction_is_header_parts_and_mark_of_one_attempt() -> None:
     assert header == Header(5, attempt, "l", 40, PLACE.writer)
     assert (part.n, part.attempt, part.k) == (5, attempt, 0)
     assert last == done == made.record == made.expected
-    assert last == Mark(
+    assert last == CommitRecord(
         n=5,
         attempt=attempt,
         lineage="l",

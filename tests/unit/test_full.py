@@ -11,7 +11,7 @@ from tests.unit.making import NAMES, PLACE, LogReader, LogSink, mark, replaced
 
 from statehold.snapshot import full
 from statehold.snapshot.format import digest, records
-from statehold.snapshot.format.records import Chunk, EntryDecoder, FullRef, Manifest, Mark
+from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest
 from statehold.snapshot.full import FullUnusable, FullWriter, load, split
 from statehold.snapshot.state import State
 from statehold.table import Changes, Table
@@ -32,7 +32,7 @@ class Owner:
         self.state, self.log = new_state(), MemoryLog(NAMES.snapshot, 0)
         self.sink = LogSink(self.log)
         self.n = 0
-        self.marks: list[Mark] = []
+        self.marks: list[CommitRecord] = []
         self.deltas: list[tuple[Changes, ...]] = []
         self.clock = [0.0]
         self.commit({key: bytes([key]) * size for key in range(keys)})

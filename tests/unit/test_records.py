@@ -14,12 +14,12 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import (
     Adopt,
     Chunk,
+    CommitRecord,
     Effect,
     EntryDecoder,
     FullRef,
     Header,
     Manifest,
-    Mark,
     Part,
     Record,
     Writer,
@@ -99,7 +99,7 @@ def test_a_frame_around_garbage_raises_nothing_else(body: bytes, kind: bytes) ->
         record = records.unpack(frame.pack(kind, body))
     except frame.BadFrame:
         return
-    assert isinstance(record, Header | Part | Mark | Chunk | Manifest)
+    assert isinstance(record, Header | Part | CommitRecord | Chunk | Manifest)
 
 
 def test_a_newer_writer_may_add_fields() -> None:

@@ -25,7 +25,7 @@ from statehold.ports import (
 from statehold.reference import SharedRows, Version
 from statehold.sink import Connect
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Effect, Mark
+from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.restore.local_cache import LocalFulls
 from statehold.snapshot.restore.standby_copy import Copy
@@ -192,7 +192,7 @@ class Tools:
     standby: Standby = field(default_factory=NoStandby)
     referring: Referring = field(default_factory=NoReferences)
     #: further features of each live phase; each gets the engine and the last commit record
-    participants: tuple[Callable[[Any, Mark], Any], ...] = ()
+    participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
     #: what commits run on while the next records are handled, and what fulls are read back on
     beside: BesideOf = Background
     aside: BesideOf = Background

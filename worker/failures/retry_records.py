@@ -6,12 +6,12 @@ from statehold.declared.policies import retry_topics
 from statehold.errors import StateholdError
 from statehold.messages.retry_record import Retried
 from statehold.ports import OutOfRange, Reader
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.handler.engine import Engine
 
 
-def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: Mark) -> None:
+def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: CommitRecord) -> None:
     """Log records that wait for a delay which the code no longer has; they stay where they are."""
     place, kind = tools.place, type(engine.handler)
     read = retry_topics(kind, place.names)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from statehold.ports import Clock
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.standby_copy import Copy
 from statehold.snapshot.state import State
 from statehold.table import Table
@@ -30,7 +30,7 @@ class Committed:
     `mark` returns the mark of the state. `age` returns the greatest age of the state in seconds; only a copy has one.
     """
 
-    def __init__(self, state: State, mark: Callable[[], Mark], age: Callable[[], float] | None = None) -> None:
+    def __init__(self, state: State, mark: Callable[[], CommitRecord], age: Callable[[], float] | None = None) -> None:
         self._state, self._mark, self._age = state, mark, age
 
     @classmethod
@@ -48,7 +48,7 @@ class Committed:
         """Return the tables for their declarations; read values inside `read`."""
         return self._state.tables
 
-    def read(self, look: Callable[[Tables], T]) -> tuple[T, Mark]:
+    def read(self, look: Callable[[Tables], T]) -> tuple[T, CommitRecord]:
         """Return what `look` finds in `Table.stored`, all of one commit, and the mark of that commit.
 
         A commit during `look` makes it run again, so it should be short.
@@ -66,7 +66,7 @@ class Committed:
         raise Busy
 
 
-def _of_copy(copy: Copy) -> Mark:
+def _of_copy(copy: Copy) -> CommitRecord:
     if copy.taken:
         raise Busy  # this process owns the state now and may have committed more
     return copy.shown

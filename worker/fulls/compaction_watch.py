@@ -8,7 +8,7 @@ from statehold.common.background_call import Beside
 from statehold.errors import StateholdError
 from statehold.ports import Cancelled, OutOfRange
 from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.restore.discovery import LocatedManifest, published
 from statehold.worker.common.context import Tools
 
@@ -32,7 +32,7 @@ class Notice:
         self._found = None
         self._done = self._tools.aside(lambda: self._read(known), f"notice-{self._tools.place.partition}")
 
-    def result(self, refs: tuple[FullRef, ...], mark: Mark) -> LocatedManifest | None:
+    def result(self, refs: tuple[FullRef, ...], mark: CommitRecord) -> LocatedManifest | None:
         """What is newer than all of `refs` and may be a base for this mark; only once it is found is `looking` over.
 
         A command asks for a full of a transaction at or after it; an older one is no answer.

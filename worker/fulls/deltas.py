@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.restore import Restored
 from statehold.snapshot.state import State
 from statehold.worker.common.context import Tools
@@ -42,7 +42,7 @@ class Deltas(Participant):
         if policy.delta_due(self._tools.clock()):
             draft.delta, draft.reach = self._state.delta(draft.frozen), self._reach
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         changes = draft.frozen.changes
         self._tools.speeds.expect(record.pace)
         self._policy.committed(

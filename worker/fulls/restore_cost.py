@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from statehold.config.sections.processing import SnapshotSettings
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Speeds, Workload, full_wanted
 from statehold.snapshot.state import State
 from statehold.telemetry.log_events import Event, Log
@@ -24,7 +24,7 @@ _TELL_EVERY = 600.0
 class RestoreCost:
     """Follows the marks and fulls of a live partition; used by its thread, figures may be read by any."""
 
-    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, state: State, mark: Mark) -> None:
+    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, state: State, mark: CommitRecord) -> None:
         self._speeds, self._policy, self._state = speeds, policy, state
         self._n, self._seen_bytes = mark.n, 0
         #: what the newest full that a mark refers to would leave to do
@@ -41,7 +41,7 @@ class RestoreCost:
         """After a restore that did `work`; the policy has counted `bytes_seen` of it."""
         self.work, self._seen_bytes = msgspec.structs.replace(work, gap=0), bytes_seen
 
-    def marked(self, mark: Mark) -> None:
+    def marked(self, mark: CommitRecord) -> None:
         """A transaction has committed."""
         if mark.n == self._n:
             return

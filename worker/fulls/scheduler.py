@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from statehold.errors import KafkaTrouble
 from statehold.ports import Bounds, FullSink
-from statehold.snapshot.format.records import FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.snapshot.full import FullWriter
 from statehold.snapshot.restore.restore import Restored
 from statehold.snapshot.state import State
@@ -38,7 +38,7 @@ class FullSnapshots(Participant):
     """
 
     def __init__(
-        self, tools: Tools, state: State, policy: SnapshotPolicy, mark: Mark, leaving: Callable[[], bool]
+        self, tools: Tools, state: State, policy: SnapshotPolicy, mark: CommitRecord, leaving: Callable[[], bool]
     ) -> None:
         self._leaving = leaving
         self._tools, self._state, self._policy = tools, state, policy
@@ -79,7 +79,7 @@ class FullSnapshots(Participant):
         """Something is under way that a commit boundary would move on."""
         return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)
 
-    def wants_commit(self, record: Mark, now: float) -> bool:
+    def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A full snapshot can start, or be referred to, with a commit record only."""
         waits = self._awaited or now - self._pending_since >= _FORCE_AFTER
         return self._bounds is not None or (self._pending is not None and waits)
@@ -89,13 +89,13 @@ class FullSnapshots(Participant):
         pending = (self._pending,) if self._pending else ()
         draft.fulls = (*pending, *self.refs)[: self._settings.keep]
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self.boundary(record)
 
-    def finish(self, record: Mark, wait: float) -> bool:
+    def finish(self, record: CommitRecord, wait: float) -> bool:
         return self.pending
 
-    def boundary(self, mark: Mark) -> None:
+    def boundary(self, mark: CommitRecord) -> None:
         """The state is exactly what `mark` says."""
         self._awaited = mark.take > 0
         self.cost.marked(mark)
@@ -127,7 +127,7 @@ class FullSnapshots(Participant):
             self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
         self.truncation.sound = {base} if base is not None else set()
 
-    def _noticed(self, mark: Mark) -> bool:
+    def _noticed(self, mark: CommitRecord) -> bool:
         """Before a full of its own: has a compaction made one meanwhile? True while that is being looked for, too."""
         if self._asked is not None or self._bounds is not None:
             return False
@@ -144,12 +144,12 @@ class FullSnapshots(Participant):
         self._tools.log.info("full_noticed", full=found.offset, first=found.manifest.first, maker=found.manifest.maker)
         return True
 
-    def _due(self, mark: Mark) -> bool:
+    def _due(self, mark: CommitRecord) -> bool:
         """By the settings, or because a command's mark asks for it, also of an earlier owner."""
         now = self._tools.clock()
         return self._policy.full_due(now) or (now >= self._again and (mark.take > 0 or self._budget.asks(now)))
 
-    def between(self, mark: Mark) -> None:
+    def between(self, mark: CommitRecord) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
         if self._writer is None:
             return
@@ -158,7 +158,7 @@ class FullSnapshots(Participant):
         except KafkaTrouble as error:
             self._give_up(str(error))
 
-    def _slice(self, writer: FullWriter, mark: Mark) -> None:
+    def _slice(self, writer: FullWriter, mark: CommitRecord) -> None:
         began = self._tools.clock()
         if began < self._next_slice:
             return
@@ -179,7 +179,7 @@ class FullSnapshots(Participant):
             self._give_up(str(error))
             return None
 
-    def final(self, mark: Mark, bounds: Bounds, deadline: float) -> None:
+    def final(self, mark: CommitRecord, bounds: Bounds, deadline: float) -> None:
         """Write a full at once; if it was complete in time the next mark refers to it."""
         self._start(mark, bounds, lambda: self._tools.clock() >= deadline)
         try:
@@ -198,7 +198,7 @@ class FullSnapshots(Participant):
         """A full is complete and no mark refers to it yet."""
         return self._pending is not None
 
-    def settle(self, mark: Mark, deadline: float) -> None:
+    def settle(self, mark: CommitRecord, deadline: float) -> None:
         """Before a stop: a truncation that is due still happens, if reading the fulls back does not take too long."""
         wait = min(deadline - self._tools.clock(), _READ_BACK_WAIT)
         self.refs = self.truncation.step(self.refs, mark, wait)
@@ -209,7 +209,7 @@ class FullSnapshots(Participant):
         self.truncation.close()
         self._copying.close()
 
-    def _prepare(self, mark: Mark) -> None:
+    def _prepare(self, mark: CommitRecord) -> None:
         if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
             bounds, self._bounds = self._bounds, None
             self._start(mark, bounds, self._leaving)
@@ -223,14 +223,14 @@ class FullSnapshots(Participant):
         elif self._bounds is None:
             self._asked = self._ask()
 
-    def _may_start_at(self, mark: Mark) -> bool:
+    def _may_start_at(self, mark: CommitRecord) -> bool:
         """With deltas every N seconds a full starts at a delta."""
         if self._policy.mode == "interval" and not mark.delta:
             self._policy.force_delta = True
             return False
         return True
 
-    def _start(self, mark: Mark, bounds: Bounds, ends: Callable[[], bool]) -> None:
+    def _start(self, mark: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> None:
         newest = self.refs[0].offset if self.refs else -1
         self._sink = self._copying.through(self._tools.new_sink(ends))
         self._writer = FullWriter(
@@ -285,7 +285,7 @@ class FullSnapshots(Participant):
         self._pending, self._pending_since = ref, self._tools.clock()
         self._policy.force_delta = True
 
-    def _note_referred(self, mark: Mark) -> None:
+    def _note_referred(self, mark: CommitRecord) -> None:
         if self._pending not in mark.fulls:
             return
         self.refs, self._pending = mark.fulls, None

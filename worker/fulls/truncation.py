@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statehold.snapshot.format.records import FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.worker.common.context import Tools
 from statehold.worker.fulls.orphan_cleanup import Orphans
 from statehold.worker.fulls.verification import ReadBack
@@ -20,7 +20,7 @@ class Truncation:
         self._reading: ReadBack | None = None
         self._orphans = Orphans(tools)
 
-    def step(self, refs: tuple[FullRef, ...], mark: Mark, wait: float = 0.0) -> tuple[FullRef, ...]:
+    def step(self, refs: tuple[FullRef, ...], mark: CommitRecord, wait: float = 0.0) -> tuple[FullRef, ...]:
         """What is left of the kept fulls, newest first; those that proved to be none do not count as kept."""
         while self.due and (unread := [ref for ref in refs if ref not in self.sound]):
             if self._reading is None:

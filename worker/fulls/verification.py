@@ -9,7 +9,7 @@ import msgspec
 
 from statehold.errors import StateholdError
 from statehold.ports import Cancelled
-from statehold.snapshot.format.records import EntryDecoder, FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef
 from statehold.snapshot.full import FullUnusable, load
 from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.snapshot.state import State
@@ -24,7 +24,7 @@ _NOTHING = Changes("", [], [])
 class ReadBack:
     """Some fulls, read on a thread of their own. `sound`, `unsound` and `trouble` may be looked at once it is done."""
 
-    def __init__(self, tools: Tools, refs: Sequence[FullRef], mark: Mark) -> None:
+    def __init__(self, tools: Tools, refs: Sequence[FullRef], mark: CommitRecord) -> None:
         self._tools, self._refs, self._mark = tools, refs, mark
         self._closed = threading.Event()
         self.sound: list[FullRef] = []

@@ -14,7 +14,7 @@ from statehold.messages.dead_letter import REQUESTS
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.ports import Asked, Control
 from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
@@ -29,7 +29,7 @@ class ControlCommands(Participant):
     """Used by the partition's thread, during one live phase."""
 
     def __init__(
-        self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions, record: Mark
+        self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions, record: CommitRecord
     ) -> None:
         self._tools, self._engine, self._control, self._decisions = tools, engine, control, decisions
         self._topic = tools.place.names.control
@@ -37,7 +37,7 @@ class ControlCommands(Participant):
         #: a commit record repeats what it pins and has to fit a message
         self._room = tools.settings.kafka.message_max_bytes // 2
 
-    def wants_commit(self, record: Mark, now: float) -> bool:
+    def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A command has come that no commit record obeys yet."""
         return len(self._control.waiting(self._next)[0]) > 0
 
@@ -88,13 +88,13 @@ class ControlCommands(Participant):
             )
         return done
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._next = draft.side.next
 
     def close(self) -> None:
         self._control.close()
 
-    def _may_pin(self, record: Mark, asked: Asked) -> bool:
+    def _may_pin(self, record: CommitRecord, asked: Asked) -> bool:
         """An older release would drop what it does not know, and replay the gap without it."""
         if record.format >= frame.PINNING:
             return True

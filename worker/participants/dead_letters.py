@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.telemetry.registry import PartitionMetrics
 from statehold.worker.handler.dead_letters import Letters
@@ -21,7 +21,7 @@ class DeadLetters(Participant):
         draft.force_delta |= self._letters.decided  # no replay may decide again
         self._counts = self._letters.close()
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._letters.passed(record.positions)
         self._metrics.set(metrics.PARKED_KEYS, self._letters.keys)
         for what, count in self._counts.items():

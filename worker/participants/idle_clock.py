@@ -1,7 +1,7 @@
 """The clock of an idle partition: a commit record pins a tick to its place in the order, as it does a user's command.
 
 Records advance event time. Where none come, the worker does, and a replay has to repeat it: so the tick is an entry of
-`Mark.pinned`, with the worker's time as its timestamp (docs/design.md,
+`CommitRecord.pinned`, with the worker's time as its timestamp (docs/design.md,
 "Pinned commands and ticks"). It is written only
 when a timer is due by it.
 """
@@ -14,7 +14,7 @@ from typing import Final
 from statehold.messages.command import TICK, header
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.event_time import Moments
@@ -33,7 +33,7 @@ class IdleClock(Participant):
         #: when records came last, or the partition went live (monotonic seconds)
         self._since = tools.clock()
 
-    def wants_commit(self, record: Mark, now: float) -> bool:
+    def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A timer is due by the clock, and no record has come for long enough."""
         if self._blocked():  # records wait: that is not being idle
             self._since = now
@@ -54,7 +54,7 @@ class IdleClock(Participant):
         if draft.records:
             self._since = self._tools.clock()
 
-    def _due(self, record: Mark) -> bool:
+    def _due(self, record: CommitRecord) -> bool:
         if self._moments.due > self._now() or record.paused is not None:
             return False
         return self._tools.clock() - self._since >= self._idle and self._may_pin(record)
@@ -62,7 +62,7 @@ class IdleClock(Participant):
     def _now(self) -> int:
         return int(self._tools.wall() * 1000)
 
-    def _may_pin(self, record: Mark) -> bool:
+    def _may_pin(self, record: CommitRecord) -> bool:
         if record.format >= frame.PINNING:
             return True
         if not self._warned:

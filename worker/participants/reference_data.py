@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.engine import Engine
 from statehold.worker.transaction.participants import CommitDraft, Participant
 
@@ -10,7 +10,7 @@ from statehold.worker.transaction.participants import CommitDraft, Participant
 class ReferenceData(Participant):
     """Used by the partition's thread, during one live phase."""
 
-    def __init__(self, engine: Engine, record: Mark) -> None:
+    def __init__(self, engine: Engine, record: CommitRecord) -> None:
         self._engine, self._committed = engine, record.reference
 
     def began(self) -> None:
@@ -21,5 +21,5 @@ class ReferenceData(Participant):
         # A replay sees one version, so a delta ends the transactions that saw another.
         draft.force_delta |= draft.reference != self._committed
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._committed = record.reference

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from statehold.messages.retry_record import Retried
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.failures.retry_records import handle
@@ -34,7 +34,7 @@ class RetryTopics(Participant):
         engine: Engine,
         topics: list[str],
         decisions: FailureDecisions,
-        record: Mark,
+        record: CommitRecord,
         blocked: Callable[[], bool],
     ) -> None:
         self._tools, self._engine, self._decisions, self._blocked = tools, engine, decisions, blocked
@@ -50,7 +50,7 @@ class RetryTopics(Participant):
         """Records that have been read and wait for their time. Any thread."""
         return sum(lane.held for lane in self._lanes.values())
 
-    def wants_commit(self, record: Mark, now: float) -> bool:
+    def wants_commit(self, record: CommitRecord, now: float) -> bool:
         return self._waiting() and self._may_handle(record)
 
     def side_inputs(self, work: SideWork) -> None:
@@ -81,7 +81,7 @@ class RetryTopics(Participant):
             self._most = _FEW
             raise FailureDecided(failure.offset, failure.error) from failure
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._next = {**self._next, **draft.side.retries}
         self._most = min(_MOST, self._most * 2)
 
@@ -94,7 +94,7 @@ class RetryTopics(Participant):
         now = self._now()
         return any(lane.due(self._next[topic], now)[1] > self._next[topic] for topic, lane in self._lanes.items())
 
-    def _may_handle(self, record: Mark) -> bool:
+    def _may_handle(self, record: CommitRecord) -> bool:
         """As for the input's own records."""
         return record.paused is None and not self._blocked()
 

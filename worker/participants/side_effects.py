@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from statehold.snapshot.format.records import Effect, Mark
+from statehold.snapshot.format.records import CommitRecord, Effect
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Effects, EffectSetting, Pending, Tools
 from statehold.worker.common.signals import Signals
@@ -28,7 +28,7 @@ class SideEffects(Participant):
         #: what is pending, for any thread
         self.pending = Pending()
 
-    def opened(self, record: Mark) -> None:
+    def opened(self, record: CommitRecord) -> None:
         """Submit what an earlier owner may not have run."""
         self._runner.submit(record.effects)
         self._look()
@@ -42,7 +42,7 @@ class SideEffects(Participant):
             return True
         return pending.weight + weight(asked) >= self._room
 
-    def wants_commit(self, record: Mark, now: float) -> bool:
+    def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """Most of the effects that the last commit record names are done."""
         return len(record.effects) > 2 * self._look().number
 
@@ -50,11 +50,11 @@ class SideEffects(Participant):
         draft.new_effects = tuple(self._engine.effects.take())
         draft.effects = (*self._runner.owed(), *draft.new_effects)
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._runner.submit(draft.new_effects)
         self._look()
 
-    def finish(self, record: Mark, wait: float) -> bool:
+    def finish(self, record: CommitRecord, wait: float) -> bool:
         return len(self._runner.close(wait)) != len(record.effects)
 
     def close(self) -> None:

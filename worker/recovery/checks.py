@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from statehold.errors import DamagedIncrement, KafkaTrouble, MixedLineages, NoMark, OffsetDisagrees, TornTransaction
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import gap
 from statehold.worker.common.signals import Signals
@@ -43,7 +43,7 @@ def recheck(attempt: Callable[[], T], tools: Tools, signals: Signals) -> T:
     return attempt()
 
 
-def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: Mark) -> None:
+def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: CommitRecord) -> None:
     """Require the input between the state's position and the mark's. :raises RetentionGap: some of it is gone."""
     start, end = bounds
     if position < start:
@@ -53,7 +53,7 @@ def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: Ma
         raise gap(tools.place, handled, f"the topic ends at {end}: records that were handled are gone")
 
 
-def compare_with_group(tools: Tools, mark: Mark, *, others: bool) -> None:
+def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> None:
     """Compare the mark with what the owners committed with their group offsets: lineage and transaction number.
 
     A later number of this partition's own offset shows a log that was cut, even if the missing transactions handled no

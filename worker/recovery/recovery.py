@@ -12,7 +12,7 @@ import tenacity
 from statehold.errors import KafkaTrouble, MemoryShort, Misconfigured, OffsetDisagrees, RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Transactions
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import Restored, restore
@@ -127,14 +127,14 @@ class Opening:
         engine.renew()
         return Recovered(engine, restored, behind)
 
-    def last_mark(self) -> Mark | None:
+    def last_mark(self) -> CommitRecord | None:
         """Return the last mark after a fence: it shows how the transaction before the fence ended (rule T4).
 
         The group's offset was committed with the last mark, so an older mark than the offset's is not the last one.
         """
         return recheck(self._last_mark_once, self._tools, self._signals)
 
-    def _last_mark_once(self) -> Mark | None:
+    def _last_mark_once(self) -> CommitRecord | None:
         reader = self._tools.reader(self._signals.leaving)
         try:
             mark = last_mark(reader, self._names.changelog, self._partition)
@@ -176,7 +176,7 @@ class Opening:
             shared=self._tools.referring.shared,
         )
 
-    def _offset_behind(self, mark: Mark) -> bool:
+    def _offset_behind(self, mark: CommitRecord) -> bool:
         """Compare the group's offset with the mark, which is the truth (rule D6).
 
         Return True if the offset has expired, or is the one before the last transaction: it must be written again.

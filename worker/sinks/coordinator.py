@@ -24,7 +24,7 @@ from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import Cancelled
 from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
 from statehold.snapshot.format import digest
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
 from statehold.worker.common.context import Tools
@@ -65,7 +65,7 @@ class SinkCoordinator(Participant):
 
     # Connecting
 
-    def opened(self, record: Mark) -> None:
+    def opened(self, record: CommitRecord) -> None:
         """Take the epoch; see whether the database is ahead of `record`, the last one.
 
         :raises Cancelled: the partition leaves. :raises SinkUnreachable: :raises SinkRefused: :raises SinkDisagrees:
@@ -77,14 +77,14 @@ class SinkCoordinator(Participant):
                 raise Cancelled from None
             raise
 
-    def recover(self, record: Mark) -> None:
+    def recover(self, record: CommitRecord) -> None:
         """Connect again, with everything rolled back: the database's position says whether it has committed.
 
         :raises SinkFenced: another owner has taken an epoch. Otherwise as `opened`.
         """
         self._open(record, again=True)
 
-    def _open(self, mark: Mark, *, again: bool) -> None:
+    def _open(self, mark: CommitRecord, *, again: bool) -> None:
         clock, signals = self._tools.clock, self._signals
         until = clock() + self._tools.settings.sink.outage
         retrying = tenacity.Retrying(
@@ -171,7 +171,7 @@ class SinkCoordinator(Participant):
             note = Note(draft.before.lineage, state, draft.side, tuple((*place, each) for place, each in decisions))
             draft.before_commit = partial(self._write, draft.position, note, rows or list, draft.before)
 
-    def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], mark: Mark) -> None:
+    def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], mark: CommitRecord) -> None:
         began, session, meters = self._tools.clock(), self._session, self._tools.metrics
         if session is None:
             raise ParticipantFailed(self, DatabaseTrouble("not connected"))
@@ -189,7 +189,7 @@ class SinkCoordinator(Participant):
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         """Kafka has committed, too."""
         if self._settles:
             self.ahead = None
@@ -217,17 +217,17 @@ class SinkCoordinator(Participant):
 
     # Words
 
-    def _failed(self, kind: type[PartitionError], why: str, mark: Mark) -> PartitionError:
+    def _failed(self, kind: type[PartitionError], why: str, mark: CommitRecord) -> PartitionError:
         place = self._tools.place
         return kind(why, topic=place.input, partition=place.partition, position=mark.positions[place.input])
 
-    def _fenced(self, error: Outdated, mark: Mark) -> PartitionError:
+    def _fenced(self, error: Outdated, mark: CommitRecord) -> PartitionError:
         self._tools.metrics.inc(metrics.SINK_REFUSED)
         if not error.fenced:
             return self._disagrees(str(error), mark)
         return self._failed(SinkFenced, f"{error}; what was not committed is thrown away", mark)
 
-    def _disagrees(self, why: str, mark: Mark) -> PartitionError:
+    def _disagrees(self, why: str, mark: CommitRecord) -> PartitionError:
         return self._failed(
             SinkDisagrees,
             f"the database of the sinks does not follow from the last mark: {why}. Nothing was written; `statehold "
@@ -235,7 +235,7 @@ class SinkCoordinator(Participant):
             mark,
         )
 
-    def _differs(self, now: bytes, then: bytes, mark: Mark) -> PartitionError:
+    def _differs(self, now: bytes, then: bytes, mark: CommitRecord) -> PartitionError:
         held = self._held.position
         return self._failed(
             NonDeterministicReplay,

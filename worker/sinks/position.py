@@ -8,7 +8,7 @@ import msgspec
 
 from statehold.common.names import Names
 from statehold.sink import Held
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.transaction.participants import SideInputs
 
@@ -33,12 +33,12 @@ class Disagreement(Exception):
     """The database does not hold what the mark leads to; the text says what it holds."""
 
 
-def note_of(mark: Mark) -> bytes:
+def note_of(mark: CommitRecord) -> bytes:
     """For a database that is to go on from this mark."""
     return encode(Note(mark.lineage, mark.digest))
 
 
-def ahead_of(held: Held | None, mark: Mark, names: Names) -> Note | None:
+def ahead_of(held: Held | None, mark: CommitRecord, names: Names) -> Note | None:
     """What the database holds and Kafka does not; None where both hold the same.
 
     :raises Disagreement: it is anything but one transaction that follows `mark`, the last one.
@@ -59,7 +59,7 @@ def ahead_of(held: Held | None, mark: Mark, names: Names) -> Note | None:
     raise Disagreement(f"it holds the rows up to {held.position} of another history: a tool has set the state back")
 
 
-def _settled(note: Note, mark: Mark, names: Names) -> bool:
+def _settled(note: Note, mark: CommitRecord, names: Names) -> bool:
     """Kafka holds what the database does, commands and the clock included."""
     passed = note.side.next <= mark.positions.get(names.control, 0)
     return passed and (not note.digest or note.digest == mark.digest)

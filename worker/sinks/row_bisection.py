@@ -13,7 +13,7 @@ from statehold.messages.dead_letter import REQUESTS
 from statehold.messages.pinned_command import Pinned, PinnedMessage
 from statehold.sink import BadRow, RowsRefused
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.record_failure import HandlingFailed, RecordFailed
@@ -57,7 +57,7 @@ class RowBisection:
         finally:
             self._show()
 
-    def committed(self, record: Mark) -> None:
+    def committed(self, record: CommitRecord) -> None:
         """End the search where everything in question has committed."""
         if record.positions.get(self._place.names.control, 0) >= self._commands:
             self._commands = -1

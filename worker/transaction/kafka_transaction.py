@@ -14,7 +14,7 @@ from statehold.output import Sent, with_origin
 from statehold.ports import Noted, Transactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import FullRef, Header, Mark, Part
+from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
 from statehold.snapshot.full import split
 from statehold.table import Changes
 from statehold.worker.common.errors import ProducerDropped
@@ -43,7 +43,7 @@ class KafkaTransaction:
         self,
         producer: Transactions,
         place: Place,
-        record: Mark,
+        record: CommitRecord,
         *,
         origin: bool,
         part_bytes: int,
@@ -131,7 +131,7 @@ class KafkaTransaction:
             draft.before_commit()
         self.producer.commit()
 
-    def committed(self) -> Mark:
+    def committed(self) -> CommitRecord:
         """The commit record that was tried has committed."""
         self.record, self._stage = self.expected, Stage.CLOSED
         return self.record
@@ -146,7 +146,7 @@ class KafkaTransaction:
         assert stage == self._stage + 1, f"{stage.name} after {self._stage.name}"
         self._stage = stage
 
-    def _next_record(self, draft: CommitDraft, chunks: int) -> Mark:
+    def _next_record(self, draft: CommitDraft, chunks: int) -> CommitRecord:
         before, n, side = self.record, self.record.n + 1, draft.side
         return msgspec.structs.replace(
             before,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
 from statehold.reference import Version
-from statehold.snapshot.format.records import Effect, FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, Effect, FullRef
 from statehold.snapshot.state import Frozen
 from statehold.table import Changes
 from statehold.worker.handler.record_failure import HandlingFailed
@@ -35,7 +35,7 @@ class SideWork:
     """The end of an open transaction, where side inputs are handled: after its last record, at `position`."""
 
     #: the commit record before this transaction
-    before: Mark
+    before: CommitRecord
     position: int
     #: the transaction has handled no record
     idle: bool
@@ -53,7 +53,7 @@ class CommitDraft:
     """The next commit record in the making: each participant sets its own fields."""
 
     #: the commit record before it
-    before: Mark
+    before: CommitRecord
     #: next offset of the input
     position: int
     frozen: Frozen
@@ -70,11 +70,11 @@ class CommitDraft:
     #: side effects that are pending after this transaction, and those of them that it asked for
     effects: tuple[Effect, ...] = ()
     new_effects: tuple[Effect, ...] = ()
-    #: see `Mark.reach`; None: as in the record before
+    #: see `CommitRecord.reach`; None: as in the record before
     reach: int | None = None
-    #: see `Mark.pace`
+    #: see `CommitRecord.pace`
     pace: int = 0
-    #: see `Mark.reference`
+    #: see `CommitRecord.reference`
     reference: Mapping[str, Version] = field(default_factory=dict)
     #: runs on the commit's thread just before Kafka commits; raises ParticipantFailed
     before_commit: Callable[[], None] | None = None
@@ -94,7 +94,7 @@ class Participant:
     A verb may raise PartitionError: the partition fails.
     """
 
-    def opened(self, record: Mark) -> None:
+    def opened(self, record: CommitRecord) -> None:
         """The partition goes live with this commit record."""
 
     def began(self) -> None:
@@ -104,7 +104,7 @@ class Participant:
         """Whether no further record may be handled now."""
         return False
 
-    def wants_commit(self, record: Mark, now: float) -> bool:
+    def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """Whether a commit without records would do something; `record` is the last one, `now` in monotonic seconds."""
         return False
 
@@ -114,7 +114,7 @@ class Participant:
     def contribute(self, draft: CommitDraft) -> None:
         """Set fields of the next commit record; the transaction's writes are frozen."""
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         """The transaction with this commit record has committed, and memory has followed."""
 
     def rolled_back(self) -> None:
@@ -124,10 +124,10 @@ class Participant:
         """`before_commit` raised ParticipantFailed; return the failure of the record to blame, if it is known."""
         return None
 
-    def recover(self, record: Mark) -> None:
+    def recover(self, record: CommitRecord) -> None:
         """After `failed` and the rollback: be ready for the next transaction."""
 
-    def finish(self, record: Mark, wait: float) -> bool:
+    def finish(self, record: CommitRecord, wait: float) -> bool:
         """Before a drain ends: wait at most so many seconds; whether one more commit would do something."""
         return False
 
@@ -158,10 +158,10 @@ class Participants:
         """No further record may be handled now."""
         return any(blocks() for blocks in self.on_blocks)
 
-    def want_commit(self, record: Mark, now: float) -> bool:
+    def want_commit(self, record: CommitRecord, now: float) -> bool:
         return any(wants(record, now) for wants in self.on_wants_commit)
 
-    def finish(self, record: Mark, wait: float) -> bool:
+    def finish(self, record: CommitRecord, wait: float) -> bool:
         wanted = [verb(record, wait) for verb in self.on_finish]  # each is given its time
         return any(wanted)
 

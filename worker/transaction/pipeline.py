@@ -14,7 +14,7 @@ from typing import Final
 
 from statehold.errors import KafkaTrouble, MessageRefused, OutcomeUnknown, ProducerFenced, TransactionAborted
 from statehold.output import Sent
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.common.errors import ProducerDropped, refused
@@ -212,7 +212,7 @@ class TransactionPipeline:
             raise SideInputFailed(state.position, failure.error) from failure
         return work.done
 
-    def _no_side_inputs(self, before: Mark) -> SideInputs:
+    def _no_side_inputs(self, before: CommitRecord) -> SideInputs:
         """The positions beside the input's stay as they are."""
         if len(before.positions) == 1:
             return SideInputs()
@@ -336,7 +336,7 @@ class TransactionPipeline:
         self._tools.log.warning("rolled_back", cause=str(failure), records=count, position=state.position)
         failure.participant.recover(state.kafka.record)
 
-    def resume(self, record: Mark, kafka: KafkaTransaction) -> bool:
+    def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
         """A new producer has fenced: keep memory if `record`, the last one, allows it (rule T4). False: restore."""
         state = self._state
         expected, previous, commit = state.kafka.expected, state.kafka.record, state.commit

@@ -18,7 +18,7 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.reports.topic_access import looking
 from statehold.snapshot.format import digest
-from statehold.snapshot.format.records import COMPACTION, Mark
+from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.full_listing import Full
 from statehold.snapshot.inspect import forecast
 from statehold.snapshot.inspect.survey import Survey, survey
@@ -80,7 +80,7 @@ def _as_json(found: Survey, topic: str, work: Workload) -> dict[str, Any]:
     }
 
 
-def _mark_json(mark: Mark | None, topic: str) -> dict[str, Any] | None:
+def _mark_json(mark: CommitRecord | None, topic: str) -> dict[str, Any] | None:
     if mark is None:
         return None
     return {
@@ -119,7 +119,7 @@ def _full_json(full: Full, found: Survey, topic: str) -> dict[str, Any]:
     return told | {"chosen": full is found.choice}
 
 
-def proof(full: Full, mark: Mark | None) -> str:
+def proof(full: Full, mark: CommitRecord | None) -> str:
     """Whether somebody has proven it: its writer, whom the last mark trusts, or the compaction before it published."""
     if full.finding or full.manifest is None:
         return "no"

@@ -10,7 +10,7 @@ from statehold.errors import DamagedIncrement, PartitionError
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore import discovery
 from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark
 from statehold.snapshot.spark.fold import plan as planning
@@ -90,7 +90,7 @@ def _goal(reader: Reader, place: Place, moment: Moment, newest: Plan) -> Located
     """The newest mark with a delta that is not after the moment, of the current lineage."""
     adopted, value, topic = newest.last.adopted, moment.value, place.input
 
-    def inside(mark: Mark) -> bool:
+    def inside(mark: CommitRecord) -> bool:
         return mark.n < adopted or mark.positions[topic] <= value  # positions may have gone back at an adoption
 
     end = discovery.end_of(reader, place, inside) if moment.kind == "position" else value

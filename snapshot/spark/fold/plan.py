@@ -11,12 +11,12 @@ from statehold.errors import DamagedIncrement, PartitionError
 from statehold.ports import OutOfRange, Reader
 from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import COMPACTION, Mark
+from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.restore import discovery
 from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark, last_mark
 
 #: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
-Upto = Callable[[Mark], bool]
+Upto = Callable[[CommitRecord], bool]
 #: records that are not worth another task
 _SHORTEST: Final = 16
 
@@ -26,7 +26,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     place: Place
     #: the newest mark of all, whether or not it carries a delta
-    last: Mark
+    last: CommitRecord
     #: the delta whose state is folded (D of rule C1), and where its mark lies
     goal: LocatedMark
     base: LocatedManifest | None
@@ -111,7 +111,7 @@ def _between(start: int, end: int, pieces: int) -> Iterator[int]:
     yield from (start + (end - start) * i // pieces for i in range(1, pieces))
 
 
-def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterator[LocatedManifest]:
+def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRecord) -> Iterator[LocatedManifest]:
     """Fulls that may be the base for the goal, the greatest S first (rule S6), whoever made them."""
     low = reader.bounds(place.names.snapshot, place.partition)[0]
     known = {ref.offset for mark in (last, goal) for ref in mark.fulls}
@@ -129,7 +129,7 @@ def _candidates(reader: Reader, place: Place, last: Mark, goal: Mark) -> Iterato
     yield from sorted(usable, key=lambda each: (-each.manifest.first, -each.manifest.time))
 
 
-def _nothing_to_fold(reader: Reader, place: Place, last: Mark, upto: Upto | None) -> str:
+def _nothing_to_fold(reader: Reader, place: Place, last: CommitRecord, upto: Upto | None) -> str:
     oldest = discovery.newest_mark(reader, place, lambda mark: mark.delta) if upto else None
     if oldest is None:
         return (

@@ -19,7 +19,7 @@ from statehold.kafka.tools.command_producer import CommandProducer
 from statehold.messages import command
 from statehold.ports import Cancelled, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import FullRef, Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import last_mark
 
 _PAUSE = 0.05
@@ -221,7 +221,7 @@ def add_full(reader: Reader, topic: str, ref: FullRef, answer: CommandResult) ->
                     answer.keys, answer.bytes = manifest.keys, manifest.size
 
 
-def _commit_records(reader: Reader, topic: str, sent: SentCommand, until: float) -> Iterator[Mark]:
+def _commit_records(reader: Reader, topic: str, sent: SentCommand, until: float) -> Iterator[CommitRecord]:
     """Yield the commit records written since the command was sent, until the monotonic time `until`."""
     position = sent.after
     while True:
@@ -231,7 +231,7 @@ def _commit_records(reader: Reader, topic: str, sent: SentCommand, until: float)
                 for message in batch:
                     if frame.kind_of(message.value()) == b"M":
                         mark = records.unpack(message.value())
-                        assert isinstance(mark, Mark)
+                        assert isinstance(mark, CommitRecord)
                         yield mark
             position = max(position, end)
         except OutOfRange:

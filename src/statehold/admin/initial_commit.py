@@ -16,7 +16,7 @@ from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import digest, frame, records
-from statehold.snapshot.format.records import Header, Mark, Writer
+from statehold.snapshot.format.records import CommitRecord, Header, Writer
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.telemetry.log_events import Log
 
@@ -98,7 +98,7 @@ class InitialCommits:
         names = self._names
         producer = KafkaTransactions(self._settings, names, partition, self._log, time.monotonic)
         facts = self._admin.describe([names.input, names.changelog, names.snapshot])
-        mark = Mark(
+        mark = CommitRecord(
             n=0,
             attempt=producer.attempt,
             lineage=lineage,

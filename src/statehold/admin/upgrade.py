@@ -15,7 +15,7 @@ from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.committed_reader import CommittedReader
 from statehold.messages.command import FINISH_UPGRADE
 from statehold.snapshot.format import frame
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_mark
 
 
@@ -95,7 +95,7 @@ class Upgrade:
             )
         return after
 
-    def _mark(self, partition: int) -> Mark:
+    def _mark(self, partition: int) -> CommitRecord:
         reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             mark = last_mark(reader, self._names.changelog, partition)
@@ -110,7 +110,7 @@ class Upgrade:
         return mark
 
 
-def _written(partition: int, mark: Mark) -> PartitionFormat:
+def _written(partition: int, mark: CommitRecord) -> PartitionFormat:
     writer = mark.writer
     return PartitionFormat(
         partition=partition,

@@ -20,7 +20,7 @@ from statehold.messages.dead_letter import DISCARD, REPLAY, DeadLetter, waiting
 from statehold.output import ORIGIN_HEADER, Headers
 from statehold.reference import references
 from statehold.runtime.feature_checks import check_combinations
-from statehold.snapshot.format.records import FullRef, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.testing.lane import Lane
 from statehold.testing.recorded import Recorded
 from statehold.testing.replay import Replay
@@ -242,7 +242,7 @@ class Driver(Wiring):
         """The next input offset, as committed."""
         return self.mark(partition).positions[self.names.input]
 
-    def mark(self, partition: int = 0) -> Mark:
+    def mark(self, partition: int = 0) -> CommitRecord:
         """The last mark of a running partition."""
         self._settle()
         return self._lane(partition).live().record

@@ -12,7 +12,7 @@ from statehold.messages.dead_letter import DeadLetter, Resolution, read
 from statehold.messages.pinned_command import Pinned, Placed
 from statehold.reference import Version, references
 from statehold.snapshot.format import records
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import StableMemoryReader
 from statehold.testing.replay import Seen
@@ -45,7 +45,7 @@ class Recorded:
         found: list[Placed[Pinned | Late | Seen]] = []
         before: Mapping[str, int] = {}
         seen: Mapping[str, Version] = {}
-        for mark in (record for record in written if isinstance(record, Mark)):
+        for mark in (record for record in written if isinstance(record, CommitRecord)):
             if mark.reference != seen:
                 seen = mark.reference
                 found.append(Placed(mark.start, Seen(seen)))

@@ -15,7 +15,7 @@ from statehold.reference import references
 from statehold.sink import Held
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Header, Mark, Writer
+from statehold.snapshot.format.records import CommitRecord, Header, Writer
 from statehold.snapshot.restore.estimate import Speeds
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
@@ -77,7 +77,7 @@ class Wiring:
         """The first start is an act (rule D5): here the driver's."""
         producer = MemoryTransactions(self.broker, self.names, partition)
         place = self._place(partition)
-        mark = Mark(
+        mark = CommitRecord(
             n=0,
             attempt=producer.attempt,
             lineage="driver",

@@ -11,7 +11,7 @@ from statehold.errors import UsageError
 from statehold.snapshot.backup.archive import BackupManifest
 from statehold.snapshot.backup.reading import ArchiveReader, place_of
 from statehold.snapshot.format import frame, records
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import past
 from statehold.snapshot.inspect.past import LATEST, PastState, Point
 
@@ -53,7 +53,7 @@ class CutOffPositions:
                     taken = message.timestamp()[1]
                     first = taken if first < 0 else first
                     record = records.unpack(data) if taken <= moment else None
-                    found = record.n if isinstance(record, Mark) else found
+                    found = record.n if isinstance(record, CommitRecord) else found
         if found < 0:
             raise UsageError(
                 f"{self.source}: partition {partition}: find the state at {shown(moment)}: the first commit record is "
@@ -76,7 +76,7 @@ class CutOffPositions:
     def at(self, partition: int) -> PastState:
         return past.at(self.reader, place_of(self.source, self.manifest, partition), self._points[partition])
 
-    def mark(self, partition: int, found: PastState) -> Mark:
+    def mark(self, partition: int, found: PastState) -> CommitRecord:
         """Return the commit record of that state; truncation keeps it as long as its full snapshot (rule C3)."""
         for increment in past.increments(self.reader, place_of(self.source, self.manifest, partition)):
             if increment.mark.n == found.n and increment.mark.lineage == found.lineage:

@@ -12,7 +12,7 @@ from statehold.admin.state.stopped_service import LastState, StoppedService
 from statehold.errors import NoMark, ToolRefused
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 
 #: An offset, or the current beginning or end of the input.
 Target = int | Literal["beginning", "end"]
@@ -108,7 +108,7 @@ class AdoptOffsets:
         return "group offsets and commit records agree in every partition"
 
 
-def required_mark(stopped: StoppedService, place: Place) -> Mark:
+def required_mark(stopped: StoppedService, place: Place) -> CommitRecord:
     """Return the last commit record. :raises NoMark: there is none."""
     mark = stopped.mark(place.partition)
     if mark is None:
@@ -121,7 +121,7 @@ def required_mark(stopped: StoppedService, place: Place) -> Mark:
     return mark
 
 
-def as_marked(place: Place, mark: Mark) -> Place:
+def as_marked(place: Place, mark: CommitRecord) -> Place:
     """Return the place with the input's topic id at that commit record, because the state depends on no later input."""
     known = {topic: mark.topic_ids.get(topic, now) for topic, now in place.topic_ids.items() if topic == place.input}
     return msgspec.structs.replace(place, topic_ids=place.topic_ids | known)

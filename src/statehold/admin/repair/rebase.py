@@ -27,7 +27,7 @@ from statehold.ports import OutOfRange
 from statehold.reference import references
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.inspect import salvage
 from statehold.snapshot.inspect.salvage import Salvaged
 from statehold.snapshot.state import State
@@ -141,7 +141,7 @@ class Rebase:
             consequence=f"{report}; {done}",
         )
 
-    def _last_position(self, stopped: StoppedService, place: Place, last: Mark | None, at: int) -> int:
+    def _last_position(self, stopped: StoppedService, place: Place, last: CommitRecord | None, at: int) -> int:
         """Return the end of the processed records. Without a commit record this is the group's offset."""
         marked = last.positions.get(place.input, at) if last is not None else at
         committed = stopped.admin.committed(place.input, place.partition)
@@ -208,7 +208,7 @@ class Rebase:
             )
         return f"; {said}: their changes may be applied twice or not at all (`statehold dlq list`)"
 
-    def _compare(self, where: str, state: State, last: Mark | None) -> str:
+    def _compare(self, where: str, state: State, last: CommitRecord | None) -> str:
         if last is None:
             return "without a commit record to compare the state with"
         if digest.to_bytes(state.digest) == last.digest:
@@ -235,9 +235,9 @@ class SideInputs(NamedTuple):
     """Commands and retries that the service processed after the salvaged state."""
 
     #: Commit records since then; None if one is unreadable.
-    marks: Sequence[Mark] | None
+    marks: Sequence[CommitRecord] | None
     #: The last commit record, if there is one.
-    last: Mark | None
+    last: CommitRecord | None
     #: Next offset of the control topic in the last commit record, or the topic's end without one.
     control: int
     #: True if commands were executed since, but it is unknown which.
@@ -245,7 +245,12 @@ class SideInputs(NamedTuple):
 
     @classmethod
     def find(
-        cls, stopped: StoppedService, reader: KafkaReader, place: Place, salvaged: Salvaged | None, last: Mark | None
+        cls,
+        stopped: StoppedService,
+        reader: KafkaReader,
+        place: Place,
+        salvaged: Salvaged | None,
+        last: CommitRecord | None,
     ) -> SideInputs:
         topic = place.names.control
         if last is None:
@@ -263,12 +268,12 @@ class SideInputs(NamedTuple):
         pinned = (each for mark in self.marks or () for each in mark.pinned)
         return [each for each in pinned if (found := command_of(PinnedMessage("", 0, each))) and found.name != TICK]
 
-    def late(self, place: Place, before: Mark, tried: Tried) -> list[Late]:
+    def late(self, place: Place, before: CommitRecord, tried: Tried) -> list[Late]:
         """Return the processed records of retry topics; without a commit record, all that may have been processed."""
         after = dict.fromkeys(tried.topics, sys.maxsize) if self.last is None else self.last.positions
         return list(tried.between(before.positions, after))
 
-    def beside(self, place: Place, before: Mark, end: int, tried: Tried) -> list[Placed[Pinned | Late]]:
+    def beside(self, place: Place, before: CommitRecord, end: int, tried: Tried) -> list[Placed[Pinned | Late]]:
         """Return commands and retries with their places in the replay; without commit records, at its end.
 
         :raises ToolRefused: it is unknown which retries were processed.

@@ -21,7 +21,7 @@ from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
@@ -30,9 +30,9 @@ class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
     """The state and position that one partition continues from after a repair."""
 
     #: Last commit record; None if there is none.
-    old: Mark | None
+    old: CommitRecord | None
     #: Commit record of `state`: `old`, or one derived from a full snapshot.
-    like: Mark
+    like: CommitRecord
     state: State
     position: int
     #: Next offset of the control topic; None: as in `old`.

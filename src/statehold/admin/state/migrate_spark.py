@@ -23,7 +23,7 @@ from statehold.kafka.tools.group_lock import GroupLock
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.digest import MODULUS
-from statehold.snapshot.format.records import FullRef, Manifest, Mark
+from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.export.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
 from statehold.snapshot.spark.fold import plan as planning
@@ -206,7 +206,7 @@ class _Work:
         return plan.place.merged_schemas(plan.last, self._edits.tables)
 
     def _adoption(self, plan: Plan, written: Written, base: LocatedManifest, lineage: str) -> Adoption:
-        last: Mark = plan.last
+        last: CommitRecord = plan.last
         ref: FullRef | None = base.ref if written.keys else None
         return Adoption(
             place=plan.place,

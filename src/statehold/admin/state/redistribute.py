@@ -17,7 +17,7 @@ from statehold.kafka.admin.admin import TopicFacts
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.digest import MODULUS
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.state import State
 from statehold.snapshot.state_replacement import Adoption
 
@@ -66,7 +66,7 @@ class Redistribution:
         self._stopped, self._layout, self.before, self.to = stopped, layout, before, to
         self._spool = Spool(to, spool_dir)
         #: Last commit record of each old partition.
-        self.marks: list[Mark] = []
+        self.marks: list[CommitRecord] = []
         self.old: list[PartitionSum] = []
         self.new: list[PartitionSum] = []
         self.moved = 0
@@ -117,7 +117,7 @@ class Redistribution:
         """Load the state of a new partition; each call returns another object."""
         return self._spool.load(partition, self._stopped.new_state(partition))
 
-    def like(self) -> Mark:
+    def like(self) -> CommitRecord:
         """Return the commit record that the new partitions start from: the newest format, the highest versions."""
         schemas: dict[str, int] = {}
         for mark in self.marks:
@@ -138,7 +138,7 @@ class Redistribution:
         stopped: StoppedService,
         place: Place,
         lineage: str,
-        old: Mark | None,
+        old: CommitRecord | None,
         position: int,
         control: int | None = None,
     ) -> Adoption:
@@ -161,7 +161,7 @@ class Redistribution:
             control=control,
         )
 
-    def adopted(self, adoptions: Sequence[Adoption], marks: Mapping[int, Mark]) -> Repartitioned:
+    def adopted(self, adoptions: Sequence[Adoption], marks: Mapping[int, CommitRecord]) -> Repartitioned:
         """Return the report after the state was replaced; `marks` are the new commit records."""
         report = self.report([each.position for each in adoptions])
         report.lineage = adoptions[0].lineage

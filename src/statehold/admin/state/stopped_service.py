@@ -23,7 +23,7 @@ from statehold.record import Message
 from statehold.snapshot import state_replacement
 from statehold.snapshot.format import digest, frame
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import EntryDecoder, FullRef, Mark, Writer
+from statehold.snapshot.format.records import CommitRecord, EntryDecoder, FullRef, Writer
 from statehold.snapshot.full import FullUnusable, FullWriter, load
 from statehold.snapshot.restore.discovery import last_mark
 from statehold.snapshot.restore.restore import restore
@@ -42,7 +42,7 @@ HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
 class LastState(msgspec.Struct, frozen=True):
     """A partition's last commit record and the state at it."""
 
-    mark: Mark
+    mark: CommitRecord
     state: State
 
 
@@ -116,7 +116,7 @@ class StoppedService:
             reader.close()
         return LastState(found.mark, found.state), found.position
 
-    def require_complete(self, place: Place, last: Mark, newest: int, digest_: bytes) -> None:
+    def require_complete(self, place: Place, last: CommitRecord, newest: int, digest_: bytes) -> None:
         """Check that the newest stored state, at position `newest`, is the state of the last commit record.
 
         :raises ToolRefused: it is not, because records or commands would have to be replayed.
@@ -129,7 +129,7 @@ class StoppedService:
                 f"service and stop it with snapshot.on_stop, which writes a full snapshot of the last commit record"
             )
 
-    def mark(self, partition: int) -> Mark | None:
+    def mark(self, partition: int) -> CommitRecord | None:
         """Return the last commit record without any check."""
         reader = self.reader()
         try:
@@ -157,7 +157,9 @@ class StoppedService:
         finally:
             reader.close()
 
-    def write(self, place: Place, lineage: str, n: int, position: int, state: State, like: Mark) -> FullRef | None:
+    def write(
+        self, place: Place, lineage: str, n: int, position: int, state: State, like: CommitRecord
+    ) -> FullRef | None:
         """Write the state as a full snapshot for state-replacement record `n`, read it back and compare it.
 
         Returns None if the state is empty. The table versions are those of `like`.
@@ -188,7 +190,7 @@ class StoppedService:
         membership: Any,
         reason: ReplacementReason,
         leaving: Sequence[DepartingPartition] = (),
-    ) -> Mapping[int, Mark]:
+    ) -> Mapping[int, CommitRecord]:
         """Replace the states in one transaction, with the producer of the first partition.
 
         :raises ToolRefused: the brokers rejected the transaction. :raises KafkaTrouble: its outcome is unknown; the
@@ -215,7 +217,7 @@ class StoppedService:
         for producer in self._fenced.values():
             producer.drop()
 
-    def _prove(self, reader: KafkaReader, place: Place, ref: FullRef, shown: Mark) -> None:
+    def _prove(self, reader: KafkaReader, place: Place, ref: FullRef, shown: CommitRecord) -> None:
         state = self.new_state(place.partition)
         decoder = EntryDecoder({name: table.key_type for name, table in state.tables.items()})
         try:
