@@ -1,4 +1,4 @@
-"""Lint, format, types and import directions; every step runs, the exit code tells whether all passed."""
+"""Lint, format, types, import directions and words. Every step runs; the exit code is 0 when all passed."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def layout() -> tuple[int, str]:
 
 
 def types() -> tuple[int, str]:
-    """mypy --strict; fails as well when it looked at fewer files than there are."""
+    """mypy --strict; it also fails when mypy checked fewer files than there are."""
     programs = [folder for folder in PROGRAMS if list((ROOT / folder).rglob("*.py"))]
-    code, told = run("mypy", "src/statehold", *programs, MYPYPATH=f"{ROOT / 'src'}:{ROOT}")
-    counted = re.search(r"(\d+) source files?", told)
+    code, output = run("mypy", "src/statehold", *programs, MYPYPATH=f"{ROOT / 'src'}:{ROOT}")
+    counted = re.search(r"(\d+) source files?", output)
     seen, there = int(counted[1]) if counted else 0, len(source_files())
     if seen != there:
-        return 1, f"{told}mypy looked at {seen} of {there} files\n"
-    return code, told
+        return 1, f"{output}mypy checked {seen} of {there} files\n"
+    return code, output
 
 
 def directions() -> tuple[int, str]:
@@ -65,22 +65,28 @@ def directions() -> tuple[int, str]:
     return run("pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/packaging/test_architecture.py")
 
 
+def words() -> tuple[int, str]:
+    """No banned word in comments, strings and docs."""
+    return run("pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/packaging/test_words.py")
+
+
 def main() -> int:
-    """Run every step and print one line for each, with the tool's words where it failed."""
+    """Run every step and print one line for each, with the tool's output where it failed."""
     steps: dict[str, Callable[[], tuple[int, str]]] = {
         "ruff check": lint,
         "ruff format": layout,
         "mypy --strict": types,
         "import directions": directions,
+        "words": words,
     }
     failed = 0
     for name, step in steps.items():
         started = time.monotonic()
-        code, told = step()
+        code, output = step()
         failed += code != 0
         sys.stdout.write(f"{'ok' if code == 0 else 'FAILED':6} {name:18} {time.monotonic() - started:5.1f} s\n")
         if code != 0:
-            sys.stdout.write(told)
+            sys.stdout.write(output)
         sys.stdout.flush()
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-"""Choose the tier and run pytest once, so that its closing line is the last one."""
+"""Choose the tier and run pytest once, so that pytest's closing line is the last one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: most tests wait for a broker most of the time; who shares a process is told by tests/side_by_side.py
+#: most tests wait for a broker most of the time; tests/side_by_side.py decides which files share a process
 SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile"]
 TIERS = {
     "--fast": ["-m", "not kafka and not root and not spark and not slow and not long", "-n", "2", "--dist", "loadfile"],
     "--long": ["--run-long"],
 }
-#: hundreds of processes are started: without it each compiles what it imports, where Python may write no bytecode
+#: without it each of hundreds of processes compiles its imports where PYTHONDONTWRITEBYTECODE is set
 COMPILED = ROOT / "build" / "compiled"
 
 
@@ -34,9 +34,9 @@ def main() -> int:
         process = subprocess.Popen([sys.executable, "-m", "pytest", *options, *rest])
         try:
             while True:
-                with suppress(KeyboardInterrupt):  # it is pytest's, too, and pytest cleans up
+                with suppress(KeyboardInterrupt):  # pytest also gets it, and cleans up
                     return process.wait()
-        finally:  # what the tests themselves have written is gone, and so is its compiled code
+        finally:  # the compiled code of modules that the tests wrote
             shutil.rmtree(COMPILED.joinpath(*Path(directory).parts[1:]), ignore_errors=True)
 
 

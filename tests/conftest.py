@@ -101,7 +101,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_unconfigure() -> None:
-    """Keep pytest's closing line the last one: a client of a broker that is gone may still complain while we exit."""
+    """Keep pytest's closing line the last one: the client of a stopped broker may still log during the exit."""
     sys.stderr.flush()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: their conftest starts something for the whole session: Spark, a recorded run, a guarded broker, a proxied one, ...
 TOGETHER: Final = ("tests/spark/", "tests/tools/", "tests/security/", "tests/assumptions/", "tests/sinks/")
-#: as the closing lines of a whole run tell; those that compute lie between those that wait
+#: from the closing lines of a whole run; files that compute are between files that wait
 LONGEST: Final = (
     "tests/packaging/test_interpreters.py",
     "tests/spark/",
@@ -47,7 +47,7 @@ def order(items: list[pytest.Item]) -> None:
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
-    """That of --dist loadfile, but it gives out our units, in the order of their first tests."""
+    """Return the scheduler of --dist loadfile with the units of this module, in the order of their first tests."""
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False  # it means by the number of tests; the longest have few

@@ -211,7 +211,7 @@ def test_nothing_is_created_by_naming_it(kafka: Cluster, topic: str) -> None:
 
 @pytest.mark.long
 def test_an_older_release_runs_with_the_same_settings(kafka_cluster: ClusterFactory, topic: str) -> None:
-    """Its jars are fetched on first use: nobody has pinned them, so they are recorded then."""
+    """Its jars are fetched on first use; their checksums are not pinned, so they are recorded then."""
     cluster = kafka_cluster(version="4.1.0")
     create(cluster, topic)
     commit(transactional(cluster), topic, "committed")

@@ -115,7 +115,7 @@ def test_a_cluster_of_a_test_is_not_taken_over(dev: Command) -> None:
 
 
 def test_down_never_stops_what_it_did_not_start(dev: Command, port: str) -> None:
-    """The recorded pid belongs to somebody else by now."""
+    """Another process has the recorded pid."""
     dev.told("up", "--port", port)
     dev.told("down")
     known = load(dev.directory)

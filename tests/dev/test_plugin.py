@@ -1,4 +1,4 @@
-"""The pytest plugin in somebody else's tests: found by its entry point, honest where there is no Kafka."""
+"""The pytest plugin in a user's tests: found by its entry point; it skips tests where there is no Kafka."""
 
 from __future__ import annotations
 

@@ -10,5 +10,5 @@ from tests.packaging.environments import build_wheel
 
 @pytest.fixture(scope="session")
 def wheel(root: Path, python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Beside it is `tree`, the copy that it was built from."""
+    """Return the wheel; next to it is `tree`, the copy that it was built from."""
     return build_wheel(root, python, tmp_path_factory.mktemp("wheel"))

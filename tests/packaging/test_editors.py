@@ -33,7 +33,7 @@ def tracked(root: Path) -> set[Path]:
 
 @pytest.fixture(scope="module")
 def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree as git has it, without an environment beside it."""
+    """Return the tree as git has it, without an environment."""
     return copy_tree(root, tmp_path_factory.mktemp("clone"))
 
 

@@ -129,7 +129,7 @@ class Browser:
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._base}{path}", data, method=method)  # noqa: S310  our own driver
+        request = urllib.request.Request(f"{self._base}{path}", data, method=method)  # noqa: S310  this class started the driver
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
                 return json.loads(answer.read())["value"]

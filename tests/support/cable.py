@@ -51,7 +51,7 @@ def main(first: str, second: str, loss: float, delay: float) -> None:
 
 
 def received(end: socket.socket) -> list[bytes]:
-    """What came in here, without what we sent out here ourselves."""
+    """Return the frames that arrived at this end, without those that the cable sent from it."""
     frames: list[bytes] = []
     while True:
         try:

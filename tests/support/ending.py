@@ -1,4 +1,4 @@
-"""A process of a test ends with it, and keeps nobody waiting for what it never says."""
+"""End a process with its test, and kill one that runs too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def ending(process: subprocess.Popen[Any], seconds: float = 120.0) -> Iterator[None]:
-    """At the end of the block it is told to end, and killed if it does not; killed in a block that takes longer."""
+    """Stop the process at the end of the block, by SIGKILL if it does not end; kill it after `seconds` in the block."""
     watch = threading.Timer(seconds, process.kill)
     watch.daemon = True
     watch.start()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Door:
-    """`address` is what clients connect to; everything goes on to `target`, until `shut`. Then nothing comes back."""
+    """Clients connect to `address`. It forwards everything to `target`; after `shut` no answer comes back."""
 
     def __init__(self, target: tuple[str, int] | None) -> None:
         self._target = target
@@ -18,7 +18,7 @@ class Door:
         self.address: tuple[str, int] = self._listening.getsockname()
         self._shut = threading.Event()
         self._sockets: list[socket.socket] = [self._listening]
-        #: set when somebody has knocked in vain
+        #: set when a client connected and got no answer
         self.knocked = threading.Event()
         if target is None:
             self.shut()

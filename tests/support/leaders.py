@@ -9,7 +9,7 @@ GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
 def leader_of(admin: AdminClient, topic: str, key: str) -> int:
-    """The broker's number; 0 while there is none, or nobody answers.
+    """Return the leader's broker number; 0 without a leader or an answer.
 
     Java's String.hashCode, its absolute value, modulo the partitions: GroupCoordinator.partitionFor and the
     TransactionStateManager's do the same.

@@ -43,7 +43,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _text(data: bytes, at: int) -> int:
-    """Where it ends; its length is one more than it says, 0 is none."""
+    """Return the end of a compact string; its length is encoded plus one, and 0 is null."""
     length, at = _varint(data, at)
     return at + max(0, length - 1)
 

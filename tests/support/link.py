@@ -18,7 +18,7 @@ _PIECE = 16_384
 
 
 class Link:
-    """Listens on a free port at once; `connect` tells it where the broker really is. Set its fields at any time."""
+    """Listens on a free port at once; `connect` sets the broker's address. Set its fields at any time."""
 
     def __init__(self, seed: int = 0) -> None:
         #: seconds that each piece takes, in either direction

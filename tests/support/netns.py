@@ -1,7 +1,7 @@
 """Hosts of their own for brokers: network namespaces on a bridge, between which packets can be lost without a word.
 
-Needs root. What a firewall or a dead switch does (no answer, no reset) is done with neighbour entries that name nobody:
-one direction between two hosts at a time, and no kernel module is needed. Loss and delay are done by a cable in user
+Needs root. Neighbour entries that name no host do what a firewall or a dead switch does (no answer, no reset), for one
+direction between two hosts and without a kernel module. Loss and delay are done by a cable in user
 space (`tests.support.cable`), because netem is missing in many kernels.
 """
 
@@ -21,7 +21,7 @@ from typing import Self
 
 import pytest
 
-#: the test's own host: on the bridge, in the namespace that we found
+#: the test's own host: on the bridge, in the namespace of the test run
 HERE = 0
 _NOBODY = "02:00:00:00:de:ad"
 #: names begin with the maker's pid; then a letter that is no hexadecimal digit
@@ -99,7 +99,7 @@ class Net:
     # Faults
 
     def drop(self, source: int, target: int) -> None:
-        """Nothing that `source` sends to `target` arrives, and neither of them is told."""
+        """Drop what `source` sends to `target`; neither of them gets an error."""
         self._neighbour(source, target, "replace", "lladdr", _NOBODY, "nud", "permanent")
         self._dropped.add((source, target))
 

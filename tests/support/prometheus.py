@@ -22,7 +22,7 @@ _SCRAPE: Final = "2s"
 
 
 def missing() -> str:
-    """Why there is none here, or ''."""
+    """Return why Prometheus cannot run here, or ''."""
     absent = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
     return f"no {' and no '.join(absent)} here: script/prometheus installs them on Debian" if absent else ""
 
@@ -57,7 +57,7 @@ class Prometheus:
         """The series of an expression now. :raises AssertionError: it is no expression."""
         asked = urllib.parse.urlencode({"query": expression})
         try:
-            with urllib.request.urlopen(f"{self._url}/api/v1/query?{asked}", timeout=30) as answer:  # noqa: S310  ours
+            with urllib.request.urlopen(f"{self._url}/api/v1/query?{asked}", timeout=30) as answer:  # noqa: S310  this class started the server
                 found: list[Any] = json.load(answer)["data"]["result"]
                 return found
         except urllib.error.HTTPError as error:
@@ -83,7 +83,7 @@ class Prometheus:
         """Until it does not fire."""
         chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": alert, **labels}.items())
         wanted = f'ALERTS{{alertstate="firing",{chosen}}}'
-        self._await(lambda: not self.query(wanted), lambda: f"{wanted} goes on", seconds)
+        self._await(lambda: not self.query(wanted), lambda: f"{wanted} is still firing", seconds)
 
     def _await(self, condition: Callable[[], bool], what: Callable[[], str], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -118,7 +118,7 @@ class Prometheus:
         deadline = time.monotonic() + SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):  # noqa: S310  ours
+                with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):  # noqa: S310  this class started the server
                     return True
             except OSError:
                 time.sleep(0.1)

@@ -68,7 +68,7 @@ class Trap:
 
     @property
     def caught(self) -> bool:
-        """Tell whether a request is in the trap, or went through it."""
+        """Return whether a request is in the trap, or went through it."""
         return self._caught.is_set()
 
     def wait_caught(self) -> Request:
@@ -97,7 +97,7 @@ class Trap:
 class Storm:
     """Catches requests of a kind again and again, breaks their connections, and delivers each a little later.
 
-    Each is held until its sender has sent it anew and gone on, so that it arrives in the midst of what comes next.
+    Each is held until its sender has sent it again and continued, so that it arrives between later requests.
     """
 
     def __init__(self, api_key: int, chance: float, latest: float, seed: int) -> None:
@@ -122,13 +122,13 @@ class Storm:
 
 
 class Proxy:
-    """Listens on a free port at once; `connect` tells it where the broker really is."""
+    """Listens on a free port at once; `connect` sets the broker's address."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server((HOST, 0), backlog=200)
         self.port: int = self._listener.getsockname()[1]
         self.requests: Counter[int] = Counter()
-        #: given a request and its answer (after the correlation id): what the client is told instead, None: the truth
+        #: given a request and its answer (after the correlation id): the answer to send instead, None for the true one
         self.lie: Callable[[Request, bytes], bytes | None] | None = None
         self._upstream = 0
         self._traps: list[Trap] = []
@@ -176,7 +176,7 @@ class Proxy:
             _shutdown(each)
 
     def free(self) -> None:
-        """Take all traps away that caught nothing yet, and let go whoever waits in one."""
+        """Remove all traps that caught nothing yet, and release the requests that wait in one."""
         with self._lock:
             traps, self._traps = [*self._traps, *self._sprung], []
             self._sprung = []
@@ -184,7 +184,7 @@ class Proxy:
             trap._released.set()
 
     def close(self) -> None:
-        """Stop listening, break all connections, free whoever waits in a trap."""
+        """Stop listening, break all connections, release the requests that wait in a trap."""
         _shutdown(self._listener)
         self._listener.close()
         self.free()

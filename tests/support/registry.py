@@ -62,7 +62,7 @@ class RegistryServer:
         """What the registry answers, asked without any client."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/{path}", data, headers, method=method)  # noqa: S310 - our own
+        request = urllib.request.Request(f"{self.url}/{path}", data, headers, method=method)  # noqa: S310  this class started it
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             return json.load(answer)
 

@@ -30,7 +30,7 @@ class S3:
 
     def bucket(self) -> str:
         name = f"fulls-{uuid.uuid4().hex[:8]}"
-        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310 - our own server
+        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310  this class started the server
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             assert answer.status == 200
         return f"s3://{name}/some/prefix"

@@ -1,8 +1,8 @@
-"""A broker that lets nobody in without a login and allows nothing without a rule.
+"""A broker that rejects clients without a login and operations without an ACL.
 
-`servers` is its open door for the test itself, where everybody is a super user. `secure` is SASL_SSL (SCRAM, PLAIN,
-OAUTHBEARER), `mutual` is TLS with certificates on both sides; whoever comes through those two has the rights of an
-ACL, or none (StandardAuthorizer).
+`servers` is a listener without a login for the test itself, where every client is a super user. `secure` is SASL_SSL
+(SCRAM, PLAIN, OAUTHBEARER), `mutual` is TLS with certificates on both sides. A client of those two has the rights
+of its ACLs (StandardAuthorizer).
 
     with secured(directory) as broker:
         environment = broker.scram("ann")  # STATEHOLD_ variables for a service or command
@@ -159,7 +159,7 @@ class Secured:
         }
 
     def tls(self, servers: str) -> dict[str, str]:
-        """Encrypted, and nobody yet."""
+        """Encrypted, without a login."""
         return {
             f"{_PREFIX}BOOTSTRAP_SERVERS": servers,
             f"{_PREFIX}SECURITY__PROTOCOL": "ssl",

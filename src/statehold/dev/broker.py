@@ -1,4 +1,4 @@
-"""One broker process: formatted once, started, killed, paused. Used from one thread at a time."""
+"""One broker process: format its directory, start, pause, kill. Used from one thread at a time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from statehold.dev.process import DeathGuard, Identity
 from statehold.dev.properties import Address, compose, render, shipped
 from statehold.kafka.common.broker_probe import listed_brokers
 
-# Starts in seconds with about 370 MB; a server would take neither the small heap nor the quick compiler.
-# Performance data would be one more file in the system's temporary directory.
+# Starts in seconds with about 370 MB; a small heap and the quick compiler are wrong for production.
+# -UsePerfData because the JVM would leave a file in the system's temporary directory.
 JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 STOP_SECONDS = 30.0
 
 
 class Broker:
-    """Invariant: a signal goes only to the process whose pid and start time we recorded."""
+    """Sends signals only to the process whose pid and start time it has recorded."""
 
     def __init__(self, address: Address, directory: Path, class_path: str) -> None:
         self.address = address
@@ -36,30 +36,30 @@ class Broker:
 
     @classmethod
     def adopt(cls, address: Address, cluster: Path, identity: Identity | None) -> Broker:
-        """Return a broker that an earlier command started; it can be stopped, not started."""
+        """Return a broker that an earlier command started; this object can stop it, not start it."""
         broker = cls(address, cluster / f"broker-{address.node}", class_path="")
         broker.identity = identity
         return broker
 
     @property
     def bootstrap(self) -> str:
-        """The address at which it really listens, whatever it advertises."""
+        """The address at which the broker listens; it may advertise another."""
         return f"{self.address.host}:{self.address.client}"
 
     def is_alive(self) -> bool:
-        """Tell whether the process that we started lives (a paused one does)."""
+        """Return whether the broker's process lives; a paused one does."""
         return self.identity is not None and self.identity.is_alive()
 
     def require_free(self) -> None:
-        """Raise `InUse` when somebody holds the data directory or a port."""
+        """Raise `InUse` when another process holds the data directory or a port."""
         require_unheld(self.directory / "data")
         if self.address.host != HOST:
-            return  # another network: its ports are its own
+            return  # another network namespace has ports of its own
         for port in (self.address.client, self.address.internal, self.address.controller):
             require_free(port, "end that process or choose another port")
 
     def configure(self, all_: list[Address], overrides: Mapping[str, str]) -> None:
-        """Write the settings files; a later start reads them."""
+        """Write the settings files that the broker reads when it starts."""
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = compose(self.address, all_, self.directory / "data", overrides)
         (self.directory / "server.properties").write_text(render(settings), encoding="utf-8")
@@ -67,7 +67,7 @@ class Broker:
         (self.directory / "log4j2.properties").write_text(logging, encoding="utf-8")
 
     def format(self, cluster_id: str) -> None:
-        """Prepare an empty data directory; one that is formatted already is left as it is."""
+        """Prepare an empty data directory; leave a formatted one unchanged."""
         if (self.directory / "data" / "meta.properties").exists():
             return
         config = str(self.directory / "server.properties")
@@ -75,12 +75,12 @@ class Broker:
         with self.log.open("ab") as log:
             done = subprocess.run(command, stdout=log, stderr=log, check=False, stdin=subprocess.DEVNULL)
         if done.returncode != 0:
-            raise BrokerFailed(f"broker {self.address.node} refuses its settings: see {self.log}")
+            raise BrokerFailed(f"broker {self.address.node} rejects its settings: see {self.log}")
 
     def launch(self, *, guarded: bool, remove: bool) -> None:
-        """Start the process without waiting for it. `guarded`: it dies with this process, even by kill -9."""
+        """Start the process without waiting for it; a `guarded` one is killed when this process ends in any way."""
         self.require_free()
-        self._reap()  # one that ended by itself
+        self._reap()  # a process that ended by itself
         with self.log.open("ab") as log:
             command = [*self.address.command, *self._java(), "kafka.Kafka", str(self.directory / "server.properties")]
             self._process = subprocess.Popen(
@@ -100,28 +100,28 @@ class Broker:
             time.sleep(0.05)
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal to our process; False when it is gone."""
+        """Send a signal to the broker's process; False when it has ended."""
         return self.identity is not None and self.identity.signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP; returns once every thread stands still, if it is our child: until then it may answer."""
+        """SIGSTOP; return once every thread has stopped, if the process is a child: until then it may answer."""
         if self.signal(signal.SIGSTOP) and self._process is not None:
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def request_stop(self) -> None:
-        """Ask for a controlled shutdown; a paused process is woken, or it could not hear."""
+        """Request a controlled shutdown; resume a paused process, because it handles no SIGTERM."""
         if self.signal(signal.SIGTERM):
             self.signal(signal.SIGCONT)
 
     def wait_stopped(self) -> None:
-        """Block until the process is gone; after 30 s it is killed."""
+        """Block until the process has ended; kill it after 30 s."""
         if self.identity is not None and not self.identity.wait_gone(STOP_SECONDS):
             self.signal(signal.SIGKILL)
             self.identity.wait_gone(STOP_SECONDS)
         self._reap()
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone and its ports are free."""
+        """SIGKILL; return when the process has ended and its ports are free."""
         self.signal(signal.SIGKILL)
         if self.identity is not None:
             self.identity.wait_gone(STOP_SECONDS)
@@ -137,7 +137,7 @@ class Broker:
         self.identity = None
 
     def _java(self) -> list[str]:
-        # The JVM unpacks its native libraries there and leaves them lying when it is killed.
+        # The JVM unpacks native libraries there and leaves them behind when it is killed.
         scratch = self.directory / "tmp"
         scratch.mkdir(exist_ok=True)
         own = [f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={self.directory}/log4j2.properties"]
@@ -145,5 +145,5 @@ class Broker:
 
     def _last_error(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        told = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
-        return f"{told[-1][:160]} ({self.log})" if told else f"see {self.log}"
+        errors = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
+        return f"{errors[-1][:160]} ({self.log})" if errors else f"see {self.log}"

@@ -30,14 +30,15 @@ READY_SECONDS = 90.0
 
 
 class Cluster:
-    """Brokers that stop with the `with` block, and die with this process even if it is killed.
+    """Brokers that stop at the end of the `with` block, and are killed when this process ends in another way.
 
-    `brokers` is 1 or 3 (three: replication factor 3, min.insync.replicas 2 for everything). `port` is the
-    first broker's; without it free ports are taken. `directory` is kept, with its data, ports and version,
-    for the next start; without it a temporary one is removed at the end. `settings` override the shipped
-    broker settings. `advertised` maps a broker to the port that clients are told, for a proxy in front of
-    it; `hosts` to another address, a name or a network namespace. `detached` brokers outlive this process.
-    Raises `DevError` when the arguments do not fit what `directory` holds.
+    `brokers` is 1 or 3; three have replication factor 3 and min.insync.replicas 2 for every topic. `port` is the first
+    broker's; by default ports are free ones. `directory` keeps data, ports and version for the next start; by default
+    it is temporary and removed at the end. `settings` override the shipped broker settings. `advertised` maps a
+    broker to the port that it advertises, for a proxy in front of it. `hosts` maps it to another address, a name or a
+    network namespace. `detached` brokers outlive this process.
+
+    Raises `DevError` when the arguments contradict the contents of `directory`.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """All brokers as clients should be told: `127.0.0.1:port`, comma-separated."""
-        return ",".join(address.told for address in self._addresses)
+        """The `bootstrap.servers` of clients: `127.0.0.1:port`, comma-separated."""
+        return ",".join(address.advertised_address for address in self._addresses)
 
     @property
     def ports(self) -> dict[int, int]:
-        """Broker number -> the port where it really listens for clients, proxy or not."""
+        """Broker number -> the port at which it listens for clients, with or without a proxy."""
         return {address.node: address.client for address in self._addresses}
 
     def __enter__(self) -> Self:
@@ -89,8 +90,8 @@ class Cluster:
     def start(self, broker: int | None = None) -> None:
         """Start one broker, or all that are not running; return when an admin client can list topics.
 
-        Raises `JavaMissing`, `JarsUnavailable`, `InUse`, `BrokerFailed`; after an error nothing is left
-        running.
+        Raises `JavaMissing`, `JarsUnavailable`, `JarsDamaged`, `InUse` or `BrokerFailed`. When the start of all brokers
+        fails, it stops those that it started.
         """
         try:
             self._prepare()
@@ -108,11 +109,11 @@ class Cluster:
             raise
 
     def kill(self, broker: int) -> None:
-        """SIGKILL one broker; returns when it is gone."""
+        """SIGKILL one broker; return when it has ended."""
         self._of(broker).kill()
 
     def pause(self, broker: int) -> None:
-        """SIGSTOP: the broker's host stays reachable, the broker says nothing."""
+        """SIGSTOP: the broker's host stays reachable, the broker does not answer."""
         self._of(broker).pause()
 
     def resume(self, broker: int) -> None:
@@ -120,7 +121,7 @@ class Cluster:
         self._of(broker).signal(signal.SIGCONT)
 
     def stop(self, broker: int | None = None) -> None:
-        """Controlled shutdown of one broker, or of all; then the temporary directory is removed."""
+        """Shut down one broker, or all; after all, remove the temporary directory."""
         going = [self._of(broker)] if broker is not None else list(self._brokers.values())
         for each in going:
             each.request_stop()
@@ -132,7 +133,7 @@ class Cluster:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def is_alive(self, broker: int) -> bool:
-        """Tell whether the broker's process lives; a paused one does."""
+        """Return whether the broker's process lives; a paused one does."""
         return self._of(broker).is_alive()
 
     def _of(self, broker: int) -> Broker:
@@ -141,7 +142,7 @@ class Cluster:
         return self._brokers[broker]
 
     def _prepare(self) -> None:
-        """Make, configure and format the brokers, once."""
+        """Create, configure and format the brokers once."""
         if self._brokers:
             return
         path = class_path(self.version, report=self._report)
@@ -159,7 +160,7 @@ class Cluster:
 
 
 def _recall(directory: Path, brokers: int, version: str | None) -> ClusterState | None:
-    """What an earlier cluster left in `directory`, if the arguments agree with it."""
+    """Return the state of the cluster in `directory`. Raises `DevError` when the arguments contradict it."""
     known = load(directory)
     if known is not None:
         asked = {"brokers": brokers, "Kafka": version or known.version}
@@ -180,5 +181,5 @@ def _placed(address: Address, host: Host | None) -> Address:
 
 
 def _new_cluster_id() -> str:
-    """Begins with no dash: Kafka's tools would take it for an option."""
+    """Return an id without a dash at its start, because Kafka's tools would take it for an option."""
     return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

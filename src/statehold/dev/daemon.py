@@ -40,12 +40,12 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> int:
-        """How many brokers live."""
+        """The number of living brokers."""
         return sum(broker.state != "down" for broker in self.brokers)
 
     @property
     def ready(self) -> bool:
-        """Whether all of them answer."""
+        """Whether all brokers answer."""
         return all(broker.state == "ready" for broker in self.brokers)
 
 
@@ -56,7 +56,7 @@ def default_directory() -> Path:
 
 
 def remembered_port(directory: Path) -> int | None:
-    """Return the first broker's port of last time, None in a new directory."""
+    """Return the first broker's port at the last start, None in a new directory."""
     known = load(directory)
     return known.brokers[0].address.client if known else None
 
@@ -64,16 +64,16 @@ def remembered_port(directory: Path) -> int | None:
 def up(
     directory: Path, brokers: int, port: int | None, version: str | None, report: Callable[[str], object]
 ) -> ClusterReport:
-    """Start a cluster and leave it running; its data of last time is taken up again.
+    """Start a cluster and leave it running, with the data that the directory holds.
 
-    Raises `InUse` when the directory or a port is held, and the other errors of `Cluster.start`.
+    Raises `InUse` when another process holds the directory or a port, and the other errors of `Cluster.start`.
     """
     Cluster(brokers, port=port, directory=directory, version=version, detached=True, report=report).start()
     return status(directory)
 
 
 def status(directory: Path) -> ClusterReport:
-    """Look at every broker that `directory` remembers; at most 2 s for each. Raises `NoCluster` for none."""
+    """Ask every broker of `directory`, at most 2 s each. Raises `NoCluster` when it holds no cluster."""
     known = _known(directory)
     brokers = tuple(_look(directory, each) for each in known.brokers)
     servers = ",".join(f"{HOST}:{each.address.client}" for each in known.brokers)
@@ -81,9 +81,9 @@ def status(directory: Path) -> ClusterReport:
 
 
 def down(directory: Path, *, delete: bool) -> list[int]:
-    """Stop the brokers that `up` started and return their pids; `delete` removes the data as well.
+    """Stop the brokers that `up` started and return their pids; `delete` also removes the data.
 
-    A pid that meanwhile belongs to another process is left alone.
+    A process that later got the pid of a broker gets no signal.
     """
     known = _known(directory)
     brokers = [Broker.adopt(each.address, directory, each.process) for each in known.brokers]

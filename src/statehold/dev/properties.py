@@ -1,4 +1,4 @@
-"""The settings of a development broker, composed from the files shipped under deploy/kafka."""
+"""Settings of a development broker, composed from the files in deploy/kafka."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from statehold.dev.ports import HOST
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one broker listens: for clients, for other brokers, for the controllers' quorum."""
+    """The ports of one broker: for clients, for other brokers, for the controllers' quorum."""
 
     node: int
     client: int
     internal: int
     controller: int
-    advertised: int  # what clients are told to connect to: `client`, or the port of a proxy in front of it
+    advertised: int  # the port that clients connect to: `client`, or that of a proxy in front of it
     host: str = HOST
-    name: str = ""  # what clients are told in place of `host`
-    command: tuple[str, ...] = ()  # what runs the broker's own command, such as `ip netns exec NAME`
+    name: str = ""  # advertised in place of `host`
+    command: tuple[str, ...] = ()  # runs the broker's own command, such as `ip netns exec NAME`
 
     @property
-    def told(self) -> str:
-        """Where clients connect."""
+    def advertised_address(self) -> str:
+        """Host and port that clients connect to."""
         return f"{self.name or self.host}:{self.advertised}"
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where a broker runs that is not simply on this machine: see `Address`."""
+    """The place of a broker that does not run on this machine's loopback address: see `Address`."""
 
     host: str = HOST
     name: str = ""
@@ -45,14 +45,14 @@ def shipped() -> Traversable:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Read the subset of Java properties that our files use: `key=value`, comments, blank lines."""
+    """Read the subset of Java properties in deploy/kafka: `key=value`, comments, blank lines."""
     rows = (line.strip() for line in text.splitlines())
     pairs = (row.partition("=") for row in rows if row and not row.startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def compose(me: Address, all_: list[Address], data: Path, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the full settings of broker `me`; `overrides` win over everything."""
+    """Return all settings of broker `me`; `overrides` come last."""
     settings: dict[str, str] = {}
     replicas = "replicas-3" if len(all_) >= 3 else "replicas-1"
     for name in ("broker", replicas, "development"):
@@ -67,8 +67,8 @@ def _own(me: Address, all_: list[Address], data: Path) -> dict[str, str]:
         "node.id": str(me.node),
         "controller.quorum.voters": ",".join(f"{a.node}@{a.host}:{a.controller}" for a in all_),
         "listeners": f"{mine},CONTROLLER://{me.host}:{me.controller}",
-        "advertised.listeners": f"CLIENT://{me.told},BROKER://{me.host}:{me.internal}",
-        # Brokers talk on a listener of their own, so that a proxy in front of one disturbs its clients alone.
+        "advertised.listeners": f"CLIENT://{me.advertised_address},BROKER://{me.host}:{me.internal}",
+        # Brokers use a listener of their own, so that a proxy in front of one disturbs only its clients.
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",

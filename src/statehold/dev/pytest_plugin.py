@@ -1,14 +1,13 @@
 """Fixtures for tests against a real Kafka; pytest loads this plugin wherever statehold is installed.
 
-    def test_it(kafka):              # one broker, shared by the whole session: use topic names of your
-    own
+    def test_it(kafka):              # one broker, shared by the whole session: use topic names of your own
         Consumer({"bootstrap.servers": kafka.bootstrap_servers, ...})
 
     def test_faults(kafka_cluster):  # clusters of the test's own, as many as it asks for
         cluster = kafka_cluster(brokers=3)
         cluster.kill(2)
 
-Without Java or the broker's jars such tests are skipped, but fail where CI=true.
+Such tests are skipped where Java or the broker's jars are missing, but fail when CI=true.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class ClusterFactory(Protocol):
 
 
 def _start(stack: ExitStack, brokers: int, options: dict[str, Any]) -> Cluster:
-    from statehold.dev import Cluster, JarsUnavailable, JavaMissing  # late: the plugin is loaded in every test run
+    from statehold.dev import Cluster, JarsUnavailable, JavaMissing  # here, because every test run loads this plugin
 
     try:
         return stack.enter_context(Cluster(brokers, **options))

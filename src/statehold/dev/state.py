@@ -1,4 +1,4 @@
-"""What a cluster's directory remembers, in `cluster.json`: a later command finds its brokers by it."""
+"""The state of a cluster in its directory, `cluster.json`, by which later commands find its brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "cluster.json"
 
 
 class BrokerState(msgspec.Struct, frozen=True):
-    """One broker's addresses and the process that was started for it; None: stopped."""
+    """One broker's addresses and its process, None when it is stopped."""
 
     address: Address
     process: Identity | None
@@ -31,7 +31,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 def load(directory: Path) -> ClusterState | None:
-    """Return what the directory remembers, None when it is new. Raises `DevError` on other things."""
+    """Return the state in the directory, None when it is empty. Raises `DevError` for other contents."""
     file = directory / FILE
     if not file.exists():
         if directory.exists() and any(directory.iterdir()):
@@ -44,7 +44,7 @@ def load(directory: Path) -> ClusterState | None:
 
 
 def save(directory: Path, state: ClusterState) -> None:
-    """Write it as a whole or not at all."""
+    """Write the state atomically."""
     directory.mkdir(parents=True, exist_ok=True)
     fresh = directory / f".{FILE}.{os.getpid()}"
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state)) + b"\n")
@@ -54,8 +54,8 @@ def save(directory: Path, state: ClusterState) -> None:
 def assign_ports(count: int, port: int | None, advertised: dict[int, int], known: ClusterState | None) -> list[Address]:
     """Return the addresses of `count` brokers.
 
-    Clients' ports count up from `port`, or are those of last time, or free ones. The ports that brokers use
-    among themselves are new at each start: nobody else remembers them.
+    Clients' ports count up from `port`, or are those of the last start, or free ones. The ports between brokers are new
+    at each start, because no client stores them.
     """
     spare = iter(free_ports(3 * count))
     made = []

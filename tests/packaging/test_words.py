@@ -1,0 +1,113 @@
+"""Comments, docstrings, messages and docs avoid the words that puzzle a newcomer; the list grows shorter, never longer.
+
+A string without a space is a name and is not checked. Folders and pages in `NOT_CLEAN` still have old words: clean one,
+then take it out.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = ("balancer", "config", "worker", "snapshot", "ops", "src/statehold")
+PROGRAMS = ("script", "tests", "examples", "benchmarks")
+#: a pattern, and what to write instead
+INSTEAD = {
+    r"an act": "the action",
+    r"anew": "again",
+    r"as it comes": "at once",
+    r"beside": "next to, in parallel",
+    r"comes? twice": "is duplicated",
+    r"for ever": "permanently",
+    r"g(?:i|a)ves? up": "abandons",
+    r"goes on": "continues",
+    r"(?:is|are|was|were) none": "does not exist",
+    r"looks? after": "monitors",
+    r"mend(?:s|ed|ing)?": "fix",
+    r"(?:no|some)body": "the person or the component",
+    r"ours?|us|we": "the component",
+    r"owed": "pending",
+    r"so many": "the number",
+    r"surely": "nothing",
+    r"tells?|told": "reports, returns, logs",
+    r"whoever": "the person or the component",
+    # old words of the glossary
+    r"adopt record": "state-replacement record",
+    r"attendant": "watchdog",
+    r"fulls|full topics?": "full snapshots, snapshot topic",
+    r"genesis mark": "initial commit record",
+    r"hot standby": "standby replica",
+    r"increment topics?|increments": "changelog topic, incremental snapshots",
+    r"lineages?": "state generation",
+    r"parked": "blocked (a key), paused (a partition)",
+    r"second look": "recheck",
+    r"surgery": "state maintenance",
+    r"tainted": "suspect",
+}
+#: a part of a path or of a name, and what an f-string computes, is no word
+BANNED = {re.compile(rf"(?<![\w./{{])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
+NOT_CLEAN = """
+CHANGELOG.md README.md benchmarks config config/common config/librdkafka config/sections docs/backup.md
+docs/cli-reference.md docs/cli.md docs/design.md docs/doctor.md docs/effects.md docs/format.md docs/guarantees.md
+docs/index.md docs/metrics.md docs/migrating.md docs/ops.md docs/reliability.md docs/repair.md docs/restore.md
+docs/runbook/alerts.md docs/runbook/errors.md docs/settings.md docs/sinks.md examples examples/around
+examples/clearing examples/letters examples/microservice examples/sinks ops/cli ops/cli/common ops/cli/inspect
+ops/cli/service ops/cli/state ops/cli/topics ops/doctor ops/generate ops/http ops/process ops/remote ops/reports
+script script/generate snapshot snapshot/backup snapshot/format snapshot/inspect snapshot/restore
+snapshot/spark/export snapshot/spark/fold snapshot/spark/io snapshot/store src/statehold src/statehold/admin
+src/statehold/admin/backup src/statehold/admin/repair src/statehold/admin/state src/statehold/common
+src/statehold/declared src/statehold/kafka src/statehold/kafka/admin src/statehold/kafka/clients
+src/statehold/kafka/common src/statehold/kafka/survey src/statehold/messages src/statehold/runtime
+src/statehold/tables src/statehold/testing tests/assumptions tests/chaos tests/cli tests/config tests/driver
+tests/examples tests/golden tests/kafka tests/monitoring tests/network tests/ops tests/review tests/security
+tests/sinks tests/spark tests/system tests/system/apps tests/tools tests/unit worker worker/common worker/failures
+worker/followers worker/fulls worker/handler worker/participants worker/recovery worker/sinks worker/transaction
+"""
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines of a program's comments and strings, or of all lines of a page."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        yield from enumerate(text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if tokenize.tok_name[token.type] in ("COMMENT", "STRING", "FSTRING_MIDDLE") and " " in token.string:
+            for offset, line in enumerate(token.string.splitlines()):
+                yield token.start[0] + offset, line
+
+
+def findings(root: Path) -> dict[str, list[str]]:
+    """Return the complaints of each folder with programs and of each page."""
+    found: dict[str, list[str]] = defaultdict(list)
+    programs = [path for folder in (*PACKAGES, *PROGRAMS) for path in (root / folder).rglob("*.py")]
+    pages = [*(root / "docs").rglob("*.md"), *root.glob("*.md")]
+    for path in sorted({*programs, *pages} - {Path(__file__).resolve()}):
+        name = path.relative_to(root)
+        place = str(name.parent if path.suffix == ".py" else name)
+        for number, line in prose(path):
+            for pattern, instead in BANNED.items():
+                if match := pattern.search(line):
+                    found[place].append(f"{name}:{number}: {match[0]!r}: write {instead!r}")
+    return found
+
+
+def test_no_old_word_is_in_what_is_clean(root: Path) -> None:
+    wrong = [line for place, lines in findings(root).items() if place not in NOT_CLEAN.split() for line in lines]
+
+    assert wrong == []
+
+
+def test_prose_is_found(tmp_path: Path) -> None:
+    program = tmp_path / "a.py"
+    program.write_text('"""A first line.\n\nOur second."""\nour = f"we {1} go"  # told\nname = "anew"\n')
+
+    text = " ".join(line for _, line in prose(program))
+
+    words = {match[0] for pattern in BANNED for match in pattern.finditer(text)}
+    assert words == {"Our", "we", "told"}
+    assert [number for number, line in prose(program) if "Our" in line] == [3]
