@@ -55,10 +55,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Each name is imported when it is first used.
+    """Import each name at its first use.
 
-    `statehold run` is to hear signals before it imports anything large, and Spark executors have no Kafka client, which
-    Service needs.
+    `statehold run` must handle signals before large imports, and Spark executors lack the Kafka client of Service.
     """
     home = _HOMES.get(name)
     if home is None:

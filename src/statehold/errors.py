@@ -1,67 +1,67 @@
-"""Every error of statehold, by what its owner must do about it.
+"""Every error of statehold, grouped by the action that it needs.
 
 StateholdError
-├── UsageError                 the calling code is wrong: change it
+├── UsageError                 the calling code breaks a rule of the API: change the code
 │   └── MutatedInPlace         a table value was changed without put()
-├── StartError                 the service cannot start: change the set-up
-│   ├── TopicMissing           a topic is absent: `statehold topics create`
-│   ├── TopicMismatch          a topic differs from what the service needs
-│   ├── AccessRefused          the brokers refuse the login, or a right is missing
-│   └── SchemaRefused          a schema registry has no such schema, or it does not fit
-├── InstanceTaken              two processes have one name in the group: give each a service.instance
-├── ToolRefused                a tool will not do it as things are; nothing was changed
+├── StartError                 the service cannot start: change its configuration
+│   ├── TopicMissing           a topic does not exist: `statehold topics create`
+│   ├── TopicMismatch          a topic has other settings than the service needs
+│   ├── AccessRefused          the brokers reject the login, or an ACL is missing
+│   └── SchemaRefused          the schema is not registered, or is incompatible
+├── InstanceTaken              two processes have the same static member name: set service.instance
+├── ToolRefused                a tool's precondition does not hold; nothing was changed
 ├── PartitionError             one partition stops, the others stay live
-│   ├── RecordError            this record cannot be handled: mend it or the handler, then `statehold retry`
+│   ├── RecordError            one record fails: fix it or the handler, then `statehold retry`
 │   │   ├── UndecodableRecord
 │   │   ├── HandlerFailed
-│   │   ├── OutputRefused      the broker will not take what the handler sent
-│   │   ├── SinkRefused        the sink's database will not take the rows: mend it, then `statehold retry`
+│   │   ├── OutputRefused      the broker rejects an output of the handler
+│   │   ├── SinkRefused        the sink's database rejects the rows: fix it, then `statehold retry`
 │   │   └── TooManyFailures    more dead letters than failure.dead_row or .dead_percent allow: an outage
-│   ├── StateRefused           the state cannot be trusted: never live until an operator decides
-│   │   ├── NoMark             no genesis mark: a first start is an act
-│   │   ├── DamagedIncrement   the chain of marks has a hole or a foreign record
-│   │   │   └── NoUsableFull   every full is lost or damaged, and the deltas alone do not hold the state
-│   │   ├── TornTransaction    a transaction was ended early by a delayed request
-│   │   ├── DigestMismatch     the restored state is not the one that was written
+│   ├── StateRefused           the state cannot be trusted: not live until an operator decides
+│   │   ├── NoMark             no commit record: the first start is explicit
+│   │   ├── DamagedIncrement   the chain of commit records has a gap or a foreign record
+│   │   │   └── NoUsableFull   every full snapshot is lost or damaged, and the deltas do not suffice
+│   │   ├── TornTransaction    a delayed request ended a transaction early
+│   │   ├── DigestMismatch     the restored state differs from the written one
 │   │   ├── NonDeterministicReplay
-│   │   ├── OffsetDisagrees    group offset and mark tell different positions
-│   │   ├── RetentionGap       the input no longer holds the position that is needed
-│   │   ├── MixedLineages      the partitions are not all of one history
-│   │   ├── TopicReplaced      a topic was deleted and made anew
+│   │   ├── OffsetDisagrees    group offset and commit record have different positions
+│   │   ├── RetentionGap       the input no longer holds the next record
+│   │   ├── MixedLineages      the partitions have different state generations
+│   │   ├── TopicReplaced      a topic was deleted and created again
 │   │   ├── PartitionCountChanged
-│   │   ├── StateMoved         the state goes on in another input: run the service with that one
-│   │   ├── NewerFormat        a newer statehold wrote this: run that one
-│   │   ├── UnknownSchema      values of a table version that this code cannot read: run the code that can
-│   │   ├── SinkDisagrees      the sink's database holds another position than the state: `statehold sink init`
+│   │   ├── StateMoved         the state moved to another input: run the service with that one
+│   │   ├── NewerFormat        a newer release wrote the records: run that release
+│   │   ├── UnknownSchema      this code cannot read a table's version: run newer code or add an upcaster
+│   │   ├── SinkDisagrees      the sink's database has another position than the state: `statehold sink init`
 │   │   └── UpgradeUnfinished  the code needs a newer format: `statehold finish-upgrade`
-│   ├── AccessLost             a right or the login was taken away: it goes on by itself when it is back
-│   ├── HandlerStuck           the handler does not come back: mend it, restart the process
-│   ├── RegistryUnreachable    a schema is needed and its registry is away: tried again every 30 s
-│   ├── SinkUnreachable        the sink's database is away: tried again every 30 s, or by `statehold retry`
-│   ├── RestoreTimeout         Kafka did not deliver in time: tried again every 30 s, or by `statehold retry`
-│   ├── MemoryShort            the state would not fit: tried again every minute, or by `statehold retry`
-│   ├── HangingTransaction     a stranger's open transaction hides the end of a topic
+│   ├── AccessLost             an ACL or the login was revoked: resumes by itself once it is restored
+│   ├── HandlerStuck           a handler call does not return: fix the handler, restart the process
+│   ├── RegistryUnreachable    the schema registry does not answer: retried every 30 s
+│   ├── SinkUnreachable        the sink's database does not answer: retried every 30 s, or by `statehold retry`
+│   ├── RestoreTimeout         Kafka did not deliver in time: retried every 30 s, or by `statehold retry`
+│   ├── MemoryShort            the state would not fit into memory: retried every minute, or by `statehold retry`
+│   ├── HangingTransaction     another producer's open transaction hides the end of a topic
 │   └── OwnershipError         this process is no longer the owner: never retried from memory
 │       ├── Fenced
 │       │   └── SinkFenced     by the epoch in the sink's database
 │       └── Lost
-├── StuckCall                  a call into Kafka or into a handler never came back: the process must be started anew
-├── OutageTooLong              Kafka was out of reach for longer than kafka.outage allows
-├── ThreadDied             something that is no Exception ended a thread: a handler that called sys.exit()
-├── CompactionBusy             another compaction of this service has the lock: wait for its end
-└── KafkaTrouble               what the Kafka adapter reports; the worker turns it into one of the above
-    ├── TransactionAborted     abort it, roll back, redo: the partition is still ours
-    ├── OutcomeUnknown         make a new producer, fence, read the last mark
-    ├── ProducerFenced         another owner has fenced this producer, or its id expired
+├── StuckCall                  a call into Kafka or a handler never returned: restart the process
+├── OutageTooLong              Kafka did not answer for longer than kafka.outage allows
+├── ThreadDied                 SystemExit or the like ended a thread, for example a handler that called sys.exit()
+├── CompactionBusy             another compaction of this service holds the lock: wait for its end
+└── KafkaTrouble               an error of the Kafka adapter; the worker turns it into one of the above
+    ├── TransactionAborted     abort, roll back, redo: this process still owns the partition
+    ├── OutcomeUnknown         create a new producer, fence, read the last commit record
+    ├── ProducerFenced         another owner fenced this producer, or its id expired
     ├── MessageRefused         a message is too large, or its topic is missing or forbidden
-    └── Misconfigured          a right or a setting is missing: no retry helps
+    └── Misconfigured          an ACL or a setting is missing: a retry does not help
 """
 
 from __future__ import annotations
 
 
 class StateholdError(Exception):
-    """Base of everything that statehold raises on purpose."""
+    """Base of every error that statehold raises on purpose."""
 
 
 class UsageError(StateholdError):
@@ -73,7 +73,7 @@ class MutatedInPlace(UsageError):
 
 
 class StartError(StateholdError):
-    """The service cannot start with this set-up; raised from `Service.start`."""
+    """The service cannot start with this configuration; raised by `Service.start`."""
 
 
 class TopicMissing(StartError):
@@ -85,25 +85,25 @@ class TopicMismatch(StartError):
 
 
 class AccessRefused(StartError):
-    """The brokers answer, and refuse us: a wrong login, or a right that is missing."""
+    """The brokers reject the login, or an ACL is missing."""
 
 
 class SchemaRefused(StartError):
-    """A schema of the service is not in its registry, or is not compatible with what is."""
+    """A schema of the service is not registered, or is incompatible with the registered one."""
 
 
 class InstanceTaken(StateholdError):
-    """A static member's name belongs to another process of the group."""
+    """Another process of the group has the same static member name."""
 
 
 class ToolRefused(StateholdError):
-    """A tool will not do what it was told as things are; nothing was changed, and the text says what would help."""
+    """A tool's precondition does not hold. Nothing was changed; the text names the next command."""
 
 
 class PartitionError(StateholdError):
-    """One partition stops. Carries its coordinates.
+    """One partition stops; the others stay live.
 
-    `topic` and `partition` name the input partition, `position` the next offset it would have read.
+    `topic` and `partition` name the input partition, `position` its next offset.
     """
 
     def __init__(self, message: str, *, topic: str = "", partition: int = -1, position: int = -1) -> None:
@@ -117,11 +117,11 @@ class PartitionError(StateholdError):
 
 
 class RecordError(PartitionError):
-    """One record cannot be handled; `position` is its offset. Nothing of it was kept and nothing was skipped."""
+    """One record failed; `position` is its offset. Its changes are rolled back, and no record was skipped."""
 
 
 class UndecodableRecord(RecordError):
-    """The value could not be decoded into the handler's type."""
+    """The record's value cannot be decoded into the handler's type."""
 
 
 class HandlerFailed(RecordError):
@@ -129,39 +129,39 @@ class HandlerFailed(RecordError):
 
 
 class OutputRefused(RecordError):
-    """An output or a table value of this record is not accepted by the broker."""
+    """The broker rejects an output or a table value of this record."""
 
 
 class SinkRefused(RecordError):
-    """The database of the sinks will not take the rows of some record, or its tables are not as declared."""
+    """The sinks' database rejects a record's rows, or its tables differ from the declared ones."""
 
 
 class TooManyFailures(RecordError):
-    """So many records fail that it is no matter of records: none of them is buried any more."""
+    """A flood of failures, which is treated as an outage: no more records are dead-lettered."""
 
 
 class StateRefused(PartitionError):
-    """The state on the topics cannot be trusted as it is; the message names the command that repairs it."""
+    """The stored state cannot be trusted; the message names the command that repairs it."""
 
 
 class NoMark(StateRefused):
-    """The increment topic holds no mark, so there is no state and no start position."""
+    """The changelog topic holds no commit record, so there is no state and no start position."""
 
 
 class DamagedIncrement(StateRefused):
-    """The chain of marks has a hole, or a record of another service, partition or format."""
+    """The chain of commit records has a gap, or a record of another service, partition or format."""
 
 
 class NoUsableFull(DamagedIncrement):
-    """No full can be a base, and the deltas do not reach back to an empty state."""
+    """No full snapshot is usable, and the deltas do not reach back to an empty state."""
 
 
 class TornTransaction(StateRefused):
-    """A header without its footer, or a footer without its header."""
+    """A transaction header without its commit record, or a commit record without its header."""
 
 
 class DigestMismatch(StateRefused):
-    """The restored state's digest is not the one its writer recorded."""
+    """The restored state's digest differs from the recorded one."""
 
 
 class NonDeterministicReplay(StateRefused):
@@ -169,23 +169,23 @@ class NonDeterministicReplay(StateRefused):
 
 
 class OffsetDisagrees(StateRefused):
-    """The group's committed offset and the last mark disagree by more than one transaction."""
+    """The group's committed offset and the last commit record differ by more than one transaction."""
 
 
 class RetentionGap(StateRefused):
-    """The input no longer holds the position from which the partition must read."""
+    """The input no longer holds the next record of the partition."""
 
 
 class MixedLineages(StateRefused):
-    """Another partition goes on from another adopt record: only some of them were restored, migrated or moved."""
+    """The partitions have different state generations: only some of them were restored, migrated or moved."""
 
 
 class TopicReplaced(StateRefused):
-    """A topic id differs from the one in the mark: the topic was deleted and created again."""
+    """A topic's id differs from the one in the commit record: the topic was deleted and created again."""
 
 
 class StateMoved(StateRefused):
-    """The state goes on in another input topic: this one is closed."""
+    """The state moved to another input topic; the partition's state for this one is closed."""
 
 
 class PartitionCountChanged(StateRefused):
@@ -193,47 +193,47 @@ class PartitionCountChanged(StateRefused):
 
 
 class NewerFormat(StateRefused):
-    """The topics hold records of a format that this version does not read: a newer one wrote them."""
+    """The topics hold records of a format that this release does not read: a newer release wrote them."""
 
 
 class UnknownSchema(StateRefused):
-    """A table holds values of a version that this code cannot read: a newer one, or one without an upcaster."""
+    """This code cannot read a table's version: it is newer, or has no upcaster."""
 
 
 class UpgradeUnfinished(StateRefused):
-    """The code needs a format that the partition is not written in yet, for the sake of an older statehold."""
+    """The code needs a newer format than the partition has; older releases still have to read it."""
 
 
 class AccessLost(PartitionError):
-    """The brokers refuse what the partition has to do; the text names the right and the line that grants it."""
+    """The brokers reject a request of the partition; the text names the ACL and the command that grants it."""
 
 
 class SinkDisagrees(StateRefused):
-    """The database of the sinks holds no position, or one that does not follow from the last mark."""
+    """The sinks' database holds no position, or one that does not follow from the last commit record."""
 
 
 class SinkUnreachable(PartitionError):
-    """The database of the sinks did not answer within `sink.outage`."""
+    """The sinks' database did not answer within `sink.outage`."""
 
 
 class HandlerStuck(PartitionError):
-    """The handler has been inside one record or hook for longer than `failure.handler_stuck`."""
+    """A handler call for one record or hook took longer than `failure.handler_stuck`."""
 
 
 class RegistryUnreachable(PartitionError):
-    """A value needs a schema and the registry gives no answer: no fault of the record."""
+    """The schema registry does not answer, so a value cannot be converted; the record is not at fault."""
 
 
 class RestoreTimeout(PartitionError):
-    """The restore did not get its data within `restore.deadline`."""
+    """Kafka did not deliver the data of a restore within `restore.deadline`."""
 
 
 class MemoryShort(PartitionError):
-    """The partition's state would take more memory than this process may have."""
+    """The partition's state would exceed the memory limit of this process."""
 
 
 class HangingTransaction(PartitionError):
-    """The last stable offset stays below the end of a topic: somebody's transaction is open."""
+    """The last stable offset stays below the end of a topic because a producer's transaction is open."""
 
 
 class OwnershipError(PartitionError):
@@ -241,19 +241,19 @@ class OwnershipError(PartitionError):
 
 
 class Fenced(OwnershipError):
-    """A newer owner fenced this one; what it had not committed is thrown away."""
+    """A newer owner fenced this one; its uncommitted work is discarded."""
 
 
 class SinkFenced(Fenced):
-    """A newer owner has taken an epoch in the database of the sinks; this one commits nothing there any more."""
+    """A newer owner took an epoch in the sinks' database; this one cannot commit there any more."""
 
 
 class Lost(OwnershipError):
-    """The group gave the partition away without asking; nothing may be committed for it."""
+    """The group reassigned the partition without a revocation; this process must not commit for it."""
 
 
 class StuckCall(StateholdError):
-    """A call that must come back did not; the thread that made it is lost. `partition` is -1 when it was for all."""
+    """A call did not return within its limit. `partition` is -1 if the call was not for one partition."""
 
     def __init__(self, message: str, *, partition: int = -1) -> None:
         super().__init__(f"partition {partition}: {message}" if partition >= 0 else message)
@@ -261,15 +261,15 @@ class StuckCall(StateholdError):
 
 
 class OutageTooLong(StateholdError):
-    """Kafka was out of reach for longer than `kafka.outage` allows; nothing is lost, a supervisor starts it again."""
+    """Kafka did not answer for longer than `kafka.outage` allows. No data is lost; restart the process."""
 
 
 class ThreadDied(StateholdError):
-    """A thread was ended by SystemExit or the like: no stop of the process; the cause is chained."""
+    """SystemExit or the like ended a thread; the cause is chained."""
 
 
 def of_thread(error: BaseException) -> Exception:
-    """What a dead thread's error is outside it."""
+    """Return the error to raise in another thread for an error that ended a thread."""
     if isinstance(error, Exception):
         return error
     died = ThreadDied(f"{type(error).__name__}: {error} ended a thread")
@@ -278,17 +278,17 @@ def of_thread(error: BaseException) -> Exception:
 
 
 class CompactionBusy(StateholdError):
-    """Another compaction of this service is at work."""
+    """Another compaction of this service is running."""
 
 
 class KafkaTrouble(StateholdError):
-    """A Kafka call failed; the subclass says what the caller must do."""
+    """A Kafka call failed; the subclass determines the caller's next step."""
 
 
 class TransactionAborted(KafkaTrouble):
-    """The transaction cannot commit; aborting it is safe and the partition may still be ours.
+    """The transaction cannot commit. Aborting it is safe, and this process may still own the partition.
 
-    `stale` tells that the group's generation has moved: fetch the group metadata anew before trying again.
+    `stale`: the group's generation has changed, so fetch the group metadata before the next attempt.
     """
 
     def __init__(self, message: str, *, stale: bool = False) -> None:
@@ -297,16 +297,16 @@ class TransactionAborted(KafkaTrouble):
 
 
 class OutcomeUnknown(KafkaTrouble):
-    """Whether the transaction committed is not known; the producer must not be used again."""
+    """It is unknown whether the transaction committed; do not use the producer again."""
 
 
 class ProducerFenced(KafkaTrouble):
-    """The producer's epoch or id is no longer valid; it must not be used again."""
+    """The producer's epoch or id is no longer valid; do not use the producer again."""
 
 
 class MessageRefused(KafkaTrouble):
-    """The client or the broker refused a message as it is."""
+    """The client or the broker rejects a message."""
 
 
 class Misconfigured(KafkaTrouble):
-    """A right, a feature or a setting is missing; repeating the call cannot help."""
+    """An ACL, a feature or a setting is missing; a retry does not help."""

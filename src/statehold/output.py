@@ -1,4 +1,4 @@
-"""An output topic of a handler: what is sent becomes visible with the commit of its record, or not at all."""
+"""Output topics: an output record becomes visible when its input record commits, or never."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from statehold.errors import UsageError
 
 V = TypeVar("V")
 
-#: The header that every output carries with `output.origin`: input partition, transaction and the ordinal within it,
-#: little endian (rule T3).
+#: Header of every output record if `output.origin` is on: input partition, transaction and ordinal in it, little
+#: endian (rule T3).
 ORIGIN_HEADER = "sh"
 ORIGIN = struct.Struct("<IQI")
 
 Headers = Sequence[tuple[str, bytes]]
 Partitioner = Callable[[bytes | None, int], int]
-#: the positional arguments of confluent_kafka's produce, because keywords would cost more than the rest of a send:
-#: (topic, value, key, partition, None, None, timestamp in ms, headers); partition -1 = the producer's partitioner,
-#: timestamp 0 = now
+#: Positional arguments of confluent_kafka's produce, because keywords would cost more than the rest of a send:
+#: (topic, value, key, partition, None, None, timestamp in ms, headers). Partition -1 means the producer's partitioner,
+#: timestamp 0 means now.
 Sent = tuple[str, bytes | None, str | bytes | None, int, None, None, int, list[tuple[str, bytes]] | None]
 
 
 class Output(Generic[V]):
-    """Declares an output topic of a `Handler`, and sends to it once a partition has started.
+    """Declares an output topic of a `Handler`, which sends with `self.<name>.send`.
 
-    `partitioner(key, partitions)` returns a partition; without one the key decides as Java producers do
-    (murmur2_random). Partition and timestamp may also be given with each value.
+    `value` is a type or a serde. `partitioner(key, partitions)` returns a partition; the default is murmur2_random, as
+    in Java producers. Use it on the partition's thread only.
     """
 
     def __init__(self, topic: str, *, value: type[V] | serde.Serde[V], partitioner: Partitioner | None = None) -> None:
@@ -43,7 +43,7 @@ class Output(Generic[V]):
         self.muted = False
 
     def bind(self, sent: list[Sent], partitions: int = 0) -> Output[V]:
-        """This output for one partition; what is sent goes to the end of `sent`."""
+        """Return the output of one partition, which appends its records to `sent`."""
         bound = Output(self.topic, value=self.value_type, partitioner=self.partitioner)
         bound._append, bound._extend, bound._partitions = sent.append, sent.extend, partitions
         return bound
@@ -56,7 +56,11 @@ class Output(Generic[V]):
         partition: int = -1,
         timestamp: int = 0,
     ) -> None:
-        """Send with the record's transaction. `timestamp` is in milliseconds since 1970; suppressed in a replay."""
+        """Send a value in the record's transaction; ignored in a replay.
+
+        `partition` -1 uses the partitioner. `timestamp` is in milliseconds since 1970, 0 means now. Raises the errors
+        of the serde, and UsageError outside a running handler.
+        """
         if self.muted:
             return
         if self.partitioner is not None and partition < 0:
@@ -66,7 +70,7 @@ class Output(Generic[V]):
         self._append((self.topic, self._encode(value), key, partition, None, None, timestamp, headers))
 
     def send_all(self, values: Iterable[V], keys: Iterable[str | bytes | None] = repeat(None)) -> None:
-        """Send many values at once, each with its key: for `on_batch`, and cheaper than as many calls of `send`."""
+        """Send values with their keys; faster than one `send` per value, for example in `on_batch`."""
         if self.muted:
             return
         if self.partitioner is not None:

@@ -1,7 +1,6 @@
-"""What the parts need from Kafka and from the clock: each method says whether it blocks, what it raises, which thread.
+"""Interfaces to Kafka and the clock: each method states whether it blocks, what it raises, and its thread.
 
-The Kafka adapter (`statehold.kafka`) and the test driver implement these; nothing else in the house knows
-confluent_kafka.
+The Kafka adapter (`statehold.kafka`) and the test driver implement them. No other module imports confluent_kafka.
 """
 
 from __future__ import annotations
@@ -16,78 +15,80 @@ from statehold.messages.retry_record import Retried
 from statehold.output import Sent
 from statehold.record import Message
 
-#: between a lineage and a number, in what is noted beside a group offset
+#: Separates state generation and transaction number in the metadata of a group offset.
 _NUMBER = " n="
 
-#: seconds, monotonic
+#: Returns monotonic seconds.
 Clock = Callable[[], float]
 
 
 class OutOfRange(Exception):
-    """The asked offset is not (any more) in the log: plan again from a fresh end."""
+    """The requested offset is not in the log (any more): read the bounds again."""
 
 
 class Cancelled(Exception):
-    """A long call ended because the partition is leaving this process."""
+    """A long call ended because this process is losing the partition or stopping."""
 
 
 class Membership(NamedTuple):
-    """The manager's newest word on the group: a worker that is refused waits for a greater version."""
+    """The newest group metadata. A worker whose commit is rejected waits for a greater version."""
 
     version: int
-    #: confluent_kafka's group metadata, opaque
+    #: confluent_kafka's group metadata, opaque.
     metadata: Any
     member_id: str
 
 
 class Bounds(NamedTuple):
+    """End of the changelog partition and start of the snapshot partition."""
+
     increment_end: int
     full_start: int
 
 
 class Reader(Protocol):
-    """Reads a partition without a group, committed records only. Used by one thread at a time."""
+    """Reads committed records of a partition without a group. One thread at a time."""
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """Log start and end (read uncommitted: open transactions count). Blocks; raises RestoreTimeout."""
+        """Return log start and end, including open transactions. Blocks; raises RestoreTimeout."""
         ...
 
     def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
-        """Batches of the committed records in [start, end), then stops; `most` records in one.
+        """Yield the committed records of the offsets [start, end) in batches of up to `most`.
 
-        Blocks; raises OutOfRange when `start` is gone, HangingTransaction when the last stable offset stays below
-        `end`, RestoreTimeout when nothing comes within the deadline.
+        Blocks. Raises OutOfRange if `start` was deleted, HangingTransaction if the last stable offset stays below
+        `end`, RestoreTimeout if Kafka delivers nothing within the deadline.
         """
         ...
 
     def cancelled(self) -> bool:
-        """Whether its calls end with Cancelled now: for who waits for something else than Kafka meanwhile."""
+        """Return True once calls raise Cancelled; poll it while you wait for anything but Kafka."""
         ...
 
     def close(self) -> None: ...
 
 
 class FollowingReader(Reader, Protocol):
-    """A reader whose `bounds` end where committed records do: it never waits for an open transaction."""
+    """A reader whose `bounds` end at the last stable offset, so that it never waits for an open transaction."""
 
     def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """The last stable offset of each, by one question. Blocks; raises KafkaTrouble."""
+        """Return the last stable offset of each partition with one request. Blocks; raises KafkaTrouble."""
         ...
 
 
 class Transactions(Protocol):
-    """A transactional producer of one partition, used by that partition's thread, or by a commit beside it: one call at
-    a time.
+    """A transactional producer of one partition. One call at a time, on the partition's thread or its commit thread.
 
-    Any exception leaves it unusable but for `abort` (after TransactionAborted) and `drop`.
+    After an exception only `drop` is allowed, and `abort` after TransactionAborted.
     """
 
+    #: Id of the producer session.
     attempt: str
-    #: `Noted.text` of the state that the offsets belong to, for `Offsets.lineages`
+    #: `Noted.text` of the state that the offsets belong to, for `Offsets.lineages`.
     lineage: str
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
-        """init_transactions: from here no older owner can commit. Blocks; raises KafkaTrouble, Cancelled."""
+        """Call init_transactions; no older owner can commit afterwards. Blocks; raises KafkaTrouble, Cancelled."""
         ...
 
     def begin(self) -> None: ...
@@ -97,69 +98,66 @@ class Transactions(Protocol):
         ...
 
     def send_increment(self, topic: str, partition: int, payload: bytes) -> None:
-        """Queue one record of the increment; raises as `send`."""
+        """Queue one record for the changelog. Raises the errors of `send`."""
         ...
 
     def send_offsets(self, position: int, membership: Any) -> None:
-        """Put the offsets into the transaction, and wait until all outputs are on their partitions.
+        """Add the offsets to the transaction, and wait until all outputs are written.
 
-        What is sent after it goes to partitions that are in the transaction already: no other may join one that a
-        delayed request has torn (rule T1). Blocks; raises TransactionAborted (nothing was committed), OutcomeUnknown or
-        ProducerFenced.
+        Later records may only go to partitions that are in the transaction already, because a delayed request may have
+        ended it (rule T1). Blocks; raises TransactionAborted (nothing was committed), OutcomeUnknown, ProducerFenced.
         """
         ...
 
     def send_all_offsets(self, positions: Mapping[int, int], membership: Any, lineage: str) -> None:
-        """For tools: the offsets of several partitions of the input, each with the lineage of its state beside it.
+        """Add the offsets of several input partitions with the state generation as metadata, for tools.
 
-        Blocks; raises as `send_offsets`.
+        Blocks; raises the errors of `send_offsets`.
         """
         ...
 
     def commit(self) -> None:
-        """Blocks up to the commit deadline. Raises OutcomeUnknown or ProducerFenced."""
+        """Commit. Blocks up to the commit deadline; raises OutcomeUnknown, ProducerFenced."""
         ...
 
     def abort(self) -> None:
-        """Abort and return only on success. Blocks; raises OutcomeUnknown, ProducerFenced."""
+        """Abort; return only on success. Blocks; raises OutcomeUnknown, ProducerFenced."""
         ...
 
     @property
     def tainted(self) -> str:
-        """Why a delayed commit or abort request may still be under way (rule T2), or ''."""
+        """Why a delayed commit or abort request may still arrive (rule T2); '' if none can."""
         ...
 
     def drop(self) -> None:
-        """Let go of it without waiting and without closing it in a clean way (pitfall P8)."""
+        """Discard the producer without waiting and without a clean close (pitfall P8)."""
         ...
 
 
 class FullSink(Protocol):
-    """Takes one full (rule S3): `open`, its chunks, `seal`, its manifest. For Kafka an idempotent, plain producer."""
+    """Writes one full snapshot (rule S3): `open`, its chunks, `seal`, its manifest. For Kafka: a producer."""
 
     def open(self, full: str) -> str:
-        """The full with this id begins; returns where its chunks will be, '' for the full topic."""
+        """Begin the full snapshot with this id. Return the location of its chunks, '' for the snapshot topic."""
         ...
 
     @property
     def crowded(self) -> bool:
-        """Sending would block: better wait for the next slice."""
+        """True if `send` would block, so the caller should wait for the next slice."""
         ...
 
     def seal(self) -> int:
-        """There is no further chunk, only the manifest; in how many segments they are, 0 on the full topic."""
+        """End the chunks; only the manifest follows. Return the number of segments, 0 for the snapshot topic."""
         ...
 
     def send(self, payload: bytes) -> None:
-        """Queue a record to the full topic. Blocks only while the queue is full."""
+        """Queue a record for the snapshot topic. Blocks only while the queue is full."""
         ...
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:
-        """Offsets of the acknowledged records so far, in the order they were sent; blocks `wait` seconds at most.
+        """Return the offsets of the acknowledged records in sending order; -1 for a chunk outside Kafka.
 
-        A chunk that is not in Kafka counts as -1.
-
-        Raises KafkaTrouble when one was refused: the full is given up.
+        Blocks up to `wait` seconds. Raises KafkaTrouble if Kafka rejected a record; abandon the full snapshot then.
         """
         ...
 
@@ -167,19 +165,19 @@ class FullSink(Protocol):
 
 
 class Asked(NamedTuple):
-    """A command of the control topic; `pinned` is None where it is statehold's own, which changes no state."""
+    """A command of the control topic. `pinned` is None for statehold's own commands, which change no state."""
 
     command: Command
     pinned: Pinned | None
 
     @classmethod
     def by(cls, message: Message) -> Asked | None:
-        """What a record of the control topic asks for; None for a record that is no command.
+        """Return the command of a control-topic record; None for any other record.
 
-        :raises BadCommand: its header cannot be read.
+        :raises BadCommand: the header is unreadable.
         """
         command = command_of(message)
-        if command is None or command.name == TICK:  # only a worker says how late it is
+        if command is None or command.name == TICK:  # ticks come from workers only
             return None
         if command.name in REQUESTS:
             request_of(message)
@@ -187,12 +185,12 @@ class Asked(NamedTuple):
 
 
 class Control(Protocol):
-    """Commands that come beside the input; for one partition, used by its thread."""
+    """Commands of the control topic for one partition. Partition's thread."""
 
     def waiting(self, position: int) -> tuple[list[Asked], int]:
-        """Those that have come at or after `position` of the control topic, and the position after them.
+        """Return the commands from `position` of the control topic, and the position after them.
 
-        Does not block; the first call begins to read.
+        Does not block; the first call starts reading.
         """
         ...
 
@@ -200,35 +198,35 @@ class Control(Protocol):
 
 
 class Delayed(Protocol):
-    """Records of one retry topic; for one partition, used by its thread."""
+    """Records of one retry topic for one partition. Partition's thread."""
 
     def due(self, position: int, now: int) -> tuple[list[Retried], int]:
-        """Those at or after `position` that are due by `now` (milliseconds since 1970), and the position after them.
+        """Return the records from `position` that are due by `now` (ms since 1970), and the position after them.
 
-        Does not block; the first call begins to read.
+        Does not block; the first call starts reading.
         """
         ...
 
     @property
     def held(self) -> int:
-        """Records that were read and whose time has not come, or that no mark has passed. Any thread."""
+        """Number of records that were read and are not due, or not committed as processed yet. Any thread."""
         ...
 
     def close(self) -> None: ...
 
 
 class NoControl:
-    """There is no control topic."""
+    """The control of a service without a control topic."""
 
     def waiting(self, position: int) -> tuple[list[Asked], int]:
         return [], position
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 class Noted(NamedTuple):
-    """What stands beside a group offset: the lineage, and the transaction that committed it (-1: not told)."""
+    """Metadata of a group offset: the state generation, and the transaction that committed it (-1: unknown)."""
 
     lineage: str
     n: int = -1
@@ -243,54 +241,54 @@ class Noted(NamedTuple):
 
 
 class Access:
-    """What the brokers let us do. Where nobody asks for a login, everything."""
+    """The principal's ACLs. This base class allows everything, for clusters without a login."""
 
     def explain(self, error: BaseException) -> str:
-        """Who may not do what, and what mends it; '' where this error is no refusal. May block for seconds."""
+        """Return the missing ACL and its fix; '' if the error is not an authorization error. May block for seconds."""
         return ""
 
     def granted(self) -> bool:
-        """Whether all that can be asked for is allowed again. May block for seconds."""
+        """Return True if every ACL that can be checked is granted again. May block for seconds."""
         return True
 
 
 class Offsets(Protocol):
-    """Questions about the group and the topics, asked from worker threads."""
+    """Requests about the group and the topics. Worker threads."""
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """The group's committed offset, with stable offsets; None where there is none. Blocks; raises KafkaTrouble."""
+        """Return the group's committed stable offset; None if there is none. Blocks; raises KafkaTrouble."""
         ...
 
     def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:
-        """What each partition's owner noted beside its last committed offset, where there is something.
+        """Return the metadata of each partition's committed offset, where there is some.
 
-        Waits for no open transaction. Blocks; raises KafkaTrouble.
+        Does not wait for open transactions. Blocks; raises KafkaTrouble.
         """
         ...
 
     def is_member(self, member_id: str, topic: str, partition: int) -> bool:
-        """Whether the group's coordinator, asked now, has this partition assigned to this member (rule T8). Blocks."""
+        """Ask the coordinator whether this partition is assigned to this member now (rule T8). Blocks."""
         ...
 
     def ask_bounds(self, increment: str, full: str, partition: int) -> Callable[[float], Bounds | None]:
-        """Ask for the end of one topic and the start of the other; does not block.
+        """Request the end of the changelog and the start of the snapshot partition. Does not block.
 
-        The returned function waits the given seconds and answers None while nothing is known; it raises KafkaTrouble
-        when the question failed.
+        The returned function waits up to the given seconds. It returns None before the response, and raises
+        KafkaTrouble if the request failed.
         """
         ...
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Ask for the deletion of what lies before an offset, and do not wait for it."""
+        """Request the deletion of the records before an offset, without waiting."""
         ...
 
 
 class ConsumerTrouble(NamedTuple):
-    """A consumer's event that is no record. `partition` is -1 when it concerns the whole client."""
+    """An error event of the consumer. `partition` is -1 if it concerns the whole client."""
 
     partition: int
     error: Exception
-    #: the position that is asked for is not in the log
+    #: True if the requested offset is not in the log.
     out_of_range: bool = False
     topic: str = ""
 
@@ -328,7 +326,7 @@ class ConsumerGroup(NamedTuple):
 
 
 class Listener(Protocol):
-    """The three rebalance callbacks; run on the manager thread inside `consume`. They must not raise."""
+    """The three rebalance callbacks. They run on the manager thread inside `consume`, and must not raise."""
 
     def on_assign(self, partitions: Sequence[int]) -> None: ...
 
@@ -338,16 +336,16 @@ class Listener(Protocol):
 
 
 class GroupConsumer(Protocol):
-    """The one consumer of a service; every method belongs to the manager thread (invariant 4)."""
+    """The consumer of a service. Only the manager thread calls its methods (invariant 4)."""
 
     def subscribe(self, listener: Listener) -> None: ...
 
     def consume(self, records: int, timeout: float) -> tuple[Sequence[Message], Sequence[ConsumerTrouble]]:
-        """Blocks `timeout` seconds at most, and for the callbacks. Raises KafkaTrouble on a fatal error."""
+        """Poll. Blocks up to `timeout` seconds, and during the callbacks. Raises KafkaTrouble on a fatal error."""
         ...
 
     def assign(self, partitions: Sequence[int]) -> None:
-        """Take partitions in addition, paused; they deliver nothing until `seek` and `resume`."""
+        """Add partitions, paused: they deliver no records before `seek` and `resume`."""
         ...
 
     def unassign(self, partitions: Sequence[int]) -> None: ...
@@ -359,16 +357,16 @@ class GroupConsumer(Protocol):
     def seek(self, partition: int, offset: int) -> None: ...
 
     def wake(self, positions: Mapping[int, int]) -> None:
-        """After a callback: fetch on from these offsets without delay. Records that come later begin there."""
+        """Restart fetching from these offsets without delay, after a rebalance callback."""
         ...
 
     def membership(self) -> tuple[Any, str]:
-        """The group metadata of now, and our member id."""
+        """Return the current group metadata and this member's id."""
         ...
 
     def close(self, timeout: float, *, leave: bool = False) -> bool:
-        """Leave the group; a static member only stops, and keeps its place until its session ends, unless `leave`.
+        """Leave the group. A static member keeps its place until its session ends, unless `leave` is true.
 
-        False when that took longer than `timeout` seconds.
+        Returns False if that took longer than `timeout` seconds.
         """
         ...

@@ -1,4 +1,4 @@
-"""One input record, as the handler sees it."""
+"""The input record that a handler receives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class Message(Protocol):
-    """What a record is made of: confluent_kafka's Message, or the test driver's."""
+    """The message of a record: confluent_kafka's Message, or the test driver's."""
 
     def topic(self) -> str | None: ...
 
@@ -35,8 +35,8 @@ class Message(Protocol):
 class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
     """A record of the input topic with its decoded `value`.
 
-    Everything but the value is read from the message when asked for: a field that is not used costs nothing. `now`,
-    `random()` and `uuid()` depend on the record's coordinates alone and are the same in a replay.
+    Other fields are read from the message on access, so unused fields cost nothing. `now`, `random()` and `uuid()`
+    depend only on the record, so a replay gets the same values.
     """
 
     message: Message
@@ -56,7 +56,7 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     @property
     def timestamp(self) -> int:
-        """Milliseconds since 1970, as Kafka has it: create time or log append time, by the topic's setting."""
+        """Milliseconds since 1970: create time or log append time, by the topic's setting."""
         return self.message.timestamp()[1]
 
     @property
@@ -70,15 +70,15 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
     @property
     def now(self) -> datetime:
-        """The record's own time, in UTC: what a handler uses instead of the clock."""
+        """The record's timestamp in UTC; use it instead of the clock, because a replay gets the same value."""
         return datetime.fromtimestamp(self.timestamp / 1000, UTC)
 
     def random(self) -> random.Random:
-        """A new generator seeded by the coordinates; ask once per record and keep it while handling it."""
+        """Return a new generator seeded by topic, partition and offset. Call it once per record and keep the result."""
         return random.Random(self._seed("random"))
 
     def uuid(self, n: int = 0) -> uuid.UUID:
-        """The n-th identifier of this record: version 8, unique to (topic, partition, offset, n)."""
+        """Return the n-th identifier of this record: version 8, unique per (topic, partition, offset, n)."""
         bits = self._seed(f"uuid/{n}") & ~(0xF << 76) & ~(0x3 << 62)
         return uuid.UUID(int=bits | (8 << 76) | (2 << 62))
 
@@ -87,7 +87,7 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 
 
 class Numbering:
-    """Numbers what records ask for, each record's from 0: the same when it is handled again."""
+    """Numbers the requests of each record from 0, so that a replay gives the same numbers."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[str, int], int] = (("", -1), -1)
@@ -100,5 +100,5 @@ class Numbering:
         return number
 
     def forget(self) -> None:
-        """The open transaction is undone: its records come again."""
+        """Restart the numbering after a rollback, because the records are processed again."""
         self._last = ("", -1), -1

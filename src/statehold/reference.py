@@ -1,7 +1,7 @@
-"""Reference data: a read-only table from a compacted topic, the same for all partitions of a process.
+"""Reference data: a read-only table from a compacted topic, shared by all partitions of a process.
 
-There is one copy of the rows. A partition sees them as of its *version* (the next offset of each partition of the
-topic), which it moves itself, at the begin of a transaction: what changed since then is kept beside them, for its view.
+The process has one copy of the rows. A partition reads them at its *version*, the next offset of each partition of the
+topic, and switches to a newer version only between transactions. Its view stores the old values of later changes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
-#: the next offset of each partition of a reference topic
+#: Next offset of each partition of a reference topic.
 Version = tuple[int, ...]
 
 _KEYS: Final[Mapping[Any, Any]] = {str: bytes.decode, bytes: bytes, int: int}
 _UNREAD: Final[Any] = object()
 
 
-class Row:
-    """One value; decoded when it is first read, by whichever partition reads it."""
+class ReferenceRow:
+    """One value, which the first partition that reads it decodes."""
 
     __slots__ = ("data", "value")
 
@@ -35,8 +35,8 @@ class Row:
         self.data, self.value = data, _UNREAD
 
 
-Rows = dict[Any, Row]
-#: a key and its new value, None where it was deleted
+Rows = dict[Any, ReferenceRow]
+#: A key and its new value; None if it was deleted.
 Change = tuple[Any, bytes | None]
 
 
@@ -48,26 +48,28 @@ class Reference(Generic[K, V]):
         def on_record(self, record):
             price = self.prices.get(record.value.symbol)
 
-    `key` is str (UTF-8), int (decimal digits) or bytes, as the topic's records have it; `value` as an output's. Values
-    are shared between partitions: use immutable types. All that a transaction reads is of one version, which its mark
-    names; a newer one is taken with the next transaction. See docs/reference.md.
+    `key` is str (UTF-8), int (decimal digits) or bytes; `value` is a type or serde as for an output. Partitions share
+    values, so use immutable types. A transaction reads one version, which its commit record stores. Use it on the
+    partition's thread only. See docs/reference.md.
+
+    :raises UsageError: the key type is not supported.
     """
 
     def __init__(self, topic: str, *, key: type[K], value: type[V] | serde.Serde[V]) -> None:
         if key not in _KEYS:
-            raise UsageError(f"Reference({topic!r}): key is str, int or bytes")
+            raise UsageError(f"Reference({topic!r}): key must be str, int or bytes")
         self.topic, self.key_type, self.value_type = topic, key, value
         self.decode_key = _KEYS[key]
         self._decode = serde.for_messages(value, topic).decode
         self._rows: Rows | None = None
-        #: what other versions have changed since `version`: the row as it was, None where there was none
-        self._before: dict[Any, Row | None] = {}
+        #: Rows at `version` that later versions changed; None if the key did not exist.
+        self._before: dict[Any, ReferenceRow | None] = {}
         self._shared: SharedRows | None = None
-        #: what it shows
+        #: The version that this view shows.
         self.version: Version = ()
 
     def bind(self, shared: SharedRows) -> Reference[K, V]:
-        """This reference for one partition, at the newest version."""
+        """Return the view of one partition, at the newest version."""
         bound = Reference(self.topic, key=self.key_type, value=self.value_type)
         bound._shared = shared
         shared.watch(bound)
@@ -99,7 +101,7 @@ class Reference(Generic[K, V]):
         return sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[K]:
-        """The keys, in no promised order. It walks over all of them."""
+        """Iterate over every key, in no particular order."""
         known = [*self._known(), *self._before]
         return (key for key in dict.fromkeys(known) if self._row(key) is not None)
 
@@ -109,7 +111,7 @@ class Reference(Generic[K, V]):
     # The partition's side
 
     def renew(self) -> None:
-        """Show the newest version from now on; between two transactions."""
+        """Switch to the newest version; call it between transactions."""
         shared = self._shared
         assert shared is not None
         if self.version != shared.version or self._rows is not shared.rows:
@@ -117,30 +119,30 @@ class Reference(Generic[K, V]):
                 self._rows, self._before, self.version = shared.rows, {}, shared.version
 
     def go_back(self, rows: Rows, version: Version) -> None:
-        """Show these rows until `renew`: a replay sees what was seen then."""
+        """Show these rows until `renew`, because a replay must read the values of that time."""
         assert self._shared is not None
-        with self._shared.lock:  # or the feed would go on noting for the rows that were shown before
+        with self._shared.lock:  # because the feed's thread stores old values for the shown rows
             self._rows, self._before, self.version = rows, {}, version
 
     def note(self, changes: Iterable[Change], rows: Rows) -> None:
-        """The feed's thread, before it changes these rows."""
+        """Store the old values of these keys before the feed changes `rows`. Feed's thread."""
         if self._rows is rows:
             for key, _ in changes:
                 self._before.setdefault(key, rows.get(key))
 
-    def _row(self, key: Any) -> Row | None:
-        # In this order: whoever changes a row has noted the one before first.
+    def _row(self, key: Any) -> ReferenceRow | None:
+        # Read the row first, because the feed stores the old value before it changes the row.
         row = self._known().get(key)
         return self._before.get(key, row) if self._before else row
 
-    def _value(self, row: Row) -> Any:
+    def _value(self, row: ReferenceRow) -> Any:
         if row.value is _UNREAD:
             try:
                 row.value = self._decode(row.data)
             except RegistryUnreachable:
-                raise  # no fault of the value
+                raise  # the registry is at fault, not the value
             except Exception as error:
-                raise ValueError(f"a value of the reference topic {self.topic} cannot be decoded: {error}") from error
+                raise ValueError(f"{self.topic}: decode a value of the reference topic: {error}") from error
         return row.value
 
     def _known(self) -> Rows:
@@ -150,7 +152,7 @@ class Reference(Generic[K, V]):
 
 
 class SharedRows:
-    """The rows of one topic in this process. `advance` belongs to the feed's thread, the rest to any."""
+    """The rows of one topic in this process. Only the feed's thread calls `advance`."""
 
     def __init__(self, partitions: int) -> None:
         self.rows: Rows = {}
@@ -159,13 +161,13 @@ class SharedRows:
         self._views: weakref.WeakSet[Reference[Any, Any]] = weakref.WeakSet()
 
     def watch(self, view: Reference[Any, Any]) -> None:
-        """As long as it lives it keeps its version."""
+        """Add a view. It keeps its version until it renews."""
         with self.lock:
             self._views.add(view)
         view.renew()
 
     def advance(self, changes: Sequence[Change], version: Version) -> None:
-        """The next version: whoever has not renewed goes on seeing the one before."""
+        """Apply the changes of the next version. Views keep showing theirs until they renew."""
         with self.lock:
             for view in self._views:
                 view.note(changes, self.rows)
@@ -178,12 +180,12 @@ def put(rows: Rows, changes: Iterable[Change]) -> None:
         if data is None:
             rows.pop(key, None)
         else:
-            rows[key] = Row(data)
+            rows[key] = ReferenceRow(data)
 
 
 def references(kind: type[Any]) -> dict[str, Reference[Any, Any]]:
-    """The references that a handler class declares, by attribute name, base classes first."""
+    """Return the references that a handler class declares, by attribute name, base classes first."""
     found = declarations(kind, Reference)
     if len({reference.topic for reference in found.values()}) < len(found):
-        raise UsageError(f"{kind.__name__} declares two references of one topic: use one, it is one table")
+        raise UsageError(f"{kind.__name__} declares two references of one topic. Next: use one of them for both")
     return found

@@ -1,7 +1,7 @@
-"""Serdes whose schemas live in a schema registry: Avro, JSON Schema, Protobuf (extra `schema`).
+"""Serdes with a schema registry: Avro, JSON Schema, Protobuf (extra `schema`).
 
-The serialising is confluent-kafka's: a magic byte, the schema's id, then the value (its default framing, the subject is
-`<topic>-value`). statehold adds a check at the start of the service, and tells a registry that is away from bad data.
+confluent-kafka serializes: a magic byte, the schema's id, then the value (its default framing; the subject is
+`<topic>-value`). statehold checks the schemas at the start, and distinguishes an unreachable registry from bad data.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from statehold.errors import RegistryUnreachable, SchemaRefused, StartError, Usa
 
 T = TypeVar("T")
 _Call = Callable[[Any, SerializationContext], Any]
-#: the one that every registry compares; some know a JSON Schema only by it
+#: The dialect that every registry supports; some recognize a JSON Schema only by it.
 _DIALECT: Final = "http://json-schema.org/draft-07/schema#"
-#: what Avro's logical types take as it is
+#: Types that Avro's logical types accept without conversion.
 _AVRO: Final = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 
 
 class Registry:
-    """A schema registry that speaks Confluent's REST interface, reached when it is first needed.
+    """A schema registry with Confluent's REST interface; the first use connects to it.
 
-    `conf` is the URL, or the dict that confluent-kafka's SchemaRegistryClient takes (credentials, certificates), or a
-    function that gives one. `register=True` lets a starting service register the schemas of its outputs;
-    otherwise they must be there. `mock://` is a registry inside the process, for tests.
+    `conf` is the URL, or the dict of confluent-kafka's SchemaRegistryClient (credentials, certificates), or a function
+    that returns one of them. With `register=True` a starting service registers the schemas of its outputs; otherwise
+    they must be registered. `mock://` is a registry inside the process, for tests.
     """
 
     def __init__(self, conf: str | Mapping[str, Any] | Callable[[], Mapping[str, Any]], *, register: bool = False):
@@ -53,7 +53,7 @@ class Registry:
         return {"auto.register.schemas": self.register, "normalize.schemas": True}
 
     def avro(self, kind: type[T], schema: str) -> Registered[T]:
-        """Values of `kind`, any type that msgspec converts to plain data, as `schema` (Avro's JSON) describes them."""
+        """Return the serde for values of `kind`, a type that msgspec converts, by an Avro `schema` in JSON."""
 
         def make() -> tuple[_Call, _Call]:
             return (
@@ -64,7 +64,7 @@ class Registry:
         return Registered(self, Schema(schema, "AVRO"), make)
 
     def json(self, kind: type[T], schema: str | None = None) -> Registered[T]:
-        """Values of `kind`; `schema` is JSON Schema, by default what msgspec derives from the type."""
+        """Return the serde for values of `kind` by a JSON Schema; msgspec derives the default from the type."""
         text = schema or json.dumps({"$schema": _DIALECT, "title": kind.__name__, **msgspec.json.schema(kind)})
 
         def make() -> tuple[_Call, _Call]:
@@ -76,7 +76,7 @@ class Registry:
         return Registered(self, Schema(text, "JSON"), make)
 
     def protobuf(self, message: type[T]) -> Registered[T]:
-        """Messages of a class that protoc has made."""
+        """Return the serde for messages of a class that protoc generated."""
 
         def make() -> tuple[_Call, _Call]:
             return (
@@ -88,9 +88,9 @@ class Registry:
 
 
 class Registered(Generic[T]):
-    """A serde of one topic's values. `Output(topic, value=...)` tells it its topic, `Annotated` in `Handler[...]` too.
+    """A serde of one topic's values. `Output(topic, value=...)` and `Annotated` in `Handler[...]` set its topic.
 
-    Not for tables: a state must be readable when the registry is away.
+    Tables reject it, because a state must be readable without the registry. Any thread.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Registered(Generic[T]):
         topic: str = "",
         name: str = "",
     ) -> None:
-        #: `name` is that of a Protobuf message
+        #: `name` is the Protobuf message's name.
         self.registry, self.schema, self.topic, self.name = registry, schema, topic, name
         self._make = make
 
     def for_topic(self, topic: str) -> Registered[T]:
-        """The same for that topic; each partition has its own."""
+        """Return a copy for that topic; each partition has its own."""
         return Registered(self.registry, self.schema, self._make, topic, self.name)
 
     @cached_property
@@ -115,9 +115,7 @@ class Registered(Generic[T]):
 
     def encode(self, value: T, /) -> bytes:
         if not self.topic:
-            raise UsageError(
-                "a serde of a schema registry is for inputs and outputs, not for tables: nobody named a topic"
-            )
+            raise UsageError("a serde of a schema registry is for inputs and outputs, not for tables: it has no topic")
         data: bytes = self._call(0, value)
         return data
 
@@ -138,7 +136,11 @@ class Registered(Generic[T]):
     # At the start of a service; any thread
 
     def check_output(self) -> None:
-        """:raises SchemaRefused: the schema is not registered, or does not fit. :raises StartError: no answer."""
+        """Check the output's schema.
+
+        :raises SchemaRefused: the schema is not registered, or is incompatible.
+        :raises StartError: the registry does not answer.
+        """
         subject, client = f"{self.topic}-value", self.registry.client
         try:
             if self.registry.register:
@@ -147,22 +149,22 @@ class Registered(Generic[T]):
                 client.lookup_schema(subject, self.schema, normalize_schemas=True)
         except Exception as error:
             advice = "" if self.registry.register else "; register it first, or use Registry(..., register=True)"
-            raise _at_start(error, f"the schema of output {self.topic} is refused as {subject}", advice) from error
+            raise _at_start(error, f"{self.topic}: use the output's schema as {subject}", advice) from error
 
     def check_input(self) -> None:
-        """The newest registered schema must be readable here, by the subject's own rule; raises as `check_output`."""
+        """Check that the newest registered schema is readable, by the subject's rule; raises as `check_output`."""
         subject, client = f"{self.topic}-value", self.registry.client
         try:
             newest = client.get_latest_version(subject).schema
             fits = newest.schema_type == self.schema.schema_type and client.test_compatibility(subject, self.schema)
         except Exception as error:
             if isinstance(error, SchemaRegistryError) and error.http_status_code == 404:
-                return  # nobody has written there with a schema yet
-            raise _at_start(error, f"the schema of input {self.topic} cannot be compared with {subject}", "") from error
+                return  # the subject has no schema yet
+            raise _at_start(error, f"{self.topic}: compare the input's schema with {subject}", "") from error
         if not fits:
             raise SchemaRefused(
-                f"the schema of input {self.topic} does not fit the newest one of {subject}: records that are "
-                f"written with that could not be read; bring the service's schema up to date"
+                f"{self.topic}: compare the input's schema with {subject}: it cannot read records of the newest "
+                f"registered schema. Next: update the service's schema"
             )
 
 
@@ -171,12 +173,12 @@ def _avro(value: object) -> Any:
 
 
 def _of_message(message: Any) -> Schema:
-    """A registry takes a file descriptor in base64 as well as the source."""
+    """Return the message's schema as a file descriptor in base64, which a registry accepts instead of the source."""
     return Schema(b64encode(message.DESCRIPTOR.file.serialized_pb).decode("ascii"), "PROTOBUF")
 
 
 def _away(error: BaseException | None) -> str | None:
-    """Why the registry gave no answer; None when it did, or was not asked."""
+    """Return why the registry did not answer; None if it did, or was not involved."""
     if error is None:
         return None
     if isinstance(error, SchemaRegistryError):

@@ -1,4 +1,4 @@
-"""Bytes from values and values from bytes: msgspec JSON by default, msgpack, and anything with encode and decode."""
+"""Serdes convert values to bytes and back: JSON and MessagePack by msgspec, or any object with encode and decode."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Serde(Protocol[T]):
-    """What a table, an output or an input needs to turn values into bytes and back.
+    """The interface that converts values of a table, an output or an input.
 
-    `decode` raises any exception on bytes it does not understand; statehold reports it with the record's coordinates.
+    `decode` may raise any exception for bytes that it cannot read; statehold reports it with the record's coordinates.
     """
 
     def encode(self, value: T, /) -> bytes: ...
@@ -23,7 +23,7 @@ class Serde(Protocol[T]):
 
 
 class Json:
-    """JSON of any type msgspec knows: Struct, dataclass, TypedDict, int, str, list, ..."""
+    """JSON of any type that msgspec supports: Struct, dataclass, TypedDict, int, str, list and others."""
 
     __slots__ = ("decode", "encode")
 
@@ -33,7 +33,7 @@ class Json:
 
 
 class MsgPack:
-    """MessagePack of any type msgspec knows; what tables use unless told otherwise."""
+    """MessagePack of any type that msgspec supports; the default of tables."""
 
     __slots__ = ("decode", "encode")
 
@@ -55,7 +55,7 @@ class Text:
 
 
 class Integer:
-    """A decimal number as text: readable in every console."""
+    """An integer as decimal text, readable in every console."""
 
     __slots__ = ()
 
@@ -83,21 +83,21 @@ _PLAIN: dict[Any, Serde[Any]] = {str: Text(), int: Integer(), bytes: Raw()}
 
 @runtime_checkable
 class OfTopic(Protocol):
-    """A serde that must know its topic, as those of a schema registry."""
+    """A serde that depends on its topic, such as the serdes of a schema registry."""
 
     def for_topic(self, topic: str) -> Serde[Any]: ...
 
     def check_input(self) -> None:
-        """Before the service starts; raises StartError."""
+        """Check the input's schema before the service starts; raises StartError."""
 
     def check_output(self) -> None:
-        """Before the service starts; raises StartError."""
+        """Check the output's schema before the service starts; raises StartError."""
 
 
 def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
-    """The serde of a topic's values: str, int and bytes as themselves, an object with encode and decode, else JSON.
+    """Return the serde of a topic's values: Text, Integer or Raw for str, int or bytes; the given serde; else JSON.
 
-    In `Annotated[Order, serde]` the serde counts.
+    `Annotated[Order, serde]` uses the serde.
     """
     if get_origin(kind) is Annotated:
         kind = next(filter(_given, kind.__metadata__), kind)
@@ -107,7 +107,7 @@ def for_messages(kind: Any, topic: str = "") -> Serde[Any]:
 
 
 def for_state(kind: Any) -> Serde[Any]:
-    """The serde of a table's values: an object with encode and decode as it is, else MessagePack."""
+    """Return the serde of a table's values: the given serde, else MessagePack."""
     return _given(kind) or MsgPack(kind)
 
 

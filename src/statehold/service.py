@@ -1,5 +1,6 @@
-"""Puts the parts together: settings and a handler become threads. The only place, with `wiring`, that names the
-system's clocks.
+"""The service: builds its threads from settings and a handler, starts and stops them.
+
+Only this module and `runtime.wiring` choose the system's clocks.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ _STEP = 0.2
 
 
 class Service:
-    """One handler on one input topic: a member of the group `<namespace><name>`.
+    """Runs one handler on one input topic, as a member of the group `<namespace><name>`.
 
-    `handler` is a `Handler` class, or a function without arguments that makes one; it is called once per partition and
-    start. `settings` default to `statehold.config.Settings()`; `namespace` overrides `settings.service.namespace`.
-    Several services may run in one process. `start`, `stop`, `wait` and `status` may be called by any thread; logging
-    and, but for `run`, signal handlers are left alone.
+    `handler` is a `Handler` class, or a function without arguments that returns a handler. It is called once per
+    partition and start. `settings` defaults to `statehold.config.Settings()`. `namespace` overrides
+    `settings.service.namespace`. Several services may run in one process. Any thread may call `start`, `stop`, `wait`
+    and `status`. The service does not configure logging, and only `run` sets signal handlers.
+
+    :raises UsageError: `input` is a list or a pattern.
     """
 
     def __init__(
@@ -67,17 +70,17 @@ class Service:
         given: object = input
         if not isinstance(given, str) or given.startswith("^"):
             raise UsageError(
-                f"Service {name!r}: input={input!r} is a list or a pattern; a service reads one topic, make one "
-                f"service each"
+                f"Service {name!r}: input={input!r} is a list or a pattern, but a service reads one topic. Next: "
+                f"create one service per topic"
             )
         self.name, self.input, self.handler = name, input, handler
         self._namespace = namespace
         self.settings = Settings() if settings is None else settings
-        #: its newest log events
+        #: The newest log events.
         self.events = RecentEvents()
-        #: where its ops server is reached; set before `start`, other instances' callers are told
+        #: URL of the ops server, which other instances return to their callers; set it before `start`.
         self.url = ""
-        #: its group, the ends of its input, its states; None before `start`
+        #: Group members, end offsets and committed states; None before `start`.
         self.overview: Overview | None = None
         self._manager: Manager | None = None
         self._wiring: ServiceWiring | None = None
@@ -94,22 +97,22 @@ class Service:
 
     @settings.setter
     def settings(self, settings: Settings) -> None:
-        """`statehold run --config` gives the settings after the module has made the service."""
+        """Replace the settings: `statehold run --config` loads them after the module has created the service."""
         if self._namespace is not None:
             settings = replace(settings, service=replace(settings.service, namespace=self._namespace))
         self._settings = settings
         self.names = Names(self.name, self.input, settings.service.namespace)
-        #: its figures, for `/metrics`; `prometheus_client.REGISTRY.register(service.metrics)` adds them to a host's own
+        #: Metrics for `/metrics`; `prometheus_client.REGISTRY.register(service.metrics)` exports them in a host, too.
         self.metrics = ServiceMetrics(self.names.group)
         self.metrics.ask(self._gauges)
 
-    # Life
+    # Start and stop
 
     def run(self) -> None:
-        """Start, and block until SIGTERM, SIGINT or a failure; then stop in good order.
+        """Start, block until SIGTERM, SIGINT or a failure, then stop.
 
-        For the main thread of a daemon: signal handlers and the garbage collector's thresholds are set to suit it.
-        Raises what `start` and `wait` raise.
+        Call it on the main thread of a process of its own, because it sets signal handlers and the garbage collector's
+        thresholds. Raises the errors of `start` and `wait`.
         """
         collect_less_often()
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -126,13 +129,14 @@ class Service:
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Check the topics, join the group, return; partitions go live on their own threads.
+        """Check topics and schemas, start the threads and return. Blocks for seconds; partitions go live later.
 
-        :raises StartError: the brokers or a schema registry do not answer, or a topic or schema is missing or does not
-            fit; the message names the command. Nothing is running then.
+        :raises StartError: the brokers or a schema registry do not answer, or a topic or schema is missing or
+            unsuitable. The text names the next command, and no thread is running.
+        :raises UsageError: the service was started before, or the handler's declarations are not valid.
         """
         if self._thread is not None:
-            raise UsageError(f"service {self.name!r} was started already")
+            raise UsageError(f"service {self.name!r} was already started. Next: create a new Service for another start")
         check_combinations(self.handler_class, self._settings.snapshot.delta_interval)
         log = self._new_log()
         log.info("starting", input=self.input, brokers=self._settings.kafka.bootstrap_servers, version=__version__)
@@ -158,13 +162,13 @@ class Service:
         wiring.start(consumer)
         self._topic_monitor.start()
         self._thread = thread
-        thread.start()  # last: when it ends, it ends all the others
+        thread.start()  # last, because its end stops all the others
 
     def stop(self, timeout: float | None = None) -> None:
-        """Commit what is processed, take a full if the settings say so, leave the group. Blocks; may be called twice.
+        """Commit processed records, write a full snapshot (`snapshot.on_stop`) and leave the group.
 
-        `timeout` is in seconds, by default `service.stop_timeout`; what has not committed by then is done again by the
-        next owner.
+        Blocks up to `timeout` seconds, by default `service.stop_timeout`. The next owner processes uncommitted records
+        again. You may call it more than once.
         """
         if self._thread is None or self._manager is None:
             return
@@ -174,18 +178,18 @@ class Service:
             self._shutdown.await_end(within)
 
     def drain(self, timeout: float | None = None) -> None:
-        """As `stop`, but a static member leaves the group, too: the others have its partitions at once."""
+        """Stop; a static member also leaves the group, so that the other members get its partitions at once."""
         if self._manager is not None:
             self._manager.stop(self._settings.service.stop_timeout if timeout is None else timeout, leave=True)
         self.stop(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the service has ended; False when `timeout` seconds passed first.
+        """Block until the service has ended. Return False if `timeout` seconds passed first.
 
-        :raises BaseException: whatever ended it, if it was not `stop`.
+        :raises BaseException: the error that ended the service, unless `stop` did.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        # In steps, so that a signal handler gets its turn on the main thread.
+        # In steps, because a blocked main thread runs no signal handlers.
         while not self._ended.wait(_STEP if deadline is None else max(0.0, min(_STEP, deadline - time.monotonic()))):
             if deadline is not None and time.monotonic() >= deadline:
                 return False
@@ -195,12 +199,12 @@ class Service:
         return True
 
     def retry(self, partition: int | None = None) -> None:
-        """Try a failed partition again, or all failed ones."""
+        """Restart a failed partition, or all failed ones."""
         if self._manager is not None:
             self._manager.retry(partition)
 
     def status(self) -> dict[str, Any]:
-        """What `statehold status` shows: the names, and phase, position and cause of each partition held here."""
+        """Return the status that `statehold status` shows, with phase, position and failure of each partition here."""
         partitions = self._manager.status() if self._manager is not None else []
         if self.overview is not None:
             partitions = self.overview.with_ends(partitions)
@@ -211,19 +215,19 @@ class Service:
             "instance": self._settings.service.identity,
             "url": self.url,
             "running": running,
-            # seconds since the manager's last turn; None before the first one
+            # Seconds since the manager's last turn; None before the first one.
             "turned": round(time.monotonic() - turned, 3) if (turned := self._turned()) is not None else None,
             "ready": running and all(partition["phase"] == "live" for partition in partitions),
             "partitions": partitions,
-            # copies of others' states, and how old each is; see docs/standby.md
+            # Standby replicas with their ages (docs/standby.md).
             "standbys": self._wiring.standbys.status() if self._wiring is not None and self._wiring.standbys else [],
-            # reference topics, and the version that is read here; see docs/reference.md
+            # Reference topics with their versions (docs/reference.md).
             "references": self._wiring.references.status() if self._wiring and self._wiring.references else [],
-            # why there is none; None while there are some
+            # Why this process has no partition; None while it has some.
             "waiting": self._manager.waiting if self._manager is not None and running else None,
-            # there is none because the others have them all, and are alive
+            # True if this member is idle: live members own every partition.
             "standby": running and self._manager is not None and self._manager.standby,
-            # the group was joined, once; it was told to end
+            # True after `start`; true after `stop` or a stop signal.
             "begun": self._thread is not None,
             "stopping": self._stop_asked or (self._manager is not None and self._manager.stopping),
         }
@@ -240,20 +244,20 @@ class Service:
     ) -> None:
         self.stop()
 
-    # Inside
+    # For other modules
 
     @property
     def handler_class(self) -> type[Handler[Any]]:
-        """The class of the handlers, whatever makes them."""
+        """The handler's class, also if `handler` is a function."""
         return self.handler if isinstance(self.handler, type) else type(self.handler())
 
     @property
     def tables(self) -> dict[str, Table[Any, Any]]:
-        """As the handler declares them."""
+        """The tables that the handler declares, by name."""
         return declared(self.handler_class)[0]
 
     def _require(self, admin: Admin, log: Log) -> dict[str, TopicFacts]:
-        """:raises StartError: a topic is missing or does not fit, or we may not do what we must."""
+        """Return the facts of the topics. :raises StartError: a topic or ACL is missing, or a topic is unsuitable."""
 
         def cancelled() -> bool:
             return self._stop_asked
@@ -262,7 +266,7 @@ class Service:
             try:
                 facts = require(admin, self.names, self._outputs(), cancelled, START_PATIENCE)
             except Misconfigured as error:
-                if code_of(error) not in LOGIN:  # whoever is not let in is told nothing of rights
+                if code_of(error) not in LOGIN:  # a rejected login gets no answer about ACLs
                     require_rights(self._settings, admin, self._rights(), log, cancelled)
                 raise
             require_references(admin, self._references(), log)
@@ -283,7 +287,7 @@ class Service:
         return Log(recent=self.events, service=self.names.group, instance=self._settings.service.identity)
 
     def _client_id(self) -> str:
-        """The member's name in the group: where its ops server is, for those who look for a key."""
+        """Return the client id with the ops server's URL, so that other instances can redirect key lookups."""
         return f"{self.name}@{self.url}" if self.url and not self._settings.kafka.client_id else ""
 
     def _turned(self) -> float | None:
@@ -306,7 +310,7 @@ class Service:
         try:
             self._manager.run()
             self._failure = self._manager.failure
-        except BaseException as error:  # seen by wait() and by the process's exit code (invariant 10)
+        except BaseException as error:  # raised by wait(), so it sets the exit code (invariant 10)
             log.error("thread_died", thread="manager", cause=f"{type(error).__name__}: {error}", exc_info=True)
             self._failure = of_thread(error)
         finally:
@@ -327,7 +331,7 @@ class Service:
 
 
 def check(service: Any, where: str) -> Service:
-    """:raises UsageError: what `module:name` names is no Service."""
+    """Return `service`. :raises UsageError: the object at `module:name` is not a Service."""
     if not isinstance(service, Service):
         raise UsageError(f"{where} is a {type(service).__name__}, not a statehold.Service")
     return service

@@ -1,8 +1,8 @@
-"""A table of a database beside Kafka: rows that a handler puts, and what a partition needs of the database.
+"""Sinks: database tables that a handler writes to, and the interface to the database.
 
-The rows of a transaction and the partition's position are one transaction of the database, which commits just before
-Kafka's does. What the database then holds and Kafka does not is one transaction at most; it is handled again, up to the
-same place, and its rows are dropped (docs/sinks.md).
+One database transaction holds the rows of a Kafka transaction and the partition's position. It commits just before
+Kafka's transaction. After a failure between the two, the partition processes those records again up to the same
+position and drops their rows, because the database has them (docs/sinks.md).
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ V = TypeVar("V")
 
 
 class Rows(NamedTuple):
-    """What one transaction does to one table: the last word on each key."""
+    """The changes of one transaction to one table: the last change of each key."""
 
     table: str
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    #: values in the order of `columns`
+    #: Values in the order of `columns`.
     puts: Sequence[tuple[Any, ...]]
-    #: keys in the order of `key`
+    #: Keys in the order of `key`.
     deletes: Sequence[tuple[Any, ...]]
 
 
 class Sink(Generic[V]):
-    """Declares a table that a `Handler` writes to, and takes rows for it once a partition has started.
+    """Declares a database table that a `Handler` writes to with `self.<name>.put` and `.delete`.
 
-    `value` is a msgspec.Struct, a dataclass or a NamedTuple whose fields are columns of the table; `key` names those
-    with the unique index that a row is replaced by.
+    `value` is a msgspec.Struct, a dataclass or a NamedTuple whose fields are columns of the table. `key` names the
+    columns of the unique index by which a row is replaced. Use it on the partition's thread only.
+
+    :raises UsageError: `key` is not among the fields of `value`.
     """
 
     def __init__(self, table: str, *, value: type[V], key: str | Sequence[str]) -> None:
@@ -45,28 +47,31 @@ class Sink(Generic[V]):
         if strangers or not self.key:
             raise UsageError(f"Sink({table!r}): its key {self.key} is not among the fields of {value.__name__}")
         self._key_of: Callable[[V], Any] = attrgetter(*self.key)
-        #: of the open transaction: a row, or None where it is to be deleted; by key
+        #: Changes of the open transaction by key; None deletes the row.
         self._rows: dict[Any, V | None] | None = None
         self.muted = False
 
     def bind(self) -> Sink[V]:
-        """This sink for one partition."""
+        """Return the sink of one partition."""
         bound = Sink(self.table, value=self.value_type, key=self.key)
         bound._rows = {}
         return bound
 
     def put(self, row: V) -> None:
-        """Insert the row, or replace the one with its key, together with the record's transaction.
+        """Insert the row, or replace the row with its key, in the record's transaction. Ignored in a replay.
 
-        :raises UsageError: it is of another type than the sink's.
+        :raises UsageError: the row has another type than the sink.
         """
         if not isinstance(row, self._kind):
-            raise UsageError(f"Sink({self.table!r}).put: {row!r:.100} is no {self.value_type.__name__}")
+            raise UsageError(f"Sink({self.table!r}).put: {row!r:.100} is not of type {self.value_type.__name__}")
         if not self.muted:
             self._open()[self._key_of(row)] = row
 
     def delete(self, *key: Any) -> None:
-        """Delete the row with this key, if there is one: its values in the order of the sink's `key`."""
+        """Delete the row with this key, if it exists; give the values in the order of the sink's `key`.
+
+        :raises UsageError: the number of values differs from the key's.
+        """
         if len(key) != len(self.key):
             raise UsageError(f"Sink({self.table!r}).delete: the key is {self.key}, {len(key)} values were given")
         if not self.muted:
@@ -80,12 +85,12 @@ class Sink(Generic[V]):
         return self._rows
 
     def take(self) -> dict[Any, V | None]:
-        """What was put since the last call."""
+        """Return the changes since the last call."""
         taken, self._rows = self._open(), {}
         return taken
 
     def rows(self, taken: Mapping[Any, V | None]) -> Rows:
-        """As the database wants them."""
+        """Convert changes to rows for the database."""
         get: Callable[[Any], Any] = attrgetter(*self.columns)
         wrap = (lambda value: (value,)) if len(self.columns) == 1 else None
         puts: Iterable[Any] = map(get, [row for row in taken.values() if row is not None])
@@ -103,17 +108,17 @@ class Sinks:
         return bool(self._sinks)
 
     def mute(self, muted: bool) -> None:
-        """What is put meanwhile goes nowhere: the database has it."""
+        """Ignore changes while `muted`, because the database has them already."""
         for sink in self._sinks:
             sink.muted = muted
 
     def take(self) -> Callable[[], list[Rows]] | None:
-        """What the open transaction does to each table, or None; the returned function may run beside."""
+        """Return a function that builds the open transaction's rows, or None; any thread may call the function."""
         taken = [(sink, rows) for sink in self._sinks if (rows := sink.take())]
         return (lambda: [sink.rows(rows) for sink, rows in taken]) if taken else None
 
     def forget(self) -> None:
-        """The open transaction is undone."""
+        """Discard the changes of the open transaction after a rollback."""
         for sink in self._sinks:
             sink.take()
 
@@ -123,30 +128,30 @@ class Sinks:
         return [sink.table for sink in self._sinks if sink._rows]
 
 
-class Held(NamedTuple):
-    """What the database holds of a partition."""
+class SinkPosition(NamedTuple):
+    """The database's row for a partition."""
 
     epoch: int
-    #: next offset of the input
+    #: Next offset of the input.
     position: int
-    #: about the transaction that wrote it (`statehold.worker.sinks.coordinator.Note`), b"" where there was none yet
+    #: Data about the last transaction (`statehold.worker.sinks.coordinator.Note`); b"" before the first one.
     note: bytes = b""
 
 
 class DatabaseTrouble(StateholdError):
-    """The database did not answer, or could not just now; whether a commit counts is not known. Look again."""
+    """The database did not answer or failed temporarily. A commit's outcome is unknown: read the position again."""
 
 
 class RowsRefused(StateholdError):
-    """The database will not take these rows, however often they are sent."""
+    """The database rejects these rows; a retry does not help."""
 
 
 class BadRow(RowsRefused):
-    """One of them breaks a constraint or does not fit its columns: the fault of the record that put it."""
+    """A row violates a constraint or does not match its columns; the record that put it is at fault."""
 
 
 class Outdated(StateholdError):
-    """The guard has refused: another owner has taken an epoch since, or the position is another one."""
+    """Another owner has taken a newer epoch, or the database has another position; the transaction was rejected."""
 
     def __init__(self, message: str, *, fenced: bool) -> None:
         super().__init__(message)
@@ -154,31 +159,33 @@ class Outdated(StateholdError):
 
 
 class Session(Protocol):
-    """A connection for one partition; one call at a time, any thread. After DatabaseTrouble it is of no further use.
+    """A database connection of one partition. One call at a time, any thread; discard it after DatabaseTrouble.
 
-    Each call blocks for `sink.timeout` at most.
+    Each call blocks up to `sink.timeout`.
     """
 
-    def take(self, *, again: bool) -> Held | None:
-        """Take the next epoch: whoever has an older one cannot commit from here on. None: there is no such partition.
+    def take(self, *, again: bool) -> SinkPosition | None:
+        """Take the next epoch, which fences older owners. Return None if the database has no row for the partition.
 
-        `again`: only if nobody else has taken one since. :raises Outdated: somebody has. :raises DatabaseTrouble:
-        :raises RowsRefused: a table that rows will go to is not as the sink says.
+        With `again`, only if no other owner has taken one since.
+
+        :raises Outdated: another owner has. :raises DatabaseTrouble: no answer. :raises RowsRefused: a table differs
+            from the sink's declaration.
         """
         ...
 
-    def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
-        """Rows, position and note become visible together, where `held` is what the database holds.
+    def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
+        """Commit rows, position and note in one transaction, if `held` equals the database's row.
 
-        :raises Outdated: it is not. :raises RowsRefused, BadRow: after it the session is of no further use, too.
-        :raises DatabaseTrouble: it may have committed.
+        :raises Outdated: it differs. :raises RowsRefused, BadRow: the rows are rejected; discard the session.
+        :raises DatabaseTrouble: the outcome is unknown.
         """
         ...
 
     def close(self) -> None: ...
 
 
-#: connects for a partition; calls end with DatabaseTrouble once the function returns True, as this one may
+#: (partition, cancelled) -> session. Calls raise DatabaseTrouble once `cancelled` returns True.
 Connect = Callable[[int, Callable[[], bool]], Session]
 
 
@@ -187,5 +194,5 @@ def _fields(kind: type[Any]) -> tuple[str, ...]:
     if names is None and dataclasses.is_dataclass(kind):
         names = [field.name for field in dataclasses.fields(kind)]
     if not names:
-        raise UsageError(f"a Sink's value is a msgspec.Struct, a dataclass or a NamedTuple, not {kind!r}")
+        raise UsageError(f"a Sink's value must be a msgspec.Struct, a dataclass or a NamedTuple, not {kind!r}")
     return tuple(names)

@@ -220,7 +220,7 @@ def test_a_value_that_cannot_be_decoded_fails_the_record_that_reads_it() -> None
     driver.commit()
     assert driver.outputs("out") == [5, 6]
     assert [fields["cause"] for event, fields in driver.events if event == "reference_trouble"]
-    with pytest.raises(HandlerFailed, match="names cannot be decoded"):
+    with pytest.raises(HandlerFailed, match="names: decode a value"):
         driver.feed(2)
 
 

@@ -27,7 +27,7 @@ from statehold.errors import (
 )
 from statehold.failures import dead_letter, retry_later
 from statehold.messages import command
-from statehold.sink import DatabaseTrouble, Held, Rows, RowsRefused
+from statehold.sink import DatabaseTrouble, SinkPosition, Rows, RowsRefused
 from statehold.snapshot.state import Frozen
 from statehold.testing import BatchesMatter, Driver
 from statehold.worker.common.lifecycle import Phase
@@ -113,7 +113,7 @@ def books(**options: Any) -> Driver:
     """Whose database sees nothing twice, and never goes back."""
     driver, seen = Driver(Books, autocommit=False, **options), set[tuple[Any, ...]]()
 
-    def look(before: Held, now: Held, rows: Sequence[Rows]) -> None:
+    def look(before: SinkPosition, now: SinkPosition, rows: Sequence[Rows]) -> None:
         assert now.position >= before.position
         fresh = [row[:2] for each in rows if each.table == "entries" for row in each.puts]
         assert not seen.intersection(fresh)
@@ -362,13 +362,13 @@ def test_whatever_a_commit_raises_fails_its_partition_alone() -> None:
     ("held", "why"),
     [
         (None, "holds no position"),
-        (Held(1, 0, b""), "up to 0 only"),
-        (Held(1, 9, b""), "another history"),
-        (Held(1, 1, b"\xc1"), "cannot be read"),
+        (SinkPosition(1, 0, b""), "up to 0 only"),
+        (SinkPosition(1, 9, b""), "another history"),
+        (SinkPosition(1, 1, b"\xc1"), "cannot be read"),
     ],
     ids=["lost", "older copy", "other history", "forged"],
 )
-def test_a_database_that_does_not_follow_from_the_mark_is_refused(held: Held | None, why: str) -> None:
+def test_a_database_that_does_not_follow_from_the_mark_is_refused(held: SinkPosition | None, why: str) -> None:
     driver = books()
     driver.feed(Op("ann", 1))
     driver.commit()
@@ -459,7 +459,7 @@ class Mixed(Whim):
 
 
 def test_a_row_of_another_type_fails_its_record() -> None:
-    with pytest.raises(HandlerFailed, match=r"input\[0\]@0: .* is no Account"):
+    with pytest.raises(HandlerFailed, match=r"input\[0\]@0: .* is not of type Account"):
         Driver(Mixed).feed(Op("ann"))
 
 

@@ -19,7 +19,7 @@ from tests.support.wire import How, Wire
 from statehold import Sink
 from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.dev.postgres import Postgres
-from statehold.sink import BadRow, Connect, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from statehold.sink import BadRow, Connect, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
 from statehold.testing.database import MemoryDatabase
 from statehold.worker.sinks.postgres import PostgresSession, Where, connect
 
@@ -63,7 +63,7 @@ class Lab(Protocol):
 class MemoryLab:
     def __init__(self) -> None:
         self.database = MemoryDatabase()
-        self.database.held[0] = Held(0, 0)
+        self.database.held[0] = SinkPosition(0, 0)
 
     def owner(self) -> Connect:
         return self.database.connector()
@@ -146,13 +146,13 @@ def test_rows_and_position_are_one(lab: Lab) -> None:
     session = lab.owner()(0, never)
     held = session.take(again=False)
     assert held is not None
-    assert held == Held(held.epoch, 0, b"")
+    assert held == SinkPosition(held.epoch, 0, b"")
     session.commit(held, 5, b"note", rows(Row(1, "a", 1), Row(2, "a", None), Row(3, "b", 3)))
-    held = Held(held.epoch, 5, b"note")
+    held = SinkPosition(held.epoch, 5, b"note")
     session.commit(held, 9, b"more", rows(Row(1, "a", 10, "again"), deletes=((2, "a"), (7, "x"))))
     assert lab.table() == [(1, "a", 10, "again"), (3, "b", 3, "")]
     taken = lab.owner()(0, never).take(again=False)
-    assert taken == Held(held.epoch + 1, 9, b"more")
+    assert taken == SinkPosition(held.epoch + 1, 9, b"more")
 
 
 def test_an_older_owner_commits_nothing(lab: Lab) -> None:
@@ -318,7 +318,7 @@ def test_a_commit_that_arrives_late_comes_before_the_next_epoch_or_not_at_all(
     wire.strike(b"COMMIT", "held")
     with pytest.raises(DatabaseTrouble):
         session.commit(held, 5, b"", rows(Row(1, "a", 1)))
-    taken: list[Held | None] = []
+    taken: list[SinkPosition | None] = []
     successor = lab.owner()(0, never)
     thread = threading.Thread(target=lambda: taken.append(successor.take(again=False)), daemon=True)
     thread.start()
@@ -359,7 +359,7 @@ def test_who_stands_still_in_a_transaction_is_ended_by_the_server(labs: Labs) ->
     assert frozen.wait(60)
     new = lab.owner()
 
-    def take() -> Held | None:
+    def take() -> SinkPosition | None:
         try:
             return new(0, never).take(again=False)
         except DatabaseTrouble:
@@ -485,7 +485,7 @@ def await_true(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def await_some(attempt: Callable[[], Held | None], seconds: float = 60.0) -> Held:
+def await_some(attempt: Callable[[], SinkPosition | None], seconds: float = 60.0) -> SinkPosition:
     until = time.monotonic() + seconds
     while True:
         try:

@@ -61,12 +61,12 @@ def test_what_is_not_kept_any_more_is_told_with_what_is(ledger: Ledger) -> None:
 
     oldest = ledger.manifests(0)[0][1]
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "position 5 is not kept any more: the oldest usable full is of position " in done.stderr
+    assert "position 5 is not stored any more: the oldest usable full snapshot has position " in done.stderr
     assert f"{oldest['positions'][ledger.names.input]} (transaction {oldest['first']})" in done.stderr
 
     wrong = ledger.run("snapshot", "show", ledger.target, "--at", "yesterday")
     assert wrong.returncode == 1
-    assert "'yesterday' is no point: give latest, " in wrong.stderr
+    assert "'yesterday' is not a point: use latest, " in wrong.stderr
 
 
 def test_a_difference_is_that_of_the_recomputed_states(ledger: Ledger) -> None:

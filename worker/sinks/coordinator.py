@@ -22,7 +22,7 @@ from statehold.errors import (
 )
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import Cancelled
-from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session
+from statehold.sink import BadRow, DatabaseTrouble, SinkPosition, Outdated, Rows, RowsRefused, Session
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
@@ -50,7 +50,7 @@ class SinkCoordinator(Participant):
         self._buffer = state.buffer
         self._bisection = RowBisection(tools, state, decisions)
         self._session: Session | None = None
-        self._held = Held(0, -1)
+        self._held = SinkPosition(0, -1)
         #: of the transaction in flight: the database has committed it
         self._written: Note | None = None
         #: the transaction in flight ends where the database is ahead to
@@ -109,11 +109,11 @@ class SinkCoordinator(Participant):
             self.ahead = ahead_of(held, mark, self._tools.place.names)
         except Disagreement as error:
             raise self._disagrees(str(error), mark) from error
-        self._held, self._written = held or Held(0, -1), None
+        self._held, self._written = held or SinkPosition(0, -1), None
         self._adopt()
         self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
 
-    def _take(self, *, again: bool) -> Held | None:
+    def _take(self, *, again: bool) -> SinkPosition | None:
         self.close()
         assert self._tools.database is not None
         session = self._session = self._tools.database(self._tools.place.partition, self._hurried)
@@ -185,7 +185,7 @@ class SinkCoordinator(Participant):
             raise ParticipantFailed(self, error) from error
         except RowsRefused as error:
             raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
-        self._held, self._written = Held(self._held.epoch, position, packed), note
+        self._held, self._written = SinkPosition(self._held.epoch, position, packed), note
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from statehold.common.names import Names
-from statehold.sink import Held
+from statehold.sink import SinkPosition
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.transaction.participants import SideInputs
@@ -38,7 +38,7 @@ def note_of(mark: CommitRecord) -> bytes:
     return encode(Note(mark.lineage, mark.digest))
 
 
-def ahead_of(held: Held | None, mark: CommitRecord, names: Names) -> Note | None:
+def ahead_of(held: SinkPosition | None, mark: CommitRecord, names: Names) -> Note | None:
     """What the database holds and Kafka does not; None where both hold the same.
 
     :raises Disagreement: it is anything but one transaction that follows `mark`, the last one.

@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.types.json import JsonbDumper
 
 from statehold.config.sections.effects_timers_sinks import SinkSettings
-from statehold.sink import BadRow, DatabaseTrouble, Held, Outdated, Rows, RowsRefused, Session, Sink
+from statehold.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, Sink, SinkPosition
 
 #: from so many rows on, COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
@@ -117,18 +117,18 @@ class PostgresSession:
                 raise
         return connection
 
-    def take(self, *, again: bool) -> Held | None:
+    def take(self, *, again: bool) -> SinkPosition | None:
         with self._call():
             for sink in self._sinks:
                 self._connection.execute(self._sql("SELECT {columns} FROM {target} LIMIT 0", sink.table, sink.columns))
             self._connection.execute(_END_FROZEN, {"patience": self._settings.timeout})
             row = self._connection.execute(self._sql(_TAKE), {**self._key, "again": again}).fetchone()
             if row is not None:
-                return Held(*row)
+                return SinkPosition(*row)
             self._outdated()
         return None
 
-    def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
+    def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         told = {**self._key, "position": position, "note": note, "epoch": held.epoch, "expected": held.position}
         with self._call(), self._connection.transaction():
             if self._connection.execute(self._sql(_COMMIT), told).rowcount != 1:
@@ -147,11 +147,11 @@ class PostgresSession:
 
     # For tools
 
-    def look(self) -> tuple[Held, str] | None:
+    def look(self) -> tuple[SinkPosition, str] | None:
         """What it holds, and whose it is."""
         with self._call():
             row = self._connection.execute(self._sql(_SELECT), self._key).fetchone()
-        return None if row is None else (Held(*row[:3]), row[3])
+        return None if row is None else (SinkPosition(*row[:3]), row[3])
 
     def create(self) -> None:
         """The table of positions, if it is not there."""
@@ -228,7 +228,7 @@ class PostgresSession:
 
     # Helpers
 
-    def _outdated(self, held: Held | None = None) -> None:
+    def _outdated(self, held: SinkPosition | None = None) -> None:
         """:raises Outdated: there is a row, and the guard has refused it."""
         row = self._connection.execute(self._sql(_SELECT), self._key).fetchone()
         if row is None:

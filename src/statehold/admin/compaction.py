@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from statehold.admin.compaction_publish import CompactionResult, Truncation, publish
+from statehold.admin.compaction_publish import CompactionResult, TopicTruncation, publish
 from statehold.admin.snapshot_sinks import SnapshotSinkFactory
 from statehold.admin.topics import reaching, require
 from statehold.common.names import Names
@@ -54,7 +54,7 @@ class Compaction:
         self._settings, self._names, self._tell = settings, names, tell
         self._keep, self._dry_run = keep or settings.snapshot.keep, dry_run
         self._admin = Admin(settings, names.group)
-        self._truncation = Truncation(settings, names, self._admin)
+        self._truncation = TopicTruncation(settings, names, self._admin)
         self._log = Log(service=names.group)
         self._outcomes: dict[int, CompactionResult] = {}
         self._began = time.monotonic()

@@ -103,7 +103,7 @@ def manifest_of(plan: Plan, written: Written, report: Report) -> Manifest:
     )
 
 
-class Truncation:
+class TopicTruncation:
     """Truncates a service's snapshot and changelog topics, and removes orphans from the store."""
 
     def __init__(self, settings: Settings, names: Names, admin: Admin) -> None:

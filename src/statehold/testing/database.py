@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from statehold.sink import BadRow, Connect, Held, Outdated, Rows
+from statehold.sink import BadRow, Connect, Outdated, Rows, SinkPosition
 
 #: the calls that a fault can be planned for
 Call = Literal["connect", "take", "commit"]
@@ -20,12 +20,12 @@ class MemoryDatabase:
         #: table -> key -> row, each by column
         self.tables: Tables = {}
         #: partition -> what is held, and the owner who has taken its epoch
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, SinkPosition] = {}
         self.owners: dict[int, object] = {}
         #: transactions that have committed
         self.commits = 0
         #: called with (before, now, rows) when one commits
-        self.on_commit: Callable[[Held, Held, Sequence[Rows]], None] | None = None
+        self.on_commit: Callable[[SinkPosition, SinkPosition, Sequence[Rows]], None] | None = None
         #: why a row of a table (its values by column) is refused, or ''
         self.refuses: Callable[[str, dict[str, Any]], str] = lambda table, row: ""
         self._faults: list[tuple[Call, BaseException, bool]] = []
@@ -59,7 +59,7 @@ class MemorySession:
         self._database, self._partition, self._owner = database, partition, owner
         self._closed = False
 
-    def take(self, *, again: bool) -> Held | None:
+    def take(self, *, again: bool) -> SinkPosition | None:
         database, partition = self._database, self._partition
         database.strike("take", after=False)
         held = database.held.get(partition)
@@ -72,7 +72,7 @@ class MemorySession:
         database.strike("take", after=True)
         return held
 
-    def commit(self, held: Held, position: int, note: bytes, rows: Sequence[Rows]) -> None:
+    def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
         database, partition = self._database, self._partition
         assert not self._closed, "a session that was given up is used"
         database.strike("commit", after=False)
@@ -86,7 +86,7 @@ class MemorySession:
                 if why := database.refuses(each.table, dict(zip(each.columns, values, strict=True))):
                     self._closed = True
                     raise BadRow(why)
-        database.held[partition] = Held(held.epoch, position, note)
+        database.held[partition] = SinkPosition(held.epoch, position, note)
         if database.on_commit is not None:
             database.on_commit(now, database.held[partition], rows)
         for each in rows:

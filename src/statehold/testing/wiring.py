@@ -12,7 +12,7 @@ from statehold.declared.attributes import declared, schemas, sinks_of
 from statehold.handler import Handler
 from statehold.ports import Membership
 from statehold.reference import references
-from statehold.sink import Held
+from statehold.sink import SinkPosition
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Writer
@@ -99,7 +99,7 @@ class Wiring:
         producer.commit()
         self.broker.offsets[self.names.input, partition] = 0
         if self._has_sinks:
-            self.database.held[partition] = Held(0, 0, note_of(mark))
+            self.database.held[partition] = SinkPosition(0, 0, note_of(mark))
 
     @property
     def _has_sinks(self) -> bool:
