@@ -27,7 +27,7 @@ from statehold.errors import (
 )
 from statehold.failures import dead_letter, retry_later
 from statehold.messages import command
-from statehold.sink import DatabaseTrouble, SinkPosition, Rows, RowsRefused
+from statehold.sink import DatabaseTrouble, Rows, RowsRefused, SinkPosition
 from statehold.snapshot.state import Frozen
 from statehold.testing import BatchesMatter, Driver
 from statehold.worker.common.lifecycle import Phase

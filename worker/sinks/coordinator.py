@@ -22,7 +22,7 @@ from statehold.errors import (
 )
 from statehold.messages.pinned_command import PinnedMessage
 from statehold.ports import Cancelled
-from statehold.sink import BadRow, DatabaseTrouble, SinkPosition, Outdated, Rows, RowsRefused, Session
+from statehold.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, SinkPosition
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
