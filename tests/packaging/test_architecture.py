@@ -197,17 +197,14 @@ OTHER_SIZES: dict[str, str] = {}
 TWICE: dict[str, str] = {
     "Answer": "to be renamed",
     "DeadLetters": "to be renamed",
-    "Held": "to be renamed",
     "Looking": "to be renamed",
     "Plan": "to be renamed",
     "ReadBack": "to be renamed",
     "Records": "to be renamed",
     "Report": "to be renamed",
-    "Row": "to be renamed",
     "Seen": "to be renamed",
     "SideInputs": "to be renamed",
     "Transactions": "to be renamed",
-    "Truncation": "to be renamed",
     "Writer": "to be renamed",
     "Written": "to be renamed",
 }
