@@ -1,4 +1,4 @@
-"""What becomes of a record that cannot be handled: policies, declared by exception class on a `Handler`.
+"""Failure policies: what statehold does with a record whose handler call raises, by exception class.
 
     class Payments(Handler[Payment]):
         on_failure = {
@@ -6,7 +6,7 @@
             UndecodableRecord: dead_letter(),
         }
 
-The most specific class counts. What no class matches is parked: the partition stops at the record (docs/failures.md).
+The most specific class counts. If no class matches, the partition is paused at the record (docs/failures.md).
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     import tenacity.wait
 
 End = Literal["park", "stop", "dead_letter"]
-#: more delays than anybody needs: each is a topic
+#: most delays of a policy, because each is a topic
 _MOST_DELAYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Tries in place, then tries later, then an end; made by the functions of this module."""
+    """Retries in place, then by retry topics, then an end. The functions of this module make it."""
 
     end: End = "park"
-    #: whether later records of the key follow a dead letter
+    #: whether later records of the key follow it to the dead-letter topic
     ordered: bool = True
-    #: tries in place after the first one
+    #: retries in place after the first try
     retries: int = 0
-    #: seconds before the first of them, and at most; or a wait of tenacity
+    #: seconds before the first of them, and the longest pause; or a wait of tenacity
     seconds: float = 0.0
     longest: float = 0.0
     wait: tenacity.wait.wait_base | None = None
-    #: seconds of each try by way of a retry topic
+    #: delay of each retry topic in seconds
     delays: tuple[float, ...] = ()
-    #: delays are meant although the handler has tables
+    #: allows delays although the handler has tables
     any_order: bool = False
 
     def then(self, policy: Policy) -> Policy:
-        """What happens when the tries of this one are used up.
+        """Add the policy for the time after the retries of this one.
 
-        :raises UsageError: this one has an end already, or the other one tries in place again.
+        :raises UsageError: this policy has an end already, or the other one retries in place again.
         """
         ended = self.end != "park" and not self.delays
         if ended or policy.retries or (self.delays and policy.delays):
@@ -54,7 +54,7 @@ class Policy:
         return replace(self, end=policy.end, ordered=policy.ordered, delays=delays, any_order=any_order)
 
     def backoff(self, attempt: int) -> float:
-        """Seconds to wait after so many tries in place."""
+        """Return the seconds to wait after this many tries in place."""
         import tenacity
 
         wait = self.wait or tenacity.wait_random_exponential(multiplier=self.seconds, max=self.longest)
@@ -64,12 +64,12 @@ class Policy:
 
 
 def retry(times: int, *, seconds: float = 0.1, longest: float = 10.0, wait: Any = None) -> Policy:
-    """Try again in place, up to `times` times: the order is kept, the partition waits, the others go on.
+    """Retry in place, up to `times` times. The order is kept, the partition waits, and the others continue.
 
-    A pause is random, up to `seconds`, doubled each time and never above `longest`; or what `wait` says, a wait of
-    tenacity. A stop or a rebalance ends it at once. Then the partition parks, unless `.then(...)` says something else.
+    A pause is random: up to `seconds`, doubled each time, never above `longest`. Or give `wait`, a wait of tenacity. A
+    stop or a rebalance ends a pause at once. After the last retry the partition is paused, unless `.then(...)` differs.
 
-    :raises UsageError: not a positive number of tries, or negative seconds.
+    :raises UsageError: the number of retries is not positive, or seconds are negative.
     """
     if times < 1 or seconds < 0 or longest < seconds:
         raise UsageError("retry(times, seconds=, longest=): at least one try, and 0 <= seconds <= longest")
@@ -77,11 +77,10 @@ def retry(times: int, *, seconds: float = 0.1, longest: float = 10.0, wait: Any 
 
 
 def retry_later(*seconds: float, any_order: bool = False) -> Policy:
-    """Try again after so many seconds each, by way of a retry topic per delay, while the input goes on.
+    """Retry after each of these delays in seconds, with one retry topic per delay, while the input continues.
 
-    The record is handled after those that came later: refused for a handler with tables, unless `any_order` says that
-    this is meant. After the last delay it is a dead letter that no other record follows, unless `.then(...)` says
-    something else.
+    The record is then handled after later ones. A handler with tables therefore has to allow it with `any_order`. After
+    the last delay it is dead-lettered without its key's later records, unless `.then(...)` differs.
 
     :raises UsageError: no delay, or one that is not positive.
     """
@@ -91,18 +90,18 @@ def retry_later(*seconds: float, any_order: bool = False) -> Policy:
 
 
 def dead_letter(*, ordered: bool = True) -> Policy:
-    """Send it to `<service>.<input>.dead` as it was received, and go on.
+    """Send the record as it was received to `<service>.<input>.dead`, and continue.
 
-    With `ordered` its key is parked: later records of the key follow it there until it is released (`statehold dlq`).
+    With `ordered` its key is blocked: later records of the key follow it there until you resolve it (`statehold dlq`).
     """
     return Policy(end="dead_letter", ordered=ordered)
 
 
 def park() -> Policy:
-    """The partition stops at the record until `statehold retry`; the others go on. What happens without a policy."""
+    """Pause the partition at the record until `statehold retry`; the others continue. The default."""
     return Policy()
 
 
 def stop() -> Policy:
-    """The whole service stops, with the record's error."""
+    """Stop the whole service with the record's error."""
     return Policy(end="stop")

@@ -1,4 +1,4 @@
-"""What a user writes: one object per partition, called by one thread."""
+"""The base class of a service's logic: one object per partition, called by one thread."""
 
 from __future__ import annotations
 
@@ -13,79 +13,78 @@ from statehold.tables.timers import Timer, Timers
 
 V = TypeVar("V")
 
-#: A side effect outside Kafka: the function, its arguments, and the key (topic, partition, offset, index).
+#: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
 
 
 class Handler(Generic[V]):
     """The base of a service's logic; `V` is the type of the input values.
 
-    statehold makes one instance for each partition and calls it from that partition's thread only. State that must
-    survive lives in `Table`s; anything else on `self` is gone after a restart and is not undone with a record.
+    statehold makes one instance for each partition and calls it only from that partition's thread. Keep state that must
+    survive in `Table`s. Anything else on `self` is lost in a restart, and not rolled back with a record.
     """
 
-    #: What becomes of a record that raises an exception of these classes; see `statehold.failures`.
+    #: Failure policies by exception class; see `statehold.failures`.
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {}
-    #: Begins the names of the tables that statehold declares itself. Set it only to restore a state whose writer used
-    #: another prefix.
+    #: Prefix of the system tables' names. Set it only to restore a state whose writer used another prefix.
     system_prefix: ClassVar[str] = "statehold."
     #: The input partition that this instance handles.
     partition: int = -1
-    #: True while the gap is replayed: outputs and effects are suppressed, tables are not.
+    #: True during a replay: outputs and effects are suppressed, changes of tables are not.
     replaying: bool = False
 
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...]], None]
     _timers: Timers | None = None
 
     def on_record(self, record: Record[V]) -> None:
-        """Handle one record. Raising undoes all that it wrote and sent, and the partition stops at this record."""
+        """Handle one record. If it raises, its changes and outputs are rolled back, and `on_failure` decides."""
         raise NotImplementedError
 
     def on_batch(self, records: Sequence[Record[V]]) -> None:
-        """Handle some records at once, for vectorised code. How they are cut into batches must not matter."""
+        """Handle some records at once, for vectorised code. Results must not depend on batch boundaries."""
         raise NotImplementedError
 
     def on_command(self, command: str, record: Record[bytes]) -> None:
-        """A record of the input with the header `statehold-command`: part of the order, never given to on_record.
+        """Handle a command: an input record with the header `statehold-command`, in input order.
 
-        `command` is the name in the header; `record.value` is b"" where the record has none, as those that `statehold
-        command` sends. A name that the handler does not know is best ignored: raising stops the partition, as in
-        on_record. The command `take` is statehold's own (it takes a full) and does not come here.
+        `command` is the name in the header. `record.value` is b"" if the record has no value, as those of `statehold
+        command`. Ignore unknown names, because raising stops the partition as in on_record. The handler does not get
+        statehold's own commands, such as `take`, which requests a full snapshot.
         """
 
     def on_timer(self, timer: Timer) -> None:
-        """A timer that `schedule` has set is due. Writes, outputs and effects count as in on_record."""
+        """Handle a due timer that `schedule` has set. Writes, outputs and effects count as in on_record."""
         raise NotImplementedError
 
     def on_live(self) -> None:
-        """The partition is restored and about to handle new records. For reading: writing or sending is an error."""
+        """Prepare for new records after a restore. You may read tables; writing or sending is an error."""
 
     def on_stop(self) -> None:
-        """The partition is going away from this instance; nothing that is written here is kept."""
+        """Clean up before the partition leaves this process. Nothing that you write here is kept."""
 
     def effect(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(key, *args)` after the commit of this record: never in a replay, at least once.
+        """Call `function(key, *args)` at least once after the commit of this record, and never in a replay.
 
-        `key` is (topic, partition, offset, index), the same whenever this effect is tried again: use it to make the
-        other side ignore a second call. The function runs on a thread of its own and must not touch tables.
+        `key` is (topic, partition, offset, index), the same in every retry of this effect. Use it to let the other side
+        ignore a second call. The function runs on a thread of its own and must not touch tables.
         """
         self._note_effect(function, args)
 
     def schedule(self, at: datetime | int, payload: Any = None, *, id: str = "") -> str:
-        """Call `on_timer` once the partition's time has reached `at` (with a zone, or milliseconds since 1970); its id.
+        """Call `on_timer` when the partition's time reaches `at` (with a zone, or milliseconds since 1970).
 
-        Part of the state, as a table is. `payload` is plain data. With an `id` of your own it takes the place of the
-        timer that has it; otherwise the id is made of the record's coordinates.
+        The timer is part of the state. `payload` is plain data. Return the timer's id: `id` if you give one, which
+        replaces the timer with that id, else one made of the record's coordinates.
         """
         return self._own_timers().schedule(at, payload, id)
 
     def cancel(self, id: str) -> bool:
-        """Forget a timer; whether there was one."""
+        """Remove a timer. Return whether it existed."""
         return self._own_timers().cancel(id)
 
     def _own_timers(self) -> Timers:
         if self._timers is None:
-            raise UsageError(f"{type(self).__name__} has no on_timer, or no partition: nothing can be scheduled")
+            raise UsageError(f"{type(self).__name__} has no on_timer, or no partition: it cannot schedule timers")
         return self._timers
 
 

@@ -1,8 +1,8 @@
-"""A partition's state: a typed table in memory that costs about what a dict does.
+"""A partition's state: a typed table in memory that costs about as much as a dict.
 
-A table keeps the bytes of the last committed value of each key (`stored`, what snapshots are made of) and, for keys
-that were touched, the decoded value (`_cache`). Writes of the open transaction are noted in `_dirty`; those of a
-transaction whose commit is under way in `_frozen`. Rolling back means forgetting both: no old value has to be kept.
+A table keeps the bytes of the last committed value of each key (`stored`, the source of snapshots) and the decoded
+values of keys in use (`_cache`). `_dirty` holds the writes of the open transaction, `_frozen` those of a transaction
+that is being committed. A rollback drops both, so no old value has to be kept.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class _Absent:
 
 
 ABSENT: Final[Any] = _Absent()
-#: deleted keys that may stay in `order` before it is built anew
+#: deleted keys that may stay in `order` before it is rebuilt, because a rebuild costs as much as the table is long
 _TOMBED: Final = 100_000
 _encode_keys: Final = msgspec.msgpack.Encoder().encode
 
 
 class Changes(msgspec.Struct, gc=False):
-    """What one transaction did to one table: `values[i]` is the new value of `keys[i]`, None where it was deleted."""
+    """Changes of one table in one transaction: `values[i]` is the new value of `keys[i]`, None if it was deleted."""
 
     table: str
     keys: list[Any]
@@ -46,20 +46,20 @@ class Changes(msgspec.Struct, gc=False):
 
 
 class Table(Generic[K, V]):
-    """Declares a table of a `Handler`, and is that table once a partition has started.
+    """Declares a table of a `Handler`. In a started partition it is the table itself.
 
-    `key` is str, int, bytes or a tuple of them; Decimal and float are refused, because equal ones may have different
-    bytes. `value` any type msgspec knows or an object with `encode` and `decode`.
-    Values should be immutable: a change counts only when it is `put`. With `sorted=True` iteration is in key order and
-    `range` works; a plain table iterates in no promised order and pays nothing for it.
+    `key` is str, int, bytes or a tuple of them. Decimal and float are rejected, because equal ones may have different
+    bytes. `value` is any type msgspec knows, or an object with `encode` and `decode`.
+    Values should be immutable, because a change counts only when it is `put`. With `sorted=True` iteration is in key
+    order and `range` works. A plain table has no defined order, and no cost for one.
 
-    A change of the value's type that old bytes do not fit takes a new `version` and an upcaster from the one before:
+    If old bytes do not fit a new type of the value, give the table a new `version` and an upcaster from the one before:
     `Table(key=str, value=Account, version=2, upcasters={1: from_v1})` with `def from_v1(old: AccountV1) -> Account`.
-    The parameter's annotation tells how old bytes are decoded; without one they come as plain dicts and lists. An old
-    value is brought up to date when it is read, and stored anew only when its key is written. See docs/upgrades.md.
+    The annotation of its parameter is the type of the old bytes; without one they are decoded as plain dicts and lists.
+    An old value is upcast when it is read, and stored in the new version when its key is written (docs/upgrades.md).
 
-    With `ttl` (seconds, or a timedelta) a key is gone so long after it was last put, by the partition's own time; see
-    docs/timers.md.
+    With `ttl` (seconds, or a timedelta) a key expires that long after its last `put`, by the partition's own time
+    (docs/timers.md).
     """
 
     def __init__(
@@ -79,17 +79,17 @@ class Table(Generic[K, V]):
         self._are_exact = exact_check(key)
         self.value_type: Any = value
         self.stored: dict[K, bytes] = {}
-        #: every stored key in order of birth, and keys of it that are deleted now: a full freezes its keys in O(1)
+        #: every stored key in insertion order, and some deleted ones, so that a full snapshot lists its keys in O(1)
         self.order: list[K] = []
         self._tombed: set[K] = set()
         self.version, self.upcasters = version, dict(upcasters or {})
-        #: milliseconds after which a key that was not put again is gone; 0: never
+        #: milliseconds after its last put until a key expires; 0: never
         self.ttl = round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
         self._serde = versioned_values.versioned(serde.for_state(value), version, self.upcasters)
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
         self._dirty: dict[K, Any] = {}
         self._frozen: dict[K, bytes | None] = {}
-        #: whether the open transaction deletes
+        #: whether the open transaction has deleted a key
         self._deletes = False
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -156,7 +156,7 @@ class Table(Generic[K, V]):
         return before
 
     def __iter__(self) -> Iterator[K]:
-        """The keys. Writing while iterating is allowed; what is written meanwhile may or may not appear."""
+        """Iterate over the keys. You may write meanwhile; a key written then may or may not appear."""
         born = [key for layer in (self._frozen, self._dirty) for key in layer if key not in self.stored]
         for key in [*self.stored, *dict.fromkeys(born)]:
             if key in self:
@@ -174,15 +174,15 @@ class Table(Generic[K, V]):
             yield self[key]
 
     def range(self, low: K | None = None, high: K | None = None, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
-        """Keys and values with low <= key < high, in order or against it; needs `sorted=True`."""
+        """Yield keys and values with low <= key < high in order, or in reverse order; needs `sorted=True`."""
         raise self._unsorted()
 
     def first(self) -> tuple[K, V] | None:
-        """The smallest key and its value, None in an empty table; needs `sorted=True`, and walks over nothing."""
+        """Return the smallest key and its value, None in an empty table; needs `sorted=True`, and scans nothing."""
         raise self._unsorted()
 
     def last(self) -> tuple[K, V] | None:
-        """The largest key and its value, None in an empty table; needs `sorted=True`, and walks over nothing."""
+        """Return the largest key and its value, None in an empty table; needs `sorted=True`, and scans nothing."""
         raise self._unsorted()
 
     def _unsorted(self) -> UsageError:
@@ -199,7 +199,7 @@ class Table(Generic[K, V]):
         self._dirty[key] = value
 
     def delete(self, key: K) -> None:
-        """Remove the key; removing an absent key does nothing."""
+        """Remove the key. Removing an absent key does nothing."""
         if key in self:
             self._cache.pop(key, None)
             self._dirty[key] = ABSENT
@@ -210,22 +210,22 @@ class Table(Generic[K, V]):
             raise KeyError(key)
         self.delete(key)
 
-    # The engine's side: one call each per transaction
+    # For the engine: one call each per transaction
 
     @property
     def used(self) -> bool:
-        """There are keys, or the open transactions have touched some."""
+        """Whether there are keys, or open transactions have touched some."""
         return bool(self.stored or self._dirty or self._frozen)
 
     @property
     def written(self) -> bool:
-        """There are open writes."""
+        """Whether there are open writes."""
         return bool(self._dirty)
 
     def freeze(self) -> Changes:
-        """Take the open transaction's writes as bytes; the table goes on with a new, empty layer.
+        """Encode the open transaction's writes, and begin a new, empty layer.
 
-        :raises UsageError: a key or a value is of a type that could not be read back; nothing has changed then.
+        :raises UsageError: a key or a value has a type that could not be read back; nothing has changed then.
         """
         encode, keys = self._serde.encode, list(self._dirty)
         if not self._are_exact(keys):
@@ -243,17 +243,17 @@ class Table(Generic[K, V]):
         return changes
 
     def commit(self) -> None:
-        """The frozen writes have committed: they are the state now."""
+        """Make the frozen writes the state, because they have committed."""
         self.apply(list(self._frozen), list(self._frozen.values()))
         self._frozen = {}
 
     def rollback(self) -> None:
-        """Forget the frozen writes and the open ones, and every decoded value: one may have been changed in place."""
+        """Drop frozen and open writes, and all decoded values, because one may have been changed in place."""
         self._cache.clear()
         self._frozen, self._dirty, self._deletes = {}, {}, False
 
     def apply(self, keys: list[K], values: list[bytes | None]) -> None:
-        """Set committed values as they are stored; None deletes, and deleting an absent key does nothing (rule D3)."""
+        """Set committed values in stored form. None deletes; deleting an absent key does nothing (rule D3)."""
         stored, tombed = self.stored, self._tombed
         if not all(map(stored.__contains__, keys)):
             self.order += [key for key in keys if key not in stored and key not in tombed]
@@ -273,7 +273,7 @@ class Table(Generic[K, V]):
             self.order, self._tombed = list(stored), set()
 
     def load(self, keys: list[K], values: list[bytes | None]) -> None:
-        """While restoring: as `apply`, but what depends on the whole table waits for `loaded`."""
+        """Do the same as `apply` during a restore. Work on the whole table waits for `loaded`."""
         if None not in values:
             self.stored.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
             return
@@ -284,20 +284,20 @@ class Table(Generic[K, V]):
                 self.stored[key] = value
 
     def loaded(self) -> None:
-        """The restore is complete."""
+        """End a restore."""
         self.order, self._tombed = list(self.stored), set()
 
     def decode(self, data: bytes) -> V:
-        """A stored value, as the handler sees it; raises what its serde raises. Any thread, if the serde allows it."""
+        """Return a stored value as the handler sees it, on any thread if its serde allows. Raises what that raises."""
         value: V = self._serde.decode(data)
         return value
 
     def encode(self, value: V) -> bytes:
-        """A value as it is stored; raises what its serde raises."""
+        """Return the stored form of a value. Raises what its serde raises."""
         return self._serde.encode(value)
 
     def unreadable(self) -> set[int]:
-        """Versions of stored values that this code has no way to read."""
+        """Return the versions of stored values that this code cannot read."""
         return (
             self._serde.unreadable(self.stored.values())
             if isinstance(self._serde, versioned_values.Versioned)
@@ -305,7 +305,7 @@ class Table(Generic[K, V]):
         )
 
     def check_in_place(self) -> None:
-        """Only traced tables can tell whether a value was changed in place."""
+        """Do nothing, because only traced tables detect a value that was changed in place."""
 
     def check_keys(self, keys: list[K]) -> None:
         """Require keys that come back from a snapshot as the same keys, with the same bytes.
@@ -353,7 +353,7 @@ class Table(Generic[K, V]):
         return UsageError(f"table {self.name!r}: a value cannot be encoded")
 
     def _load(self, key: K) -> Any:
-        """The value of a key that is not decoded yet, or ABSENT."""
+        """Decode and return the value of a key, or ABSENT."""
         if key in self._dirty:
             return ABSENT
         data = self._committed(key)
@@ -367,7 +367,7 @@ class Table(Generic[K, V]):
 
 
 class _Unbound(dict[Any, Any]):
-    """The cache of a declaration that no partition has started: every use says so."""
+    """The cache of a declaration without a partition; every use raises."""
 
     def _refuse(self, *_: Any) -> Any:
         raise UsageError(

@@ -160,5 +160,5 @@ def test_reserved_names_and_batches_are_refused() -> None:
 
     with pytest.raises(UsageError, match="time passes from record to record"):
         declared(Batched)
-    with pytest.raises(UsageError, match="ttl must be a time above 0"):
+    with pytest.raises(UsageError, match="ttl must be above 0"):
         Dedupe(key=int, ttl=0)

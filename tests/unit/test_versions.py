@@ -134,9 +134,9 @@ def test_values_are_upcast_once_while_they_stay_decoded() -> None:
 
 def test_a_newer_or_an_abandoned_version_is_not_guessed() -> None:
     new = Versioned(serde.MsgPack(Priced), 3, {2: to_priced})
-    with pytest.raises(UnknownSchema, match="a value of version 9, this code reads 2 to 3"):
+    with pytest.raises(UnknownSchema, match="a value has version 9, this code reads 2 to 3"):
         new.decode(b"\xc1\x09\x01")
-    with pytest.raises(UnknownSchema, match="a value of version 1, this code reads 2 to 3"):
+    with pytest.raises(UnknownSchema, match="a value has version 1, this code reads 2 to 3"):
         new.decode(msgspec.msgpack.encode(Cents(1)))
     assert new.unreadable([new.encode(Priced(Money(1, 1), "EUR")), b"\x80", b"\xc1\x02\x80"]) == {1}
 

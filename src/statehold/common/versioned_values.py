@@ -1,9 +1,9 @@
-"""Values that know their version: what a table with `version=2` or more stores, and how older values are read.
+"""Values with a version: the stored form in a table with `version=2` or more, and the upcast of older values.
 
-A value of version 1 is stored as its serde wrote it. From version 2 on two bytes come first: 0xC1 and the version. No
-msgpack and no UTF-8 text begins with 0xC1, so the bytes of a value alone tell its version: digests, deltas, fulls and
-whoever folds them need to know nothing of versions, and one table may hold several. An older value is brought up to
-date when it is read; what is stored, and with it the digest, changes only when its key is written.
+A value of version 1 is stored as its serde wrote it. From version 2 on two bytes come first: 0xC1 and the version.
+Neither msgpack nor UTF-8 text begins with 0xC1, so the bytes of a value show its version. Digests, deltas, full
+snapshots and compaction therefore need not know about versions, and one table may hold several. An older value is
+upcast when it is read. The stored bytes, and with them the digest, change only when the key is written.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from statehold import serde
 from statehold.errors import UnknownSchema, UsageError
 from statehold.serde import Serde
 
-#: what an upcaster is given as: a function, or the type or serde of the old value and the function
+#: an upcaster: a function, or the type or serde of the old value and the function
 Upcaster = Callable[[Any], Any] | tuple[Any, Callable[[Any], Any]]
 
 MARKER: Final = b"\xc1"
 HIGHEST: Final = 255
-#: serdes whose bytes never begin with the marker: msgpack, and UTF-8 text of any kind
+#: serdes whose bytes never begin with the marker: msgpack and UTF-8 text
 _SAFE: Final = (serde.MsgPack, serde.Json, serde.Text, serde.Integer)
 
 
 def version_of(stored: bytes) -> int:
-    """The version of a stored value, of a table whose serde never writes the marker."""
+    """Return the version of a stored value, for a table whose serde never writes the marker."""
     return stored[1] if stored[:1] == MARKER else 1
 
 
 class Versioned:
-    """The serde of a table of a version above 1."""
+    """The serde of a table with a version above 1."""
 
     __slots__ = ("_current", "_decoders", "_prefix", "_serde", "_steps", "version")
 
     def __init__(self, current: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> None:
-        """:raises UsageError: a version out of range, a step that is missing, or a serde that may write the marker."""
+        """:raises UsageError: a version out of range, a missing step, or a serde that may write the marker."""
         self._serde, self.version = current, version
         self._current = current.decode
         self._prefix = MARKER + bytes((version,))
@@ -49,7 +49,7 @@ class Versioned:
         return self._prefix + self._serde.encode(value)
 
     def decode(self, data: bytes, /) -> Any:
-        """The value as this code knows it.
+        """Return a value in the present version.
 
         :raises UnknownSchema: a newer version, or an older one without an upcaster.
         """
@@ -58,7 +58,7 @@ class Versioned:
         found = version_of(data)
         decode = self._decoders.get(found)
         if decode is None:
-            raise UnknownSchema(f"a value of version {found}, this code reads {self.oldest} to {self.version}")
+            raise UnknownSchema(f"a value has version {found}, this code reads {self.oldest} to {self.version}")
         value = decode(data if found == 1 else data[2:])
         for step in range(found, self.version):
             value = self._steps[step](value)
@@ -66,18 +66,18 @@ class Versioned:
 
     @property
     def oldest(self) -> int:
-        """The oldest version that can be read."""
+        """The oldest readable version."""
         return min(self._steps)
 
     def unreadable(self, stored: Iterable[bytes]) -> set[int]:
-        """Versions among the stored values that this code cannot read; looks at all of them where it must."""
+        """Return the versions among the stored values that this code cannot read. Scans all values if it must."""
         if self.oldest == 1:
-            return set()  # newer ones are found by the mark, which names the highest
+            return set()  # because the commit record names the highest version, which shows newer ones
         return {version_of(value) for value in stored} - {*self._steps, self.version}
 
 
 def versioned(table: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]) -> Serde[Any]:
-    """The serde of a table of this version; that of version 1 is the plain one, at no cost.
+    """Return the serde of a table of this version. For version 1 it is the plain serde, at no cost.
 
     :raises UsageError: see `Versioned`.
     """
@@ -97,14 +97,14 @@ def versioned(table: Serde[Any], version: int, upcasters: Mapping[int, Upcaster]
         )
     if not isinstance(table, _SAFE):
         raise UsageError(
-            f"Table(version={version}): the bytes of {type(table).__name__} may begin with 0xC1, a version's sign; "
-            f"keep the version in your own bytes, or use a type that msgspec knows"
+            f"Table(version={version}): the bytes of {type(table).__name__} may begin with 0xC1, the marker of a "
+            f"version. Keep the version in your own bytes, or use a type that msgspec knows"
         )
     return Versioned(table, version, upcasters)
 
 
 def _parted(current: Serde[Any], given: Upcaster) -> tuple[Serde[Any], Callable[[Any], Any]]:
-    """The serde of the old value, and the function."""
+    """Return the serde of the old value, and the function."""
     if isinstance(given, tuple):
         return serde.for_state(given[0]), given[1]
     if isinstance(current, serde.Json):
@@ -115,7 +115,7 @@ def _parted(current: Serde[Any], given: Upcaster) -> tuple[Serde[Any], Callable[
 
 
 def _parameter(function: Callable[[Any], Any]) -> Any:
-    """What its first parameter is annotated with; without annotation it gets plain dicts, lists and numbers."""
+    """Return the annotation of its first parameter; Any without one, for plain dicts, lists and numbers."""
     try:
         hints = get_type_hints(function)
     except (TypeError, NameError):

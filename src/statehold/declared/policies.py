@@ -13,25 +13,25 @@ from statehold.table import Table
 
 
 def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
-    """What the handler class declares for this error: for the most specific class of the exception that was raised."""
+    """Return the policy that the handler class declares for the most specific class of this error."""
     found, cause = _declared(kind), raised(error)
     classes = list(type(cause).__mro__)
     if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
-        # Its decoder's own error, then; but Exception is said of everything.
+        # Then by the decoder's own error, without Exception, because every error is one.
         own = [cls for cls in type(cause.__cause__).__mro__ if not issubclass(Exception, cls)]
         classes[1:1] = [cls for cls in own if cls not in classes]
     return next((found[cls] for cls in classes if cls in found), None)
 
 
 def raised(error: BaseException) -> BaseException:
-    """What a policy goes by: the handler's own exception."""
+    """Return the handler's own exception, which decides about the policy."""
     return error.__cause__ if isinstance(error, HandlerFailed) and error.__cause__ is not None else error
 
 
 def policies(kind: type[Handler[Any]]) -> list[Policy]:
-    """Every policy that a handler class declares.
+    """Return every policy that a handler class declares.
 
-    :raises UsageError: it tries later although it has tables or timers and does not say that any order will do.
+    :raises UsageError: a policy retries later although the handler has tables or timers, without `any_order`.
     """
     found = list(_declared(kind).values())
     timers = ["on_timer"] if kind.on_timer is not Handler.on_timer else []
@@ -45,24 +45,24 @@ def policies(kind: type[Handler[Any]]) -> list[Policy]:
 
 
 def delays(kind: type[Handler[Any]]) -> list[float]:
-    """The delays that take a retry topic each, shortest first."""
+    """Return the delays, shortest first; each needs a retry topic."""
     return sorted({delay for policy in policies(kind) for delay in policy.delays})
 
 
 def sends_dead_letters(kind: type[Handler[Any]]) -> bool:
-    """Whether records of this handler may become dead letters, or be tried later."""
+    """Return whether records of this handler may be dead-lettered or sent to a retry topic."""
     return any(policy.end == "dead_letter" or policy.delays for policy in policies(kind))
 
 
 def failure_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
-    """The topics that its policies need beside its outputs; raises as `policies`."""
+    """Return the topics that its policies need in addition to its outputs. Raises as `policies`."""
     if not sends_dead_letters(kind):
         return []
     return [names.dead, *retry_topics(kind, names)]
 
 
 def retry_topics(kind: type[Handler[Any]], names: Names) -> list[str]:
-    """Those of the delays, shortest first; raises as `policies`."""
+    """Return the retry topics, shortest delay first. Raises as `policies`."""
     return [names.retry(delay) for delay in delays(kind)] if kind.on_failure else []
 
 
@@ -71,5 +71,5 @@ def _declared(kind: type[Handler[Any]]) -> Mapping[type[BaseException], Policy]:
     for cls, policy in found.items():
         given: tuple[object, object] = cls, policy
         if not (isinstance(given[0], type) and issubclass(cls, Exception) and isinstance(given[1], Policy)):
-            raise UsageError(f"{kind.__name__}.on_failure: {cls!r}: {policy!r} is no exception class with a policy")
+            raise UsageError(f"{kind.__name__}.on_failure: {cls!r}: {policy!r} is not an exception class with a policy")
     return found

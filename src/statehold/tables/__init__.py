@@ -1,1 +1,1 @@
-"""Kinds of tables and what they share: sorted, with a ttl, traced; tables of the framework itself."""
+"""Kinds of tables: sorted, with a ttl, traced, by due time; names of the system tables."""

@@ -1,4 +1,4 @@
-"""The partition's own time: the highest timestamp of its records so far, or of a tick that came while it was idle."""
+"""The partition's own time: the highest timestamp of its records, or of a tick while it was idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOW: Final = "now"
 
 
 class ClockTable(Table[str, int]):
-    """Keeps itself: `now` is an attribute, written when the transaction closes and set back with it."""
+    """Holds the time in `now`, which is written with each transaction and rolled back with it."""
 
     #: milliseconds since 1970; 0 before the first record
     now: int = 0

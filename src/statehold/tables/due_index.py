@@ -1,4 +1,4 @@
-"""A table whose values fall due: it finds the key that is due first without looking at the others."""
+"""A table of values with a due time, which finds the first due key without a scan."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from statehold.table import Changes, Table
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: entries that may be in the heap beyond two for each key
+#: entries in the heap beyond two for each key before it is rebuilt
 _SLACK: Final = 10_000
 
 
 class DueTable(Table[K, V]):
-    """A heap of (when, key) beside the table, for every key one entry that is not later than it is due.
+    """A table with a heap of (due time, key) that has for every key an entry not later than its due time.
 
-    So the heap need not follow every write: a key that is put off is looked at once more when its old time comes. What
-    is taken from it goes back with a rollback. It is no state: a restore builds it from the values.
+    The heap therefore need not follow every write: a postponed key is checked again at its old time. A rollback returns
+    the entries that were taken. The heap is not state, because a restore builds it from the values.
     """
 
     def __init__(self, *, key: type[K], value: type[V]) -> None:
         super().__init__(key=key, value=value)
         self._heap: list[tuple[int, Any]] = []
-        #: taken from the heap by the open transaction, and by the one that is being committed
+        #: entries taken by the open transaction, and by the one that is being committed
         self._taken: list[tuple[int, Any]] = []
         self._closing: list[tuple[int, Any]] = []
-        #: keys there are; `len` would count the open writes anew
+        #: number of keys, because `len` would count the open writes each time
         self.count = 0
 
     def due(self, value: V) -> int:
-        """When it is due, in milliseconds since 1970."""
+        """Return when a value is due, in milliseconds since 1970."""
         when: int = value  # type: ignore[assignment]
         return when
 
@@ -42,13 +42,13 @@ class DueTable(Table[K, V]):
 
     @property
     def earliest(self) -> float:
-        """Nothing is due before this; infinity for an empty table."""
+        """The earliest possible due time; infinity for an empty table."""
         return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> K | None:
-        """The key that is due first, if that is at or before `until`; the caller deletes it.
+        """Return the first due key if it is due at or before `until`. The caller deletes it.
 
-        Of keys that are due at once the smallest comes first, whatever the heap has gone through.
+        Of keys with the same due time the smallest comes first, whatever the history of the heap.
         """
         heap = self._heap
         while heap and heap[0][0] <= until:
@@ -105,7 +105,7 @@ class DueTable(Table[K, V]):
         self.count = len(self.stored)
 
     def _build(self) -> None:
-        """From what is committed, and what the open transaction has put: a rollback needs both."""
+        """Build the heap from committed and open values, because a rollback needs both."""
         decode, due = self._serde.decode, self.due
         self._heap = [(due(decode(data)), key) for key, data in self.stored.items()]
         self._heap += [(due(value), key) for key in self._dirty if (value := self.get(key)) is not None]

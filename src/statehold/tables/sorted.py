@@ -1,4 +1,4 @@
-"""A table that also knows its keys in order."""
+"""A table that keeps its keys in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class SortedTable(Table[K, V]):
-    """Keeps in order every key that is stored or that an open transaction has put."""
+    """Keeps every stored key and every key of an open transaction in order."""
 
     _order: Any = None
 
@@ -57,7 +57,7 @@ class SortedTable(Table[K, V]):
         return next(((key, self[key]) for key in self._keys().irange(reverse=reverse) if key in self), None)
 
     def _forget(self, keys: Iterable[K]) -> None:
-        """Those that are nowhere any more, not even in what a rollback would bring back."""
+        """Drop the keys that are neither stored nor written by an open transaction."""
         if self._order is not None:
             self._order.difference_update([key for key in keys if key not in self.stored and key not in self._dirty])
 

@@ -1,4 +1,4 @@
-"""Timers of a partition: kept in a table, due by the partition's time."""
+"""Timers of a partition: stored in a table, due by the partition's own time."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from statehold.tables.due_index import DueTable
 
 
 class Timer(msgspec.Struct, frozen=True, array_like=True):
-    """What `on_timer` is given."""
+    """A timer, as `on_timer` gets it."""
 
     id: str
-    #: when it is due, in milliseconds since 1970
+    #: due time in milliseconds since 1970
     due: int
-    #: as it was scheduled; what is no plain data comes back as lists and maps
+    #: as it was scheduled; tuples and objects come back as lists and maps
     payload: Any = None
-    #: of the record that scheduled it
+    #: key of the record that scheduled it
     record_key: bytes | None = None
 
     @property
     def at(self) -> datetime:
-        """When it is due, in UTC."""
+        """Due time in UTC."""
         return datetime.fromtimestamp(self.due / 1000, UTC)
 
 
 class TimerTable(DueTable[str, Timer]):
-    """By id."""
+    """Timers by id."""
 
     def __init__(self) -> None:
         super().__init__(key=str, value=Timer)
@@ -45,16 +45,16 @@ class TimerTable(DueTable[str, Timer]):
 
 
 class Timers:
-    """What `schedule` and `cancel` of one handler do."""
+    """Implements `schedule` and `cancel` of one handler."""
 
     def __init__(self, table: TimerTable, record: Callable[[], Record[Any] | None]) -> None:
         self.table, self._record = table, record
-        #: while on_timer runs: what it schedules belongs to the same key
+        #: the timer in on_timer, because timers that it schedules belong to the same key
         self.firing: Timer | None = None
         self._numbering = Numbering()
 
     def schedule(self, at: datetime | int, payload: Any, id: str) -> str:
-        """:raises UsageError: no record is being handled, the time has no zone, or the payload is no plain data."""
+        """:raises UsageError: no record is being handled, the time has no zone, or the payload is not plain data."""
         record = self._record()
         if record is None:
             raise UsageError("schedule() belongs to a record: call it from on_record, on_timer or on_command")
@@ -69,13 +69,13 @@ class Timers:
         return timer.id
 
     def cancel(self, id: str) -> bool:
-        """Whether there was one."""
+        """Remove a timer. Return whether it existed."""
         there = id in self.table
         self.table.delete(id)
         return there
 
     def forget(self) -> None:
-        """The open transaction is undone: its records count their timers anew."""
+        """Restart the numbering of ids after a rollback, because the records are handled again."""
         self._numbering.forget()
         self.firing = None
 
@@ -85,5 +85,5 @@ class Timers:
 
 def _milliseconds(at: datetime) -> int:
     if at.tzinfo is None:
-        raise UsageError(f"schedule({at!r}): a time without a zone means another moment on each machine")
+        raise UsageError(f"schedule({at!r}): a time without a zone depends on the machine. Next: give it a tzinfo")
     return round(at.timestamp() * 1000)

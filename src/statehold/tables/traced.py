@@ -1,4 +1,4 @@
-"""A table that notices values which were changed in place, or would not come back as they are."""
+"""A table that detects values which were changed in place or would not survive a snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class TracedTable(Table[K, V]):
-    """Remembers what each value that was read looked like: slower, for development and tests."""
+    """Keeps the bytes of each value that was read. Slower; for development and tests."""
 
     def get(self, key: K, default: Any = None) -> Any:
         value: Any = super().get(key, ABSENT)
@@ -23,20 +23,23 @@ class TracedTable(Table[K, V]):
         return value
 
     def rollback(self) -> None:
-        """What was changed in place goes as well."""
+        """Also drop the values that were changed in place."""
         super().rollback()
         for key in self._reads:
             self._cache.pop(key, None)
         self._reads.clear()
 
     def check_in_place(self) -> None:
-        """:raises MutatedInPlace: or UsageError, for a value that would not come back as the declared type."""
+        """Check the values of the open transaction.
+
+        :raises MutatedInPlace: a value was changed in place. :raises UsageError: one does not fit the declared type.
+        """
         for key, before in self._reads.items():
             value = self._cache.get(key, ABSENT)
             if key not in self._dirty and value is not ABSENT and self._serde.encode(value) != before:
                 raise MutatedInPlace(
-                    f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost; "
-                    f"put() a new value instead, best of a frozen type"
+                    f"table {self.name!r}, key {key!r}: the value was changed in place and would be lost. "
+                    f"Next: put() a new value instead, best of a frozen type"
                 )
         self._reads.clear()
         for key, value in self._dirty.items():
@@ -46,7 +49,7 @@ class TracedTable(Table[K, V]):
     def _check_type(self, key: K, value: Any) -> None:
         try:
             data = self._serde.encode(value)
-        except Exception:  # noqa: BLE001 - freeze will tell
+        except Exception:  # noqa: BLE001 - freeze reports it
             return
         try:
             self._serde.decode(data)

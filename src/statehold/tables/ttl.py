@@ -1,4 +1,4 @@
-"""What forgets by the partition's time: tables with a `ttl`, and keys that were seen before."""
+"""Tables whose keys expire by the partition's own time: tables with a `ttl`, and `Dedupe`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from statehold.tables.due_index import DueTable
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: keys of one table that are removed before a record at most: the cost of a record stays bounded when many expire at
-#: once, and a number that changed would give a replay another state (docs/format.md)
+#: most keys of one table that are removed before a record, so that many expiries do not delay it. Never change it,
+#: because a replay would arrive at another state (docs/format.md).
 SWEEP: Final = 8
 
 
 class ExpiringTable(Table[K, V]):
-    """A key is gone `ttl` after it was last put; it is hidden at once and removed with one of the next records."""
+    """A key expires `ttl` after its last put. It is hidden at once, and removed with one of the next records."""
 
-    #: bound by the engine; a tool that only reads states has neither, and nothing expires
+    #: set by the engine; in a tool that only reads states nothing expires
     _expiry: DueTable[K, int] | None = None
     _clock: ClockTable
 
@@ -32,11 +32,11 @@ class ExpiringTable(Table[K, V]):
 
     @property
     def earliest(self) -> float:
-        """Nothing expires before this."""
+        """The earliest possible expiry."""
         return self._expiry.earliest if self._expiry is not None else math.inf
 
     def sweep(self) -> None:
-        """Remove some of what has expired."""
+        """Remove some of the expired keys."""
         expiry, now = self._expiry, self._clock.now
         for _ in range(SWEEP):
             if expiry is None or (key := expiry.take(now)) is None:
@@ -81,7 +81,7 @@ class ExpiringTable(Table[K, V]):
 
 
 class Dedupe(DueTable[K, int]):
-    """Declares which keys of a `Handler` were seen, and remembers them for `ttl` (seconds, or a timedelta).
+    """Declares a set of keys that a `Handler` has seen, kept for `ttl` (seconds, or a timedelta).
 
         posts = Dedupe(key=str, ttl=timedelta(hours=24))
 
@@ -89,8 +89,8 @@ class Dedupe(DueTable[K, int]):
             if self.posts.seen(record.value.post_id):
                 return
 
-    Part of the state, by the partition's time. `most`: how many keys it keeps at most; beyond that the one that would
-    expire first is forgotten early.
+    It is part of the state and uses the partition's own time. `most` limits the number of keys: beyond it, the key that
+    would expire first is dropped early.
     """
 
     _clock: ClockTable | None = None
@@ -99,7 +99,7 @@ class Dedupe(DueTable[K, int]):
         super().__init__(key=key, value=int)
         self._for, self._most = milliseconds(ttl), most
         if not self._for or most < 0:
-            raise UsageError("Dedupe: ttl must be a time above 0, most a number of keys")
+            raise UsageError("Dedupe: ttl must be above 0, and most a number of keys")
 
     def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> DueTable[K, int]:
         return Dedupe(key=self.key_type, ttl=self._for / 1000, most=self._most)
@@ -108,7 +108,7 @@ class Dedupe(DueTable[K, int]):
         self._clock = clock
 
     def seen(self, key: K) -> bool:
-        """Whether this key came within the last `ttl`; if not, it is remembered from now on."""
+        """Return whether this key came within the last `ttl`. If not, keep it from now on."""
         if self._clock is None:
             raise UsageError("this Dedupe is a declaration: use it as self.<name> in a handler")
         now = self._clock.now
@@ -121,7 +121,7 @@ class Dedupe(DueTable[K, int]):
         return False
 
     def sweep(self) -> None:
-        """Remove some of what has expired."""
+        """Remove some of the expired keys."""
         assert self._clock is not None
         for _ in range(SWEEP):
             if (key := self.take(self._clock.now)) is None:
