@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from statehold.common.plain_calls import require_plain
 from statehold.errors import UsageError
 from statehold.failures import Policy
 from statehold.record import Record
@@ -15,6 +16,7 @@ V = TypeVar("V")
 
 #: the key of a side effect outside Kafka: topic, partition, offset, index
 EffectKey = tuple[str, int, int, int]
+HOOKS: Final = ("on_record", "on_batch", "on_command", "on_timer", "on_live", "on_stop")
 
 
 class Handler(Generic[V]):
@@ -32,6 +34,12 @@ class Handler(Generic[V]):
     partition: int = -1
     #: True during a replay: outputs and effects are suppressed, changes of tables are not.
     replaying: bool = False
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """:raises UsageError: a hook is async or a generator."""
+        super().__init_subclass__(**arguments)
+        for name in HOOKS:
+            require_plain(getattr(cls, name), f"{cls.__name__}.{name}")
 
     _note_effect: Callable[[Callable[..., object], tuple[Any, ...]], None]
     _timers: Timers | None = None
@@ -68,6 +76,7 @@ class Handler(Generic[V]):
         `key` is (topic, partition, offset, index), the same in every retry of this effect. Use it to let the other side
         ignore a second call. The function runs on a thread of its own and must not touch tables.
         """
+        require_plain(function, f"effect {getattr(function, '__qualname__', function)!r}")
         self._note_effect(function, args)
 
     def schedule(self, at: datetime | int, payload: Any = None, *, id: str = "") -> str:

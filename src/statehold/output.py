@@ -5,7 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, Generic, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+
+import msgspec
 
 from statehold import serde
 from statehold.errors import UsageError
@@ -36,15 +39,22 @@ class Output(Generic[V]):
         self.topic = topic
         self.value_type: Any = value
         self.partitioner = partitioner
-        self._encode = serde.for_messages(value, topic).encode
+        self._serde: serde.Serde[Any] = serde.for_messages(value, topic)
+        self._encode = self._serde.encode
+        self._types = _struct_types(value)
         self._append: Callable[[Sent], None] = _unbound
         self._extend: Callable[[Iterable[Sent]], None] = _unbound
         self._partitions = 0
         self.muted = False
 
-    def bind(self, sent: list[Sent], partitions: int = 0) -> Output[V]:
-        """Return the output of one partition, which appends its records to `sent`."""
+    def bind(self, sent: list[Sent], partitions: int = 0, *, checked: bool = False) -> Output[V]:
+        """Return the output of one partition, which appends its records to `sent`.
+
+        `checked`: decode each value again, so that a field of a wrong type is found; for development mode.
+        """
         bound = Output(self.topic, value=self.value_type, partitioner=self.partitioner)
+        if checked and isinstance(self._serde, serde.Json):
+            bound._encode = self._encode_checked
         bound._append, bound._extend, bound._partitions = sent.append, sent.extend, partitions
         return bound
 
@@ -63,6 +73,8 @@ class Output(Generic[V]):
         """
         if self.muted:
             return
+        if self._types is not None and type(value) not in self._types:
+            self._require_type(value)
         if self.partitioner is not None and partition < 0:
             partition = self.partitioner(key.encode() if isinstance(key, str) else key, self._partitions)
         if headers is not None:
@@ -77,10 +89,39 @@ class Output(Generic[V]):
             for value, key in zip(values, keys, strict=False):
                 self.send(value, key)
             return
+        if self._types is not None:
+            values = list(values)
+            if not self._types.issuperset(map(type, values)):
+                for value in values:
+                    self._require_type(value)
         nothing: Iterable[None] = repeat(None)
         self._extend(
             zip(repeat(self.topic), map(self._encode, values), keys, repeat(-1), nothing, nothing, repeat(0), nothing)
         )
+
+    def _require_type(self, value: V) -> None:
+        if self._types is not None and not isinstance(value, tuple(self._types)):
+            wanted = " | ".join(sorted(kind.__name__ for kind in self._types))
+            raise UsageError(
+                f"Output({self.topic!r}): {value!r:.100} is a {type(value).__name__}, the output is declared with "
+                f"value={wanted}"
+            )
+
+    def _encode_checked(self, value: V) -> bytes:
+        data = self._serde.encode(value)
+        try:
+            self._serde.decode(data)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"Output({self.topic!r}): a reader of {value!r:.100} would fail: {error}") from error
+        return data
+
+
+def _struct_types(kind: Any) -> frozenset[type] | None:
+    """Return the classes of a type that is a Struct, or a union of them with or without None; None for others."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) or get_origin(kind) is Union else (kind,)
+    if all(isinstance(each, type) and issubclass(each, (msgspec.Struct, NoneType)) for each in kinds):
+        return frozenset(kinds)
+    return None
 
 
 def _unbound(_: object) -> None:

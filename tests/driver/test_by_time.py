@@ -145,6 +145,8 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
     class Plain(Handler[int]):
         there = Table(key=str, value=int)
 
+        def on_record(self, record: Record[int]) -> None: ...
+
     assert set(declared(Plain)[0]) == {"there"}
     assert Driver(Plain)._lane(0).engine().moments is None
     assert set(declared(Sessions)[0]) == {"seen", "open", CLOCK, f"{EXPIRY}open"}

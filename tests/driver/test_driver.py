@@ -182,6 +182,8 @@ def test_what_on_live_writes_is_refused_since_no_replay_would_repeat_it() -> Non
     class Eager(Handler[int]):
         seen = Table(key=str, value=int)
 
+        def on_record(self, record: Record[int]) -> None: ...
+
         def on_live(self) -> None:
             self.seen["starts"] = self.seen.get("starts", 0) + 1
 

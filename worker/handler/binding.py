@@ -32,11 +32,13 @@ def bind(
     state: State,
     output_partitions: Callable[[str], int],
     shared: Mapping[str, SharedRows],
+    *,
+    checked: bool = False,
 ) -> Bound:
-    """Set the handler's attributes to instances for one partition; outputs append to `sent`."""
+    """Set the handler's attributes to instances for one partition; outputs append to `sent`. See `Output.bind`."""
     kind = type(handler)
     outputs = {
-        name: output.bind(sent, output_partitions(output.topic) if output.partitioner else 0)
+        name: output.bind(sent, output_partitions(output.topic) if output.partitioner else 0, checked=checked)
         for name, output in declared(kind)[1].items()
     }
     sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}

@@ -62,7 +62,7 @@ class Engine:
         self.outputs: list[Sent] = [] if tracing is None else tracing.outputs(self._handling)
         if state is None:
             state = bound_state(declared(kind)[0], traced=traced, track_delta=track_delta)
-        bound = bind(self.handler, self.outputs, state, output_partitions, shared or {})
+        bound = bind(self.handler, self.outputs, state, output_partitions, shared or {}, checked=traced)
         self.state, self._bound_outputs, self.sinks, self.references = bound
         system = by_default_name(dict(state.tables))
         #: dead letters; None where no record can become one

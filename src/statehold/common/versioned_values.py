@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, get_type_hints
 
 from statehold import serde
+from statehold.common.plain_calls import require_plain
 from statehold.errors import UnknownSchema, UsageError
 from statehold.serde import Serde
 
@@ -42,6 +43,7 @@ class Versioned:
         self._steps: dict[int, Callable[[Any], Any]] = {}
         self._decoders: dict[int, Callable[[bytes], Any]] = {}
         for number, given in upcasters.items():
+            require_plain(given[1] if isinstance(given, tuple) else given, f"the upcaster of version {number}")
             old, self._steps[number] = _parted(current, given)
             self._decoders[number] = old.decode
 

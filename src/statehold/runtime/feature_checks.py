@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from statehold.common.declarations import declarations
 from statehold.declared.attributes import sinks_of
 from statehold.declared.policies import delays, sends_dead_letters
 from statehold.errors import UsageError
 from statehold.handler import Handler
+from statehold.output import Output
 from statehold.reference import references
 
 
@@ -16,6 +18,8 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) ->
 
     :raises UsageError: two features exclude each other. Also raises the errors of `policies` and `references`.
     """
+    _check_hooks(kind)
+    _check_outputs(kind)
     letters, versions = sends_dead_letters(kind), references(kind)
     if delta_interval == "off":
         _check_without_deltas(kind, letters=letters, versions=bool(versions))
@@ -31,6 +35,22 @@ def check_combinations(kind: type[Handler[Any]], delta_interval: float | str) ->
             f"{kind.__name__}.on_failure has retry_later, and the handler has sinks: the database does not store which "
             f"retries a transaction processed. Next: use retry(...) or dead_letter()"
         )
+
+
+def _check_hooks(kind: type[Handler[Any]]) -> None:
+    if kind.on_record is Handler.on_record and kind.on_batch is Handler.on_batch:
+        raise UsageError(f"{kind.__name__} has neither on_record nor on_batch: define one of them")
+
+
+def _check_outputs(kind: type[Handler[Any]]) -> None:
+    types: dict[str, tuple[str, Any]] = {}
+    for name, output in declarations(kind, Output).items():
+        other, known = types.setdefault(output.topic, (name, output.value_type))
+        if known != output.value_type:
+            raise UsageError(
+                f"{kind.__name__}: the outputs {other!r} and {name!r} write different types to the topic "
+                f"{output.topic!r}. Declare one output with a union type, or use two topics"
+            )
 
 
 def _check_without_deltas(kind: type[Handler[Any]], *, letters: bool, versions: bool) -> None:

@@ -1,0 +1,139 @@
+"""A declaration that would lose input or write what no reader can decode is rejected before the service starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from statehold import Handler, Output, Record, Table
+from statehold.config.sections.service import ServiceSettings
+from statehold.config.settings import Settings
+from statehold.errors import HandlerFailed, UsageError
+from statehold.handler import HOOKS
+from statehold.testing import Driver
+
+
+async def coroutine(*_: Any) -> None:
+    raise AssertionError
+
+
+def generator(*_: Any) -> Any:
+    yield
+
+
+async def stream(*_: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize(
+    ("function", "text"), [(coroutine, "is async"), (generator, "is a generator"), (stream, "is async")]
+)
+def test_a_hook_whose_body_would_not_run_is_refused(hook: str, function: Callable[..., Any], text: str) -> None:
+    with pytest.raises(UsageError, match=rf"Late\.{hook} {text}"):
+        type("Late", (Handler,), {hook: function})
+
+
+def test_a_hook_that_a_base_class_gives_is_checked() -> None:
+    class Mixin:
+        async def on_record(self, record: Record[int]) -> None: ...
+
+    with pytest.raises(UsageError, match=r"Mixed\.on_record is async"):
+        type("Mixed", (Mixin, Handler), {})
+
+
+def test_a_handler_that_handles_nothing_is_refused() -> None:
+    class Idle(Handler[int]):
+        seen = Table(key=int, value=int)
+
+    with pytest.raises(UsageError, match="Idle has neither on_record nor on_batch"):
+        Driver(Idle)
+
+
+def test_an_effect_whose_body_would_not_run_is_refused() -> None:
+    class Calling(Handler[int]):
+        def on_record(self, record: Record[int]) -> None:
+            self.effect(coroutine)
+
+    with pytest.raises(HandlerFailed, match="'coroutine' is async"):
+        Driver(Calling).feed(1)
+
+
+def test_an_upcaster_whose_body_would_not_run_is_refused() -> None:
+    for upcaster in (coroutine, (int, coroutine)):
+        with pytest.raises(UsageError, match="upcaster of version 1 is async"):
+            Table(key=int, value=int, version=2, upcasters={1: upcaster})
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True):
+    amount: int
+    note: str = ""
+
+
+class Other(msgspec.Struct, frozen=True, tag=True):
+    amount: int
+
+
+def sending(send: Callable[[Any, Any], None], value: Any = Reply) -> type[Handler[int]]:
+    class Sending(Handler[int]):
+        out = Output("out", value=value)
+
+        def on_record(self, record: Record[int]) -> None:
+            send(self.out, record.value)
+
+    return Sending
+
+
+PRODUCTION = Settings(service=ServiceSettings(mode="production"))
+WRONG = [Other(1), {"amount": 1}, None, 5, Reply]
+
+
+@pytest.mark.parametrize("value", WRONG)
+@pytest.mark.parametrize("settings", [None, PRODUCTION])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_value_of_another_struct_is_not_sent(value: Any, settings: Settings | None, many: bool) -> None:
+    def send(output: Any, _: int) -> None:
+        output.send_all([Reply(1), value]) if many else output.send(value)
+
+    driver = Driver(sending(send), settings=settings)
+    with pytest.raises(HandlerFailed, match=r"Output\('out'\).*declared with value=Reply"):
+        driver.feed(1)
+    assert driver.outputs("out") == []
+
+
+@pytest.mark.parametrize("value", [Reply(1), Other(1), None])
+def test_a_value_of_a_declared_struct_is_sent(value: Any) -> None:
+    for settings in (None, PRODUCTION):
+        driver = Driver(sending(lambda output, _: output.send(value), Reply | Other | None), settings=settings)
+        driver.feed(1)
+        assert len(driver.sent("out")) == 1
+
+
+def test_in_development_a_field_of_a_wrong_type_is_named() -> None:
+    wrong: Any = "much"
+    for kind, value in ((Reply, Reply(wrong)), (list[Reply], [Reply(1), Reply(wrong)]), (int | None, wrong)):
+        driver = Driver(sending(lambda output, _, value=value: output.send(value), kind))  # type: ignore[misc]
+        with pytest.raises(HandlerFailed, match=r"a reader of .*much.* would fail: Expected `int"):
+            driver.feed(1)
+
+
+def test_two_outputs_of_different_types_on_one_topic_are_refused() -> None:
+    class Two(Handler[int]):
+        first = Output("out", value=Reply)
+        second = Output("out", value=Other)
+
+        def on_record(self, record: Record[int]) -> None: ...
+
+    with pytest.raises(UsageError, match="'first' and 'second' write different types to the topic 'out'"):
+        Driver(Two)
+
+    class Same(Handler[int]):
+        first = Output("out", value=Reply)
+        second = Output("out", value=Reply)
+
+        def on_record(self, record: Record[int]) -> None: ...
+
+    Driver(Same)
