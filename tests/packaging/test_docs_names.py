@@ -66,6 +66,8 @@ def pages() -> list[object]:
 
 @cache
 def tracked() -> list[Path]:
+    if not (ROOT / ".git").exists():  # a copy of the tree, such as an unpacked sdist
+        return [path for path in ROOT.rglob("*") if path.is_file()]
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
