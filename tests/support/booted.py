@@ -1,7 +1,7 @@
-"""systemd as PID 1 of pid, mount, cgroup, uts and ipc namespaces of its own: the machine outside does not notice.
+"""systemd as PID 1 of pid, mount, cgroup, uts and ipc namespaces of its own, without an effect on the machine.
 
-Everything of the machine is read-only to it but one directory; it knows no units but those in `<directory>/units`, so
-none of the distribution's (one of which empties /tmp).
+It may write one directory and reads the rest of the machine. Its only units are those in `<directory>/units`, because
+one of the distribution's empties /tmp.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, Self
 
 SYSTEMD: Final = Path("/lib/systemd/systemd")
 WAIT_SECONDS: Final = 120.0
-#: the directory as those inside see it: /tmp is private to each of them
+#: the directory inside the namespaces, where each unit has a /tmp of its own
 INSIDE: Final = Path("/run/booted")
 
 _BOOT = """
@@ -42,16 +42,16 @@ export SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/booted/none SYSTEMD_LOG_TARGET=co
 exec /lib/systemd/systemd --system --unit=booted.target --log-target=console --log-level=info --show-status=0
 """
 _TARGET = "[Unit]\nDescription=a stand-in\nDefaultDependencies=no\n"
-#: what ordinary units lean on
+#: the targets that ordinary units name
 _TARGETS = ("booted", "sysinit", "basic", "shutdown", "network-online", "time-sync", "multi-user", "timers")
 
 
 class CannotBoot(Exception):
-    """What it said."""
+    """systemd did not start; the text is its log."""
 
 
 class Booted:
-    """`with Booted(directory) as machine:`; units lie in `directory/units`, its own words in `directory/boot.log`."""
+    """`with Booted(directory) as machine:`; units are in `directory/units`, its log is `directory/boot.log`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.log = directory, directory / "boot.log"
@@ -66,7 +66,7 @@ class Booted:
         path.write_text(text)
 
     def systemctl(self, *arguments: str, check: bool = True) -> str:
-        """As typed inside, without a bus."""
+        """Run systemctl inside, without a bus."""
         enter = ["nsenter", f"--target={self._init}", "--mount", "--pid", "--cgroup", "--ipc", "--uts"]
         done = subprocess.run(
             [*enter, "systemctl", *arguments], capture_output=True, text=True, check=False, timeout=120
@@ -77,7 +77,7 @@ class Booted:
         return done.stdout
 
     def show(self, unit: str, *names: str) -> dict[str, str]:
-        """Properties of a unit."""
+        """Return properties of a unit."""
         lines = self.systemctl("show", unit, *(f"--property={name}" for name in names)).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
@@ -131,7 +131,7 @@ class Booted:
             time.sleep(0.1)
 
     def _end(self) -> None:
-        """The kernel kills whatever is in the pid namespace with its first process."""
+        """Kill the first process of the pid namespace; the kernel then kills all others in it."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)

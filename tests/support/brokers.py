@@ -1,4 +1,4 @@
-"""Brokers for tests: where there can be none the test is skipped, but not in CI."""
+"""Brokers for tests. Where no broker can run the test is skipped, but fails in CI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statehold.dev import Cluster, JarsUnavailable, JavaMissing
 
 
 def started(make: Callable[[], Cluster]) -> Cluster:
-    """A running cluster; without Java or the broker's files the test is skipped, but not in CI."""
+    """Return a running cluster; without Java or the broker's jars skip the test, but fail in CI."""
     try:
         cluster = make()
         cluster.start()

@@ -1,4 +1,4 @@
-"""A real headless Chromium, driven through its own driver: the W3C WebDriver protocol, JSON over HTTP."""
+"""A real headless Chromium, controlled through its own driver: the W3C WebDriver protocol, JSON over HTTP."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TAB, ENTER, BACKSPACE = "\ue004", "\ue007", "\ue003"
 
 
 def missing() -> str:
-    """Why there is no browser here, or ''."""
+    """Return why no browser can run here, or ''."""
     absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     return f"no {' and no '.join(absent)} here: script/browser installs them on Debian" if absent else ""
 
 
 class BrowserError(AssertionError):
-    """The driver refused a command."""
+    """The driver rejected a command."""
 
 
 class Browser:
@@ -82,21 +82,21 @@ class Browser:
         self._call("POST", "/url", {"url": url})
 
     def resize(self, width: int, height: int) -> None:
-        """The page's own size, narrower than a window may be."""
+        """Set the size of the page, which may be narrower than a window."""
         self.devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
     def scheme(self, name: str) -> None:
-        """Light or dark, as the user's system would say."""
+        """Set the colour scheme of the user's system: light or dark."""
         self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """The body of a function; returns what it returns."""
+        """Run the body of a function and return its result."""
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def text(self, selector: str) -> str:
-        """What a person reads there; '' where there is nothing, or it is hidden (whose innerText is its whole text)."""
+        """Return the visible text; '' for nothing and for a hidden element, whose innerText is its whole text."""
         look = (
             "const found = document.querySelector(arguments[0]); return found?.checkVisibility() ? found.innerText : ''"
         )
@@ -109,7 +109,7 @@ class Browser:
         self._call("POST", f"/element/{self._find(selector)}/value", {"text": text})
 
     def press(self, *keys: str) -> None:
-        """To whatever has the focus."""
+        """Send keys to the element with the focus."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
@@ -117,7 +117,7 @@ class Browser:
         path.write_bytes(base64.b64decode(self._call("GET", "/screenshot")))
 
     def complaints(self) -> list[str]:
-        """Errors and warnings of the page since the last call: scripts, blocked requests, refused resources."""
+        """Return errors and warnings of the page since the last call: scripts, blocked requests, rejected resources."""
         told = self._call("POST", "/se/log", {"type": "browser"})
         return [each["message"] for each in told if each["level"] in ("SEVERE", "WARNING")]
 

@@ -1,7 +1,7 @@
 """`cable.py DEVICE DEVICE LOSS DELAY`: a network cable in user space, lossy or slow; it ends with its stdin.
 
-Raw packet sockets with the kernel's own header before each frame (PACKET_VNET_HDR), so that checksums and segments that
-are still to be computed are passed on as they are. Standard library alone: it runs as a process of its own.
+Raw packet sockets with the kernel's own header before each frame (PACKET_VNET_HDR), which passes on checksums and
+segments that the kernel has not computed yet. It imports only the standard library, because it is a process of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(first: str, second: str, loss: float, delay: float) -> None:
                 _, _, to, frame = heapq.heappop(late)
                 try:
                     ends[to].send(frame)
-                except OSError:  # the device is full or down: a cable would lose it, too
+                except OSError:  # the device is full or down; a real cable would lose the frame, too
                     continue
 
 

@@ -1,4 +1,4 @@
-"""A door to a server of this machine that can be shut: who knocks then is let in and never answered."""
+"""A forwarder to a server of this machine that can stop answering: clients connect and get no answer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Door:
 
 @contextmanager
 def door(target: tuple[str, int] | None = None) -> Iterator[Door]:
-    """Open to `target`; without one it is shut from the beginning."""
+    """Open a door to `target`; without one it never answers."""
     made = Door(target)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""A language server over its standard input and output, asked as an editor asks it."""
+"""A language server over its standard input and output, with the requests of an editor."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class LanguageServer:
             self._process.kill()
 
     def definition(self, path: str, text: str, offset: int) -> list[Path]:
-        """The files that define the symbol `offset` characters into the first occurrence of `text`."""
+        """Return the files that define the symbol `offset` characters into the first occurrence of `text`."""
         return self._files("textDocument/definition", self._place(path, text, offset))
 
     def references(self, path: str, text: str, offset: int) -> list[Path]:
-        """The files that use the symbol, each once."""
+        """Return the files that use the symbol, each once."""
         asked = self._place(path, text, offset) | {"context": {"includeDeclaration": True}}
         return list(dict.fromkeys(self._files("textDocument/references", asked)))
 

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group or a transactional id: the leader of the partition that Kafka hashes it to."""
+"""Find the coordinator of a group or a transactional id: the leader of the partition that Kafka hashes it to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 def leader_of(admin: AdminClient, topic: str, key: str) -> int:
     """Return the leader's broker number; 0 without a leader or an answer.
 
-    Java's String.hashCode, its absolute value, modulo the partitions: GroupCoordinator.partitionFor and the
-    TransactionStateManager's do the same.
+    The partition is the absolute value of Java's String.hashCode modulo the number of partitions, as in Kafka's
+    GroupCoordinator.partitionFor and TransactionStateManager.partitionFor.
     """
     number = 0
     for character in key:

@@ -1,4 +1,4 @@
-"""What a broker may say in some moment of its life, put into a proxy's mouth (`Proxy.lie`)."""
+"""Answers that a broker gives in rare states, for `Proxy.lie`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COORDINATOR_LOAD_IN_PROGRESS = 14
 
 
 def nobody_is_there(request: Request, answer: bytes) -> bytes | None:
-    """Metadata without a broker: every one of them is fenced, because they all have just woken up."""
+    """Return metadata without a broker: all are fenced just after they resume."""
     if request.api_key != ApiKey.METADATA:
         return None
     assert request.version >= 9, "older ones have no tagged fields"
@@ -26,7 +26,7 @@ def nobody_is_there(request: Request, answer: bytes) -> bytes | None:
 
 
 def still_loading(request: Request, answer: bytes) -> bytes | None:
-    """A coordinator that has just begun to read its log."""
+    """Return the answer of a coordinator that is still reading its log."""
     if request.api_key not in _TAGGED:
         return None
     at = 5 if request.version >= _TAGGED[ApiKey(request.api_key)] else 4

@@ -1,7 +1,7 @@
-"""A slow or unreliable link in front of one broker: late, narrow, or broken now and then. It understands no Kafka.
+"""A TCP forwarder in front of one broker that delays, limits or resets connections. It does not parse Kafka requests.
 
-The broker must advertise the link's port (`Cluster(advertised={1: link.port})`), or clients go round it. What brokers
-say to each other does not come by: here a host is far from its clients, not from its neighbours.
+The broker must advertise the link's port (`Cluster(advertised={1: link.port})`), or clients bypass it. Traffic between
+brokers does not pass through it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Link:
     def __init__(self, seed: int = 0) -> None:
         #: seconds that each piece takes, in either direction
         self.delay = 0.0
-        #: bytes per second, in either direction of each connection; 0: as fast as it goes
+        #: bytes per second, in either direction of each connection; 0: no limit
         self.rate = 0.0
         #: the chance that a piece breaks its connection
         self.resets = 0.0
-        #: connections that were broken so
+        #: number of connections that it broke
         self.broken = 0
         self._random = random.Random(seed)
         self._upstream = 0
@@ -54,7 +54,7 @@ class Link:
         self._upstream = port
 
     def heal(self) -> None:
-        """A link like any other."""
+        """Remove all faults."""
         self.delay = self.rate = self.resets = 0.0
 
     async def _accept(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
@@ -72,7 +72,7 @@ class Link:
             end.transport.abort()
 
     async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        """Piece by piece; what is late does not hold up what comes after it."""
+        """Forward piece by piece; the delay of one piece does not delay the next."""
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sending = asyncio.ensure_future(self._send(late, target))
         try:

@@ -1,8 +1,8 @@
-"""Hosts of their own for brokers: network namespaces on a bridge, between which packets can be lost without a word.
+"""Hosts for brokers: network namespaces on a bridge, between which packets can be dropped silently.
 
 Needs root. Neighbour entries that name no host do what a firewall or a dead switch does (no answer, no reset), for one
-direction between two hosts and without a kernel module. Loss and delay are done by a cable in user
-space (`tests.support.cable`), because netem is missing in many kernels.
+direction between two hosts and without a kernel module. `tests.support.cable` adds loss and delay in user space,
+because many kernels lack netem.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 
 #: the test's own host: on the bridge, in the namespace of the test run
 HERE = 0
-_NOBODY = "02:00:00:00:de:ad"
+_NO_HOST = "02:00:00:00:de:ad"
 #: names begin with the maker's pid; then a letter that is no hexadecimal digit
 _LETTERS = itertools.cycle("ghijklmnopqrstuvwxyz")
 _OURS = re.compile(r"^(sh([0-9a-f]+)[g-z]b)\s", re.MULTILINE)
@@ -32,7 +32,7 @@ _CABLE = Path(__file__).with_name("cable.py")
 
 
 def run(*command: str) -> str:
-    """Run `ip`; RuntimeError with what it says."""
+    """Run `ip`; raise RuntimeError with its error."""
     done = subprocess.run(["ip", *command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"ip {' '.join(command)}: {done.stderr.strip()}")
@@ -40,7 +40,7 @@ def run(*command: str) -> str:
 
 
 def sweep() -> None:
-    """Remove what test processes have left that were killed."""
+    """Remove the namespaces and bridges of test processes that were killed."""
     for name, maker in _OURS.findall(run("-br", "link")):
         if not Path("/proc", str(int(maker, 16))).exists():
             run("link", "del", name)
@@ -93,42 +93,42 @@ class Net:
         return f"{self._subnet}.{host + 1}"
 
     def space(self, host: int) -> str:
-        """The namespace's name, for `ip netns exec`."""
+        """Return the namespace's name, for `ip netns exec`."""
         return f"{self._name}n{host}"
 
     # Faults
 
     def drop(self, source: int, target: int) -> None:
         """Drop what `source` sends to `target`; neither of them gets an error."""
-        self._neighbour(source, target, "replace", "lladdr", _NOBODY, "nud", "permanent")
+        self._neighbour(source, target, "replace", "lladdr", _NO_HOST, "nud", "permanent")
         self._dropped.add((source, target))
 
     def pass_on(self, source: int, target: int) -> None:
-        """After `drop`."""
+        """Undo `drop`."""
         if (source, target) in self._dropped:
             self._neighbour(source, target, "del")
             self._dropped.discard((source, target))
 
     def cut(self, host: int, others: Iterable[int] | None = None) -> None:
-        """Both directions, between one host and all others (the test's own, too) or some."""
+        """Drop both directions between one host and all others (also the test's own) or some."""
         for other in self._others(host) if others is None else others:
             self.drop(host, other)
             self.drop(other, host)
 
     def heal(self) -> None:
-        """Everything arrives again."""
+        """Undo every `drop`."""
         for source, target in list(self._dropped):
             self.pass_on(source, target)
 
     def unplug(self, host: int) -> None:
-        """The link is down: neighbours fail after seconds, so that senders hear 'no route to host'."""
+        """Set the link down: neighbours fail after seconds, so that senders get 'no route to host'."""
         run("link", "set", self._port(host), "down")
 
     def plug(self, host: int) -> None:
         run("link", "set", self._port(host), "up")
 
     def bad_cable(self, host: int, *, loss: float = 0.0, delay: float = 0.0) -> None:
-        """From now on each packet of this host is lost with probability `loss`, or late by `delay` seconds."""
+        """Lose each packet of this host with probability `loss`, and delay the others by `delay` seconds."""
         near, far = f"{self._name}x{host}", f"{self._name}y{host}"
         run("link", "add", near, "type", "veth", "peer", "name", far)
         run("link", "set", far, "master", self._bridge, "up")
@@ -138,7 +138,7 @@ class Net:
         self._cables[host] = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def good_cable(self, host: int) -> None:
-        """After `bad_cable`."""
+        """Undo `bad_cable`."""
         cable = self._cables.pop(host)
         cable.kill()
         cable.communicate()

@@ -16,7 +16,7 @@ DAY = 86_400.0
 
 
 class Identity(NamedTuple):
-    """The files of one key; `both` holds key and certificate, as a broker's PEM key store wants them."""
+    """The files of one key; `both` holds key and certificate, as a broker's PEM key store requires."""
 
     key: Path
     certificate: Path
@@ -24,7 +24,7 @@ class Identity(NamedTuple):
 
 
 class Authority:
-    """Issues for 127.0.0.1 and localhost; `directory` gets every file, and `ca` is what to trust."""
+    """Issues for 127.0.0.1 and localhost; `directory` gets every file, and `ca` is the certificate to trust."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -39,9 +39,9 @@ class Authority:
     def issue(
         self, file: str, subject: str, *, begins: float = -3600.0, seconds: float = 2 * DAY, password: str = ""
     ) -> Identity:
-        """A certificate for `subject`, such as "CN=ann,O=desk", from `begins` seconds from now on for `seconds`.
+        """Issue a certificate for `subject`, such as "CN=ann,O=desk", valid `seconds` from `begins` seconds after now.
 
-        Files of that name are replaced, each in one step. `password` protects the file `key`, not `both`.
+        It replaces files of that name, each atomically. `password` protects the file `key`, not `both`.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes what a test has started, and Debian's promtool."""
+"""A real Prometheus that scrapes the processes of a test, and promtool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Prometheus:
         (folder / "prometheus.yml").write_text(shipped.replace("15s", _SCRAPE))
 
     def scrape(self, **targets: str) -> None:
-        """From now on these, too: a name of the test's own, and the URL; an empty one ends it."""
+        """Scrape `url` under a name of the test's own from now on; stop that for an empty URL."""
         self._targets = {name: url for name, url in {**self._targets, **targets}.items() if url}
         groups = [{"targets": [urlsplit(url).netloc], "labels": {"name": n}} for n, url in self._targets.items()]
         fresh = self._folder / "targets" / "new"
@@ -54,7 +54,7 @@ class Prometheus:
         fresh.rename(self._folder / "targets" / "all.json")
 
     def query(self, expression: str) -> list[Any]:
-        """The series of an expression now. :raises AssertionError: it is no expression."""
+        """Return the series of an expression now. Raises AssertionError for an invalid expression."""
         asked = urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(f"{self._url}/api/v1/query?{asked}", timeout=30) as answer:  # noqa: S310  this class started the server
@@ -64,7 +64,7 @@ class Prometheus:
             raise AssertionError(f"{expression}: {error.read().decode()}") from error
 
     def await_series(self, expressions: Sequence[str], seconds: float = SECONDS) -> None:
-        """Until each of them has had some."""
+        """Wait until each of them has a sample."""
         left = list(expressions)
 
         def none_left() -> bool:
@@ -74,13 +74,13 @@ class Prometheus:
         self._await(none_left, lambda: f"no series for: {left}", seconds)
 
     def await_alert(self, alert: str, /, seconds: float = SECONDS, **labels: str) -> None:
-        """Until it fires."""
+        """Wait until it fires."""
         chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": alert, **labels}.items())
         wanted = f'ALERTS{{alertstate="firing",{chosen}}}'
         self._await(lambda: bool(self.query(wanted)), lambda: f"{wanted} does not fire", seconds)
 
     def await_calm(self, alert: str, /, seconds: float = SECONDS, **labels: str) -> None:
-        """Until it does not fire."""
+        """Wait until it does not fire."""
         chosen = ",".join(f'{key}="{value}"' for key, value in {"alertname": alert, **labels}.items())
         wanted = f'ALERTS{{alertstate="firing",{chosen}}}'
         self._await(lambda: not self.query(wanted), lambda: f"{wanted} is still firing", seconds)

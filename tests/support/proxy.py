@@ -1,8 +1,8 @@
-"""A TCP proxy in front of one broker that understands where Kafka requests begin and end.
+"""A TCP proxy in front of one broker that parses where Kafka requests begin and end.
 
-It can hold a request (and, as TCP would, all that follows on that connection), let it through later, reset
-the client's connection meanwhile, or let a request through and lose its answer. One proxy, one broker; the
-broker must advertise the proxy's port (`Cluster(advertised={1: proxy.port})`), or clients go round it.
+It can hold a request (and, as TCP would, all that follows on that connection), let it through later, reset the client's
+connection meanwhile, or let a request through and lose its answer. One proxy serves one broker, which must advertise
+the proxy's port (`Cluster(advertised={1: proxy.port})`), or clients bypass it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAIT_SECONDS = 30.0
 
 
 class ApiKey(enum.IntEnum):
-    """The requests that tests single out; numbers from the Kafka protocol."""
+    """The requests that tests trap; numbers of the Kafka protocol."""
 
     PRODUCE = 0
     FETCH = 1
@@ -38,7 +38,7 @@ class ApiKey(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came from a client."""
+    """One request of a client, unchanged."""
 
     api_key: int
     version: int
@@ -47,7 +47,7 @@ class Request:
 
 
 class Fault(enum.Enum):
-    """What happens to the request that a trap catches."""
+    """The fault that a trap applies to its request."""
 
     HOLD = "hold"  # the network delays it: the client waits until its own timeout
     HOLD_AND_RESET = "hold and reset"  # it is on its way, and the client's connection breaks
@@ -78,7 +78,7 @@ class Trap:
         return self.request
 
     def deliver(self) -> bytes:
-        """Let the request go on and return the broker's answer: the bytes after the correlation id."""
+        """Forward the request and return the broker's answer: the bytes after the correlation id."""
         self.wait_caught()
         self._released.set()
         assert self._answered.wait(WAIT_SECONDS), "the broker did not answer the delayed request"
@@ -86,7 +86,7 @@ class Trap:
         return self.answer
 
     def end_txn_error(self) -> int:
-        """Deliver an EndTxn and return the broker's error code for it (0: it was done)."""
+        """Deliver an EndTxn and return the broker's error code for it, 0 for success."""
         answer = self.deliver()
         assert self.request is not None
         flexible = self.request.version >= 3  # an empty tag section comes first
@@ -95,7 +95,7 @@ class Trap:
 
 
 class Storm:
-    """Catches requests of a kind again and again, breaks their connections, and delivers each a little later.
+    """Repeatedly catches requests of a kind, breaks their connections, and delivers each a little later.
 
     Each is held until its sender has sent it again and continued, so that it arrives between later requests.
     """
@@ -104,7 +104,7 @@ class Storm:
         self._api_key, self._chance, self._latest = api_key, chance, latest
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        #: how many were caught; a storm that is over catches no more
+        #: number of caught requests; a storm that is `over` catches no more
         self.caught = 0
         self.over = False
 
@@ -159,7 +159,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def storm(self, api_key: int, chance: float, latest: float, seed: int) -> Iterator[Storm]:
-        """While the `with` block lasts; see `Storm`."""
+        """Run a `Storm` during the `with` block."""
         made = Storm(api_key, chance, latest, seed)
         with self._lock:
             self._storms.append(made)
@@ -169,7 +169,7 @@ class Proxy:
             made.over = True
 
     def reset_all(self) -> None:
-        """Break every connection there is now."""
+        """Break every open connection."""
         with self._lock:
             going = list(self._sockets)
         for each in going:
@@ -224,7 +224,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
         self._proxy, self._client, self._broker = proxy, client, broker
         self._awaited: dict[int, Trap] = {}
-        #: those whose answers may be changed on the way
+        #: requests whose answers `lie` may change
         self._asked: dict[int, Request] = {}
         for each in (client, broker):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -232,7 +232,7 @@ class _Link:
                 proxy._sockets.add(each)
 
     def upwards(self) -> None:
-        """Client to broker, request by request."""
+        """Forward client to broker, request by request."""
         with contextlib.suppress(OSError):
             while (frame := _read_frame(self._client)) is not None:
                 api_key, version, correlation = struct.unpack_from(">hhi", frame, 4)
@@ -243,13 +243,13 @@ class _Link:
                 if trap is not None:
                     self._spring(trap, request)
                 self._broker.sendall(frame)
-        # Half closed only: an answer that is still awaited must come back before the rest goes.
+        # Half closed, because a pending answer must come back before the connection closes.
         with contextlib.suppress(OSError):
             if not self._awaited:
                 self._broker.shutdown(socket.SHUT_WR)
 
     def downwards(self) -> None:
-        """Broker to client, answer by answer."""
+        """Forward broker to client, answer by answer."""
         with contextlib.suppress(OSError):
             while (frame := _read_frame(self._broker)) is not None:
                 trap = self._awaited.pop(struct.unpack_from(">i", frame, 4)[0], None)
@@ -258,18 +258,18 @@ class _Link:
                     trap._answered.set()
                     if trap.fault is not Fault.HOLD:
                         break
-                with contextlib.suppress(OSError):  # a client that has given up is not there any more
-                    self._client.sendall(self._told(frame))
+                with contextlib.suppress(OSError):  # the client may have closed its connection
+                    self._client.sendall(self._answer_for(frame))
         self._forget()
 
-    def _told(self, frame: bytes) -> bytes:
-        """The answer as the client gets it."""
+    def _answer_for(self, frame: bytes) -> bytes:
+        """Return the answer that the client gets."""
         request, lie = self._asked.pop(struct.unpack_from(">i", frame, 4)[0], None), self._proxy.lie
-        said = lie(request, frame[8:]) if request is not None and lie is not None else None
-        return frame if said is None else struct.pack(">i", 4 + len(said)) + frame[4:8] + said
+        false = lie(request, frame[8:]) if request is not None and lie is not None else None
+        return frame if false is None else struct.pack(">i", 4 + len(false)) + frame[4:8] + false
 
     def _spring(self, trap: Trap, request: Request) -> None:
-        """Do to `request` what the trap says; on return it is to be sent on."""
+        """Apply the trap's fault to `request`; the caller then forwards it."""
         trap.request = request
         self._awaited[request.correlation] = trap
         if trap.fault is Fault.HOLD_AND_RESET:

@@ -1,4 +1,4 @@
-"""A schema registry of this machine, for tests: Apicurio's, fetched once, with Confluent's REST interface."""
+"""A schema registry for tests: Apicurio, fetched once, with Confluent's REST interface."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
 
 
 class RegistryServer:
-    """Keeps its schemas in memory, so a stopped one forgets them; `start` may be called again."""
+    """Keeps schemas in memory and loses them when it stops. `start` may be called again."""
 
     def __init__(self, home: Path, directory: Path) -> None:
         self._home, self._log = home, directory / "registry.log"
@@ -59,7 +59,7 @@ class RegistryServer:
             self._process = None
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What the registry answers, asked without any client."""
+        """Return the registry's answer to a plain HTTP request."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/{path}", data, headers, method=method)  # noqa: S310  this class started it
@@ -81,7 +81,7 @@ class RegistryServer:
 
 @contextmanager
 def registry_server(directory: Path) -> Iterator[RegistryServer]:
-    """A running one; without Java or a network the test is skipped, but not in CI."""
+    """Run a registry; without Java or a network skip the test, but fail in CI."""
     try:
         server = RegistryServer(_home(), directory)
     except DevError as error:

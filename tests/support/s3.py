@@ -1,4 +1,4 @@
-"""An S3 of this machine, for tests: moto's server in a thread, with a bucket of its own."""
+"""An S3 server for tests: moto's server in a thread."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 
 class S3:
-    """A server; `bucket` makes an empty bucket and returns its address."""
+    """A server; `bucket` creates an empty bucket and returns its address."""
 
     def __init__(self) -> None:
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request otherwise
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs every request otherwise
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()
         host, port = self._server.get_host_and_port()
@@ -30,7 +30,7 @@ class S3:
 
     def bucket(self) -> str:
         name = f"fulls-{uuid.uuid4().hex[:8]}"
-        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310  this class started the server
+        request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")  # noqa: S310
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             assert answer.status == 200
         return f"s3://{name}/some/prefix"
@@ -41,7 +41,7 @@ class S3:
 
 @contextmanager
 def serving() -> Iterator[S3]:
-    """An S3 whose credentials are in the environment meanwhile."""
+    """Run an S3 server whose credentials are in the environment during the block."""
     server = S3()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():

@@ -47,7 +47,7 @@ _PREFIX: Final = "STATEHOLD_KAFKA__"
 
 
 class Right(NamedTuple):
-    """One rule: who may do what to which thing; words as `kafka-acls` takes them, in any case."""
+    """One ACL: principal, operation and resource, in the words of `kafka-acls` and in any case."""
 
     user: str
     operation: str
@@ -103,12 +103,12 @@ class Secured:
 
     @property
     def servers(self) -> str:
-        """The open door: plaintext, and everybody may do everything."""
+        """The listener without a login: plaintext, every operation is allowed."""
         return self.cluster.bootstrap_servers
 
     @cached_property
     def admin(self) -> AdminClient:
-        """Through the open door."""
+        """Return an admin client of the listener without a login."""
         return AdminClient({"bootstrap.servers": self.servers, "allow.auto.create.topics": False})
 
     def _tls(self, listener: str) -> dict[str, str]:
@@ -123,13 +123,13 @@ class Secured:
     # Who comes in, as STATEHOLD_ variables
 
     def scram(self, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
-        """Log in with a password of its own; the user is made when it is new."""
+        """Return the settings of a user with a password of its own; create the user when it is new."""
         if user not in self._passwords:
             self.set_password(user, secrets.token_urlsafe(12))
         return self.login(user, self._passwords[user], mechanism)
 
     def set_password(self, user: str, password: str) -> None:
-        """From now on; connections that are logged in stay."""
+        """Change the password; open connections stay."""
         # One request each: the brokers take one change of a user at a time.
         for mechanism in (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SHA_256):
             change = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
@@ -148,7 +148,7 @@ class Secured:
         }
 
     def certificate(self, user: str, subject: str = "", *, seconds: float = 2 * DAY) -> dict[str, str]:
-        """Come with a certificate; `subject` as it is, else one whose owner is User:`user`. Made once."""
+        """Return the settings for a certificate, created once: of `subject`, or by default of User:`user`."""
         if user not in self._certificates:
             subject = subject or f"CN={user},OU=statehold,O=tests"
             self._certificates[user] = self.authority.issue(user, subject, seconds=seconds)
@@ -186,7 +186,7 @@ class Secured:
             await_true(partial(self._unruled, right), f"the broker has forgotten {right}")
 
     def _rules(self, right: Right) -> Any:
-        """What the broker's own authorizer holds of it now: a change takes a moment to get there."""
+        """Return the rules that the broker's authorizer has now; a change takes effect with a delay."""
         return self.admin.describe_acls(_filter(right.binding)).result(30)
 
     def _unruled(self, right: Right) -> bool:
@@ -194,7 +194,7 @@ class Secured:
 
     @contextmanager
     def without(self, right: Right) -> Iterator[None]:
-        """That right is missing in the block."""
+        """Take that right away during the block."""
         self.revoke(right)
         try:
             yield
@@ -226,7 +226,7 @@ def _sasl() -> dict[str, str]:
 
 
 def _escaped(text: str) -> str:
-    """As a properties file wants a backslash."""
+    """Escape backslashes as a properties file requires."""
     return text.replace("\\", "\\\\")
 
 

@@ -1,4 +1,4 @@
-"""A token endpoint (client credentials, over TLS), and tokens without a signature, which a test broker takes."""
+"""A token endpoint (client credentials, over TLS), and tokens without a signature, which a test broker accepts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.pki import Identity
 
 
 def unsigned(subject: str, seconds: float = 3600.0) -> str:
-    """A JWT that says who it is, and nothing proves it."""
+    """Return an unsigned JWT of `subject`."""
     now = time.time()
     claims = {"sub": subject, "iat": int(now) - 1, "exp": int(now + seconds), "scope": "kafka"}
     return ".".join((_part({"alg": "none", "typ": "JWT"}), _part(claims), ""))
 
 
 class TokenEndpoint:
-    """Gives `subject` a token when client id and secret are right; counts what it was asked."""
+    """Issues `subject` a token for the right client id and secret; counts the requests."""
 
     def __init__(self, identity: Identity, client: str, secret: str, subject: str, seconds: float = 3600.0) -> None:
         self.client, self.secret, self.subject, self.seconds = client, secret, subject, seconds
@@ -73,7 +73,7 @@ class TokenEndpoint:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Tests ask the counters."""
+                """Log nothing, because tests read the counters."""
 
         return Handler
 

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one server that strikes at a text on its way there: before it, behind its answer, or late."""
+"""A TCP proxy in front of one server that breaks a connection at a text: before it, after its answer, or late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ How = Literal["before", "after", "held"]
 
 
 class Wire:
-    """Listens on a free port at once. The client's connection is reset each time it strikes."""
+    """Listens on a free port at once. Resets the client's connection each time it applies a fault."""
 
     def __init__(self, upstream: int) -> None:
         self.upstream = upstream
@@ -30,13 +30,13 @@ class Wire:
         threading.Thread(target=self._accept, name="wire", daemon=True).start()
 
     def strike(self, text: bytes, how: How) -> None:
-        """At the next time that a client sends this."""
+        """Apply the fault when a client next sends this text."""
         self.struck.clear()
         with self._lock:
             self._plan = text, how
 
     def release(self) -> None:
-        """What was held arrives now."""
+        """Deliver the held text."""
         held, self._held = self._held, []
         for server, piece in held:
             with contextlib.suppress(OSError):
@@ -111,7 +111,7 @@ class Wire:
 
 
 def _reset(each: socket.socket) -> None:
-    """RST and not FIN."""
+    """Close with RST instead of FIN."""
     with contextlib.suppress(OSError):
         each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with contextlib.suppress(OSError):
