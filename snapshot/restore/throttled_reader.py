@@ -23,16 +23,18 @@ class ThrottledReader:
         ending: threading.Event,
         *,
         rest: float,
+        records: int = SLICE,
         after_slice: Callable[[], object] = lambda: None,
     ) -> None:
-        """`rest`: pause after each slice, in multiples of the processor time that the slice took."""
+        """`rest`: pause after each slice of `records`, in multiples of the processor time that the slice took."""
         self._reader, self._ending, self._rest, self._after_slice = reader, ending, rest, after_slice
+        self._records = records
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._reader.bounds(topic, partition)
 
-    def read(self, topic: str, partition: int, start: int, end: int, most: int = SLICE) -> Iterator[Sequence[Message]]:
-        for batch in self._reader.read(topic, partition, start, end, min(most, SLICE)):
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Message]]:
+        for batch in self._reader.read(topic, partition, start, end, min(most, self._records)):
             began = time.thread_time()
             yield batch
             self._ending.wait(self._rest * (time.thread_time() - began))

@@ -1,6 +1,6 @@
 """The service: builds its threads from settings and a handler, starts and stops them.
 
-Only this module and `runtime.wiring` choose the system's clocks.
+This module and `runtime` choose the system's clocks. `tests/unit/test_clocks.py` lists the modules that use one.
 """
 
 from __future__ import annotations

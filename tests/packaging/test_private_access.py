@@ -22,8 +22,6 @@ DOCUMENTED = {
 ALLOWED = {
     ("statehold.ops.process.hard_exit", "_run_exitfuncs"): "os._exit does not run atexit's functions",
     ("statehold.worker.handler.effect_recorder", "_note_effect"): "users subclass Handler, so its names stay private",
-    ("statehold.testing.stepped", "_engine"): "steps a partition by hand, without its thread",
-    ("statehold.testing.stepped", "_transacting"): "steps a partition by hand, without its thread",
 }
 
 

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from tests.packaging.test_architecture import modules
 
 ROOT = Path(__file__).resolve().parents[2]
 #: where decisions are made; the wiring, tools and pages around them date things for people
@@ -18,6 +19,50 @@ WALL = {
     "src/statehold/kafka/survey/cluster.py": "ages that the doctor shows",
     "snapshot/spark/export/export.py": "when an export was made",
 }
+
+
+#: modules outside ops and dev that use the time module, and for what; `Deadline` and a given clock need no entry
+USES = {
+    "service": "names the system's clocks; waits for its own end",
+    "runtime.wiring": "names the system's clocks",
+    "runtime.shutdown": "names the system's clocks",
+    "runtime.topic_monitor": "names the system's clocks; dates of retention are the brokers'",
+    "common.deadline": "names the system's clock for a wait",
+    "common.deadline_reader": "a limit for a whole request",
+    "telemetry.event_history": "dates events for people",
+    "telemetry.status_gauges": "the age of effects, whose dates are in commit records",
+    "kafka.admin.admin": "waits longer while a coordinator stays silent",
+    "kafka.admin.end_offsets": "the age of an answer that is kept",
+    "kafka.admin.group_members": "the age of an answer that is kept",
+    "kafka.admin.group_offsets": "a pause while a coordinator loads",
+    "kafka.clients.committed_reader": "names the system's clock for its reader",
+    "kafka.clients.consumer": "when a new client joins",
+    "kafka.clients.hanging_markers": "a pause while open transactions end",
+    "kafka.clients.static_member": "when a static member joins again",
+    "kafka.common.lost_brokers": "the default of a given clock",
+    "kafka.common.retry": "a pause that a stop ends; once a minute for the log",
+    "kafka.survey.cluster": "compares the brokers' clocks with this machine's",
+    "kafka.tools.command_producer": "the timestamp of a command record",
+    "worker.followers.queries": "a pause of a query's own thread",
+    "snapshot.restore.throttled_reader": "processor time of a slice",
+    "config.token": "until when a token counts, as the brokers' clocks see it",
+}
+#: tools and doubles that wait on a thread of their own, where no partition decides by their clock
+TOOLS = ("admin", "dev", "ops", "testing")
+
+
+def uses_time(path: Path) -> bool:
+    """Whether a module imports the time module."""
+    return any(
+        isinstance(node, ast.Import) and any(alias.name == "time" for alias in node.names)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+
+
+def test_the_modules_that_use_the_system_clock_are_listed(root: Path) -> None:
+    inner = {name.removeprefix("statehold."): path for name, path in modules(root)}
+    found = {name for name, path in inner.items() if name.split(".")[0] not in TOOLS and uses_time(path)}
+    assert found == set(USES), "take a clock or a Deadline; or list the module here, with the reason"
 
 
 def asks_the_wall(path: Path) -> bool:

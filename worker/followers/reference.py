@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from statehold.errors import RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Clock, FollowingReader, OutOfRange, Reader
 from statehold.record import Message
 from statehold.reference import Change, Reference, Rows, SharedRows, Version, put
+from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.telemetry.log_events import Log
 from statehold.worker.followers.reader_lease import OwnReader
 
@@ -138,13 +138,12 @@ class References:
         start = reader.bounds(topic, partition)[0]
         if end < position:
             raise OutOfRange(f"{topic}[{partition}] ends at {end}, and was read up to {position}: was it made anew?")
-        for batch in reader.read(topic, partition, max(position, start), end, _STEP):
-            began = time.thread_time()
+        slices = ThrottledReader(reader, self._ending, rest=_REST, records=_STEP)
+        for batch in slices.read(topic, partition, max(position, start), end):
             shared.advance(
                 [change for message in batch if (change := self._change(topic, message)) is not None],
                 _moved(shared.version, partition, (batch[-1].offset() or 0) + 1),
             )
-            self._ending.wait(_REST * (time.thread_time() - began))
         shared.advance((), _moved(shared.version, partition, end))
 
     def _change(self, topic: str, message: Message) -> Change | None:

@@ -7,7 +7,6 @@ with live partitions, so it works in small slices and rests after each.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,7 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.restore.progress import Progress
 from statehold.snapshot.restore.restore import restore
 from statehold.snapshot.restore.standby_copy import Copy, Unfit, copied
-from statehold.snapshot.restore.throttled_reader import SLICE, ThrottledReader
+from statehold.snapshot.restore.throttled_reader import ThrottledReader
 from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.telemetry.log_events import Log
@@ -206,13 +205,12 @@ class Standbys:
         if end < copy.offset:
             raise Unfit(f"the log ends at {end}, and was read up to {copy.offset}")
         Room(self._around.memory, self._around.memory_limit, copy.place).look(asked, 0)
-        for batch in reader.read(self._around.increment, partition, copy.offset, end, SLICE):
-            began = time.thread_time()
+        slices = ThrottledReader(reader, self._ending, rest=_REST)
+        for batch in slices.read(self._around.increment, partition, copy.offset, end):
             with self._lock:
                 if self._copies.get(partition) is not copy:
                     return  # its new owner took it
                 copy.feed(batch)
-            self._ending.wait(_REST * (time.thread_time() - began))
         with self._lock:
             if self._copies.get(partition) is copy:
                 copy.read_up_to(end, asked)
