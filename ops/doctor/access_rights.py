@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from statehold.common.access_rights import GROUP, IDS, Right, principal_of, service
 from statehold.kafka.admin.acl_check import UNTOLD, allowed, lacks
 from statehold.ops.doctor.case import Case, NotAsked
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: whoever may do all of this to the cluster may do everything
 _SUPER: Final = frozenset({"ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"})
@@ -21,7 +21,7 @@ class Rights:
     warns: ClassVar = "one that it can do without is missing"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, rights = Seen(self), service(case.names, case.outputs)
+        seen, rights = FindingsOf(self), service(case.names, case.outputs)
         told = allowed(case.admin, rights)
         for right in rights:
             here = told.get((right.kind, right.name))
@@ -34,7 +34,7 @@ class Rights:
                 of_what = " of the group" if right.kind == GROUP else ""
                 yield tell(right.name, f"{right.operation}{of_what} is not allowed", self._grant(case, right))
 
-    def _ids(self, case: Case, seen: Seen, right: Right) -> Iterator[Finding]:
+    def _ids(self, case: Case, seen: FindingsOf, right: Right) -> Iterator[Finding]:
         """No call tells what is allowed on a transactional id: it is worked out from the ACLs, where they are shown."""
         prefix, mend = right.name, self._grant(case, right)
         allowed = case.cluster.allowed()

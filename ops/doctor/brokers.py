@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from statehold.kafka.survey import api_versions
 from statehold.kafka.survey.api_versions import ApiVersions
 from statehold.ops.doctor.case import Case, NotAsked
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: the first release whose transactions carry group metadata and whose brokers check partitions of transactions, and
 #: the level of `metadata.version` that its brokers support at least
@@ -40,7 +40,7 @@ class Reachable:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         for broker, answer in spoken(case).items():
             if isinstance(answer, str):
                 yield seen.failed(
@@ -70,14 +70,16 @@ class Certificates:
                 found[own] = x509.load_pem_x509_certificate(Path(own).read_bytes())
                 renew[own] = "renew it; clients read it when they are made"
             except (OSError, ValueError) as error:
-                yield Seen(self).failed(own, f"cannot be read: {error}", "see kafka.security.ssl_certificate_location")
+                yield FindingsOf(self).failed(
+                    own, f"cannot be read: {error}", "see kafka.security.ssl_certificate_location"
+                )
         for name, each in found.items():
             days = (each.not_valid_after_utc.timestamp() - case.wall()) / 86_400
             text = (
                 f"the certificate {'ends in' if days >= 0 else 'has ended'} {abs(days):.0f} days{' ago' * (days < 0)}"
             )
             if days < _SOON_DAYS:
-                tell = Seen(self).failed if days < 0 else Seen(self).warned
+                tell = FindingsOf(self).failed if days < 0 else FindingsOf(self).warned
                 yield tell(name, text, renew[name])
 
 
@@ -88,7 +90,7 @@ class Versions:
     warns: ClassVar = "brokers of several releases; a finalized metadata version below what all of them support"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         answers = {broker: each for broker, each in spoken(case).items() if not isinstance(each, str)}
         if not answers:
             raise NotAsked("no broker answers")
@@ -126,7 +128,7 @@ class SettingsDiffer:
     warns: ClassVar = "brokers have different values: what holds depends on which one leads"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         told = {each.id: case.broker_settings(each.id) for each in case.brokers}
         if not any(told.values()):
             raise NotAsked("the brokers do not show their settings")
@@ -153,7 +155,7 @@ class UncleanElection:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, key = Seen(self), "unclean.leader.election.enable"
+        seen, key = FindingsOf(self), "unclean.leader.election.enable"
         for broker, value in case.setting(key).items():
             if value == "true":
                 yield seen.failed(
@@ -179,7 +181,7 @@ class Clocks:
     def look(self, case: Case) -> Iterator[Finding]:
         if not case.probes:
             raise NotAsked("it writes a record, which was not allowed (--no-probe, or at the start of a service)")
-        seen, tolerance = Seen(self), case.settings.doctor.clock_tolerance
+        seen, tolerance = FindingsOf(self), case.settings.doctor.clock_tolerance
         prefix = f"{case.given.group if case.given else 'statehold'}.doctor-"
         for clock in case.cluster.clocks([each.id for each in case.brokers], prefix, case.wall):
             text = f"{clock.ahead:+.3f} s against this machine, give or take {clock.uncertainty:.3f} s"
@@ -198,7 +200,7 @@ class LogDirectory:
     warns: ClassVar = "it is temporary (/tmp, /var/tmp, /dev/shm), in development"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         for broker, value in case.setting("log.dirs").items():
             for place in value.split(","):
                 if place.strip().startswith(("/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108 - what we look for

@@ -18,7 +18,7 @@ from statehold.ops.doctor import (
     transactions,
 )
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.report import Check, Finding, Level, Seen
+from statehold.ops.doctor.report import Check, Finding, FindingsOf, Level
 
 CHECKS: Final[tuple[type[Check], ...]] = (
     *brokers.CHECKS,
@@ -46,7 +46,7 @@ def examine(case: Case, only: Iterable[str] = (), checks: Iterable[Check] | None
     for check in chosen:
         if silent is not None and check.name != machine.ClientLibrary.name:
             fails = check.name == brokers.Reachable.name
-            findings.append(_no_broker(case, check, silent) if fails else Seen(check).unknown("cluster", silent))
+            findings.append(_no_broker(case, check, silent) if fails else FindingsOf(check).unknown("cluster", silent))
         else:
             findings += _looked(check, case)
     case.close()
@@ -58,8 +58,8 @@ def _looked(check: Check, case: Case) -> list[Finding]:
     try:
         found += check.look(case)
     except StateholdError as error:
-        found.append(Seen(check).unknown("-", str(error)))
-    return found or [Seen(check).passed("-", check.looks_at)]
+        found.append(FindingsOf(check).unknown("-", str(error)))
+    return found or [FindingsOf(check).passed("-", check.looks_at)]
 
 
 def _silent(case: Case) -> str | None:
@@ -73,7 +73,7 @@ def _silent(case: Case) -> str | None:
 
 def _no_broker(case: Case, check: Check, why: str) -> Finding:
     servers = case.settings.kafka.bootstrap_servers
-    return Seen(check).failed(
+    return FindingsOf(check).failed(
         servers, f"no broker answers: {why}", "check kafka.bootstrap_servers and kafka.security; statehold dev status"
     )
 

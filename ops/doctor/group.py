@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from statehold.config.common.units import format_duration
 from statehold.ops.doctor.brokers import spoken
 from statehold.ops.doctor.case import Case, NotAsked
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: Kafka's own default, in milliseconds
 _USUAL_DELAY: Final = 3000
@@ -23,7 +23,7 @@ class RebalanceDelay:
     warns: ClassVar = f"more than {_USUAL_DELAY} ms: a start of all instances waits for so long"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         for broker, value in case.setting("group.initial.rebalance.delay.ms").items():
             if int(value) > _USUAL_DELAY:
                 yield seen.warned(
@@ -40,7 +40,7 @@ class SessionBounds:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, group = Seen(self), case.settings.group
+        seen, group = FindingsOf(self), case.settings.group
         if group.protocol != "classic":
             return
         least = case.setting("group.min.session.timeout.ms")
@@ -64,7 +64,7 @@ class Instances:
     warns: ClassVar = "more members than partitions: some only stand by"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, count = Seen(self), len(case.topic(case.names.input).partitions)
+        seen, count = FindingsOf(self), len(case.topic(case.names.input).partitions)
         members = len(case.group.members)
         if members > count:
             yield seen.warned(
@@ -81,7 +81,7 @@ class StaticMembers:
     warns: ClassVar = "a live member on this host has it: fine if that is the very instance that is looked at"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, own = Seen(self), case.settings.group.instance_id
+        seen, own = FindingsOf(self), case.settings.group.instance_id
         members = case.group.members
         for name, count in Counter(each.static_id for each in members if each.static_id).items():
             if count > 1:
@@ -104,7 +104,7 @@ class GroupProtocol:
     warns: ClassVar = "live members use the other protocol: a change needs a rolling restart"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, wanted = Seen(self), case.settings.group.protocol
+        seen, wanted = FindingsOf(self), case.settings.group.protocol
         if wanted == "consumer":
             yield from self._supported(case, seen)
         group = case.group
@@ -123,7 +123,7 @@ class GroupProtocol:
                 "stop the strangers in this group, or give the service another name or namespace",
             )
 
-    def _supported(self, case: Case, seen: Seen) -> Iterator[Finding]:
+    def _supported(self, case: Case, seen: FindingsOf) -> Iterator[Finding]:
         try:
             offered = case.setting("group.coordinator.rebalance.protocols")
         except NotAsked:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from statehold.kafka.survey.librdkafka import version
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 OLDEST: Final = (2, 16, 0)
 #: first and last release of a range, and what is wrong with it
@@ -30,7 +30,7 @@ class ClientLibrary:
         self._version = found or version()
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, now = Seen(self), self._version
+        seen, now = FindingsOf(self), self._version
         shown, mend = ".".join(map(str, now)), "pip install --upgrade 'confluent-kafka>=2.16.1,<3'"
         for low, high, fault in BAD:
             if low <= now <= high:
@@ -51,7 +51,7 @@ class FileLimit:
         needed = _PROCESS + partitions * (_PRODUCER + _CONNECTION * brokers)
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < needed:
-            yield Seen(self).warned(
+            yield FindingsOf(self).warned(
                 "RLIMIT_NOFILE",
                 f"{soft} files may be open, {partitions} partitions with {brokers} brokers need {needed}",
                 f"ulimit -n {needed}, or LimitNOFILE={needed} in the unit",

@@ -50,7 +50,7 @@ class Check(Protocol):
         ...
 
 
-class Seen:
+class FindingsOf:
     """Makes the findings of one check."""
 
     def __init__(self, check: type[Check] | Check) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from statehold.config.common.units import format_duration
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 
 class InputRetention:
@@ -20,7 +20,7 @@ class InputRetention:
     warns: ClassVar = "retention.bytes is set: how long that lasts depends on the load"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, topic = Seen(self), case.names.input
+        seen, topic = FindingsOf(self), case.names.input
         case.topic(topic)
         kept = int(case.topic_setting(topic, "retention.ms"))
         outage = case.settings.doctor.longest_outage
@@ -38,7 +38,7 @@ class InputRetention:
             )
         yield from self._positions(case, seen)
 
-    def _positions(self, case: Case, seen: Seen) -> Iterator[Finding]:
+    def _positions(self, case: Case, seen: FindingsOf) -> Iterator[Finding]:
         topic, replays = case.names.input, case.settings.snapshot.delta_interval != "commit"
         for each in case.surveys:
             if each.mark is None:
@@ -63,7 +63,7 @@ class OffsetsRetention:
     warns: ClassVar = "the group's offsets may expire in an outage; the marks keep the truth, tools that compare do not"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, outage = Seen(self), case.settings.doctor.longest_outage
+        seen, outage = FindingsOf(self), case.settings.doctor.longest_outage
         for broker, value in case.setting("offsets.retention.minutes").items():
             if int(value) * 60 < outage:
                 yield seen.warned(

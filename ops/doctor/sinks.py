@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from statehold.errors import NoMark, StartError
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 from statehold.ops.reports.sinks import compared, open_session
 from statehold.sink import DatabaseTrouble, RowsRefused, Sink
 from statehold.snapshot.format.records import CommitRecord
@@ -33,7 +33,7 @@ class SinkDatabase:
     warns: ClassVar = "DELETE is not allowed on a sink's table; in development: it may lose what it has committed"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, url = Seen(self), case.settings.sink.url
+        seen, url = FindingsOf(self), case.settings.sink.url
         if not url:
             if case.sinks:
                 mend = "export STATEHOLD_SINK__URL=postgresql://USER@HOST:5432/DATABASE, or [sink] url in the settings"
@@ -54,7 +54,7 @@ class SinkDatabase:
         finally:
             session.close()
 
-    def _server(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
+    def _server(self, case: Case, seen: FindingsOf, session: PostgresSession) -> Iterator[Finding]:
         standby, synchronous, fsync = session.ask(
             "SELECT pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync')"
         )
@@ -70,7 +70,7 @@ class SinkDatabase:
             mend = "as a superuser: psql -c 'ALTER SYSTEM SET fsync = on' -c 'SELECT pg_reload_conf()'"
             yield tell("fsync", f"it is off: {loses}", mend)
 
-    def _tables(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
+    def _tables(self, case: Case, seen: FindingsOf, session: PostgresSession) -> Iterator[Finding]:
         if case.sinks is None:
             yield seen.unknown(
                 "tables", "which sinks there are is not known by --name", "statehold doctor MODULE:SERVICE"
@@ -87,7 +87,7 @@ class SinkDatabase:
             mend = f"as the database's owner: psql -c 'GRANT TEMPORARY ON DATABASE {database} TO {user}'"
             yield seen.failed("TEMPORARY", "100 rows and more go by a temporary table, which is not allowed", mend)
 
-    def _partitions(self, case: Case, seen: Seen, session: PostgresSession) -> Iterator[Finding]:
+    def _partitions(self, case: Case, seen: FindingsOf, session: PostgresSession) -> Iterator[Finding]:
         table = case.settings.sink.table
         if (error := _refused(session, None)) is not None:
             yield seen.failed(table, str(error), _INIT if _state(error) == _NO_TABLE else _grant(table, session))

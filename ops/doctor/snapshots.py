@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from statehold.config.common.units import format_duration
 from statehold.ops.doctor.case import Case
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 from statehold.snapshot.inspect import forecast
 from statehold.snapshot.inspect.verify import verify
 
@@ -22,7 +22,7 @@ class Provable:
     warns: ClassVar = "the newest full that a mark refers to is not usable, an older one is"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, names = Seen(self), case.names
+        seen, names = FindingsOf(self), case.names
         again = f"statehold snapshot verify --name {names.service} --input {names.input}"
         for place, each in zip(case.places, case.surveys, strict=True):
             where = f"{names.input}[{each.partition}]"
@@ -50,7 +50,7 @@ class RestoreTime:
         self._deadline, self._budget = deadline, budget
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, settings = Seen(self), case.settings
+        seen, settings = FindingsOf(self), case.settings
         deadline = self._deadline or settings.restore.deadline
         budget = self._budget or settings.snapshot.restore_budget
         slowest = 0.0

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from statehold.admin.topics import REQUIRED
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: so many records must be there, and so many times the median, before one partition counts as crowded
 _SKEW_RECORDS: Final = 1000
@@ -23,7 +23,7 @@ class Topics:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, names = Seen(self), case.names
+        seen, names = FindingsOf(self), case.names
         command = f"statehold topics create --name {names.service} --input {names.input} --start-at ..."
         for topic in (names.input, names.changelog, names.snapshot, *case.outputs):
             if case.topics[topic] is None:
@@ -44,7 +44,7 @@ class Replication:
     warns: ClassVar = "one replica in development; two in production"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         for topic in [*(case.data if case.given is not None else ()), OFFSETS, TRANSACTIONS]:
             if topic not in case.topics:
                 yield seen.unknown(topic, "is not shown to this principal (DESCRIBE)")
@@ -55,7 +55,7 @@ class Replication:
             least = int(case.topic_setting(topic, "min.insync.replicas"))
             yield from self._judge(case, seen, topic, found.replication, least)
 
-    def _judge(self, case: Case, seen: Seen, topic: str, replicas: int, least: int) -> Iterator[Finding]:
+    def _judge(self, case: Case, seen: FindingsOf, topic: str, replicas: int, least: int) -> Iterator[Finding]:
         more = _reassign(case, topic)
         if replicas == 1:
             tell = seen.failed if case.strict else seen.warned
@@ -98,7 +98,7 @@ class CleanupPolicy:
     warns: ClassVar = "the input is compacted: a replay would not find every record again"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, names = Seen(self), case.names
+        seen, names = FindingsOf(self), case.names
         for topic in (names.changelog, names.snapshot):
             if case.topics[topic] is None:
                 continue
@@ -123,7 +123,7 @@ class PartitionCounts:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, names = Seen(self), case.names
+        seen, names = FindingsOf(self), case.names
         count = len(case.topic(names.input).partitions)
         mend = f"stop service and producers, then: statehold state repartition MODULE:SERVICE --to {count} --why ..."
         for topic in (names.changelog, names.snapshot):
@@ -146,7 +146,7 @@ class TopicIds:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         told: set[str] = set()
         for place, each in zip(case.places, case.surveys, strict=True):
             recorded = each.mark.topic_ids if each.mark is not None else {}
@@ -168,7 +168,7 @@ class MessageSize:
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, most = Seen(self), case.settings.kafka.message_max_bytes
+        seen, most = FindingsOf(self), case.settings.kafka.message_max_bytes
         for topic in case.data:
             if topic == case.names.input and topic not in case.outputs:
                 continue
@@ -188,7 +188,7 @@ class PartitionsNow:
     warns: ClassVar = "a replica is out of sync"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen = Seen(self)
+        seen = FindingsOf(self)
         for topic in [*(case.data if case.given is not None else ()), OFFSETS, TRANSACTIONS]:
             if topic not in case.topics:
                 yield seen.unknown(topic, "is not shown to this principal (DESCRIBE)")
@@ -217,7 +217,7 @@ class Skew:
     warns: ClassVar = f"one holds more than {_SKEW_TIMES:g} times the median: its worker does most of the work"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, topic = Seen(self), case.names.input
+        seen, topic = FindingsOf(self), case.names.input
         held = {}
         for each in case.topic(topic).partitions:
             start, _, end = case.cluster.ends(topic, each.partition)

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from statehold.config.common.units import format_duration
 from statehold.kafka.survey.open_transactions import OpenTransaction, opened_at
 from statehold.ops.doctor.case import Case, NotAsked
-from statehold.ops.doctor.report import Finding, Seen
+from statehold.ops.doctor.report import Finding, FindingsOf
 
 #: a live service opens a new transaction well within that
 _SECOND_LOOK: Final = 1.0
@@ -22,7 +22,7 @@ class IdExpiration:
     warns: ClassVar = "less than twice commit.renew_after: one renewal that is late is enough"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, renew = Seen(self), case.settings.commit.renew_after
+        seen, renew = FindingsOf(self), case.settings.commit.renew_after
         for broker, value in case.setting("transactional.id.expiration.ms").items():
             kept = int(value) / 1000
             if kept < 2 * renew:
@@ -45,7 +45,7 @@ class TransactionTimeouts:
     )
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, ours = Seen(self), case.settings.commit.transaction_timeout
+        seen, ours = FindingsOf(self), case.settings.commit.transaction_timeout
         most = {broker: int(value) / 1000 for broker, value in case.setting("transaction.max.timeout.ms").items()}
         for broker, allowed in most.items():
             if allowed < ours:
@@ -74,7 +74,7 @@ class Hanging:
     warns: ClassVar = "one was open for longer than commit.transaction_timeout"
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, settings = Seen(self), case.settings
+        seen, settings = FindingsOf(self), case.settings
         for found in self._still(case):
             age = case.wall() - found.since
             topic, partition = found.topic, found.partition

@@ -21,7 +21,7 @@ _MOST: Final = 99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class UnitPlan:
     """What differs from one service to the next. `config` and `secrets` are absolute paths."""
 
     name: str
@@ -44,7 +44,7 @@ class Plan:
     compaction: bool = True
 
 
-def units(plan: Plan) -> dict[str, str]:
+def units(plan: UnitPlan) -> dict[str, str]:
     """File name, below /etc/systemd/system -> content.
 
     :raises UsageError: the plan cannot be one.
@@ -75,7 +75,7 @@ def version_of(told: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _service(plan: Plan) -> str:
+def _service(plan: UnitPlan) -> str:
     options = f"--profile production --config {plan.config}{_secrets(plan)} --json"
     text = _with(
         shipped("statehold@.service"),
@@ -100,7 +100,7 @@ def _service(plan: Plan) -> str:
     return text.replace("\n[Install]\n", "").rstrip("\n") + "\n"
 
 
-def _target(plan: Plan) -> str:
+def _target(plan: UnitPlan) -> str:
     wants = " ".join(f"statehold-{plan.name}@{number}.service" for number in range(1, plan.instances + 1))
     return (
         f"# The {plan.instances} instances of {plan.name} on this machine, to start and stop together.\n"
@@ -109,7 +109,7 @@ def _target(plan: Plan) -> str:
     )
 
 
-def _compact(plan: Plan) -> str:
+def _compact(plan: UnitPlan) -> str:
     metrics = f"--metrics-file ${{METRICS_DIRECTORY}}/statehold-compact-{plan.name}.prom"
     text = _with(
         shipped("statehold-compact@.service"),
@@ -125,11 +125,11 @@ def _compact(plan: Plan) -> str:
     return _headed(text, f"One compaction of {plan.name}; started by statehold-{plan.name}-compact.timer, or by hand.")
 
 
-def _secrets(plan: Plan) -> str:
+def _secrets(plan: UnitPlan) -> str:
     return f" --secrets-dir {plan.secrets}" if plan.secrets else ""
 
 
-def _timer(plan: Plan) -> str:
+def _timer(plan: UnitPlan) -> str:
     text = _with(
         shipped("statehold-compact@.timer"), {"Description": f"statehold compaction of {plan.name}, every night"}
     )
@@ -150,7 +150,7 @@ def _headed(text: str, head: str) -> str:
     return f"# {head}\n" + text[text.index("[Unit]\n") :]
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: UnitPlan) -> None:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", plan.name):
         raise UsageError(f"{plan.name!r} cannot be part of a unit's name: letters, digits, '.', '_' and '-'")
     if not 1 <= plan.instances <= _MOST:

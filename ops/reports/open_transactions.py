@@ -28,7 +28,7 @@ _SECOND_LOOK: Final = 1.0
 _NOBODY: Final = "nobody: its coordinator knows no such transaction"
 
 
-class Held(msgspec.Struct, frozen=True):
+class OpenPartition(msgspec.Struct, frozen=True):
     """One partition whose end is hidden from readers of committed records."""
 
     topic: str
@@ -54,7 +54,7 @@ class Held(msgspec.Struct, frozen=True):
     hanging: bool = False
 
 
-class Transactions:
+class OpenTransactions:
     """Of some topics. `names` is the service whose ids are our own. Used by one thread; everything blocks."""
 
     def __init__(self, settings: Settings, names: Names | None) -> None:
@@ -65,7 +65,7 @@ class Transactions:
         #: why owners are guessed only; '' where they are known
         self.blind = ""
 
-    def held(self, topics: Sequence[str], older_than: float) -> list[Held]:
+    def held(self, topics: Sequence[str], older_than: float) -> list[OpenPartition]:
         """Partitions of these topics that an open transaction of at least that age holds up.
 
         :raises StartError: the brokers do not answer. :raises UsageError: there is no such topic.
@@ -89,7 +89,7 @@ class Transactions:
             self._described(each.topic, each.partition, each.stable, each.end, now - each.since, ids) for each in found
         ]
 
-    def end(self, topic: str, partition: int, *, foreign: bool) -> Held:
+    def end(self, topic: str, partition: int, *, foreign: bool) -> OpenPartition:
         """End the oldest open transaction of a partition.
 
         :raises ToolRefused: it is ours and the group has members, or a stranger's and not `foreign`.
@@ -154,8 +154,8 @@ class Transactions:
 
     def _described(
         self, topic: str, partition: int, offset: int, end: int, seconds: float, ids: dict[int, str]
-    ) -> Held:
-        plain = Held(
+    ) -> OpenPartition:
+        plain = OpenPartition(
             topic, partition, offset, end, end - offset, round(seconds, 3), self._guess(topic, partition), False
         )
         if self._tool is None or self.blind:
@@ -181,7 +181,7 @@ class Transactions:
         return "a producer of that topic"
 
 
-def _with_owner(plain: Held, owner: Owner, start: int) -> Held:
+def _with_owner(plain: OpenPartition, owner: Owner, start: int) -> OpenPartition:
     # The coordinator knows when it began; the record's own time may be that of the event it tells of.
     seconds = time.time() - owner.since if owner.since else plain.seconds
     return msgspec.structs.replace(

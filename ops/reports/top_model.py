@@ -17,7 +17,7 @@ from statehold.ops.reports.lag import Lag, Lags
 from statehold.ports import ConsumerGroup
 
 
-class Row(msgspec.Struct, frozen=True):
+class PartitionRow(msgspec.Struct, frozen=True):
     """One partition now."""
 
     partition: int
@@ -42,7 +42,7 @@ class Sample(msgspec.Struct, frozen=True):
     time: float
     state: str = ""
     members: tuple[str, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PartitionRow, ...] = ()
     trouble: str = ""
 
     @property
@@ -82,10 +82,10 @@ class Watch:
     def close(self) -> None:
         self._lags.close()
 
-    def _row(self, lag: Lag, group: ConsumerGroup, local: dict[str, Any] | None) -> Row:
+    def _row(self, lag: Lag, group: ConsumerGroup, local: dict[str, Any] | None) -> PartitionRow:
         owner = next((each for each in group.members if lag.partition in each.partitions), None)
         phase = str(local["phase"]) if local is not None else "assigned" if owner is not None else "nobody"
-        return Row(
+        return PartitionRow(
             lag.partition,
             phase,
             str(local["instance"]) if local is not None else owner.client_id if owner is not None else "",

@@ -50,7 +50,7 @@ def machine(on_kafka: Commands, kafka: Cluster, root: Path) -> Iterator[Booted]:
         f'[kafka]\nbootstrap_servers = "{kafka.bootstrap_servers}"\n[group]\nsession_timeout = "6s"\n'
     )
     directory.chmod(0o777)
-    plan = systemd_units.Plan(
+    plan = systemd_units.UnitPlan(
         name="held",
         subject="app:service",
         config=INSIDE / "held.toml",

@@ -27,7 +27,7 @@ _PROGRAMS = re.compile(r"/opt/(statehold|kafka)/bin/[\w.-]+")
 with_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 
 
-def a_plan(**more: Any) -> systemd_units.Plan:
+def a_plan(**more: Any) -> systemd_units.UnitPlan:
     given: dict[str, Any] = {
         "name": "clearing",
         "subject": "app:service",
@@ -37,7 +37,7 @@ def a_plan(**more: Any) -> systemd_units.Plan:
         "directory": Path("/srv/clearing"),
         "program": Path(sys.executable).with_name("statehold"),
     }
-    return systemd_units.Plan(**{**given, **more})
+    return systemd_units.UnitPlan(**{**given, **more})
 
 
 def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:

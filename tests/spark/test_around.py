@@ -15,6 +15,7 @@ from tests.ops.desk import await_true, create_topics
 
 from statehold import Output, Service
 from statehold.admin.compaction import Compaction
+from statehold.admin.inspection.topic_view import topic_view
 from statehold.config.sections.connection import KafkaSettings
 from statehold.config.sections.effects_timers_sinks import TimersSettings
 from statehold.config.sections.processing import SnapshotSettings
@@ -22,7 +23,6 @@ from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.dev import Cluster
 from statehold.failures import retry_later
-from statehold.ops.reports.topic_access import looking
 from statehold.snapshot.spark.export.export import export
 from statehold.snapshot.spark.io.source import Session
 from statehold.tables.system import PREFIX
@@ -66,7 +66,7 @@ def test_a_compaction_keeps_what_stands_around_the_records(
     assert done.full is not None
     assert tables_at(service(), 400) == before
     for name, tables in (("typed", list(service().tables.values())), ("untyped", [])):
-        with looking(settings, service().names) as view:
+        with topic_view(settings, service().names) as view:
             told = export(spark, settings, view.reader, view.places(None), {}, tables, tmp_path / name, "jsonl")
         assert told.rows == {each: len(rows) for each, rows in before.items() if each in told.rows}
         assert told.rows.keys() >= {"accounts", "lately"}

@@ -21,8 +21,8 @@ from tests.system.stage import Stage
 from tests.system.verify import Row, digest_of, read_all
 
 from statehold import Table, serde
+from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.errors import ToolRefused, UsageError
-from statehold.ops.reports.topic_access import Looking, looking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,8 +41,8 @@ def recomputed(rows: list[Row], position: int) -> dict[str, Total]:
 
 
 @pytest.fixture
-def view(staged: Stage) -> Iterator[Looking]:
-    with looking(staged.settings(), staged.names) as opened:
+def view(staged: Stage) -> Iterator[TopicView]:
+    with topic_view(staged.settings(), staged.names) as opened:
         yield opened
 
 
@@ -63,7 +63,7 @@ def read(directory: Path, form: str) -> dict[int, dict[str, Total]]:
 
 
 def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
-    spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
+    spark: SparkSession, staged: Stage, view: TopicView, tmp_path: Path
 ) -> None:
     from statehold.snapshot.spark.export.export import Form, export, plan
     from statehold.snapshot.spark.export.point_in_time import Moment, time_of
@@ -118,7 +118,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
 
 
 def test_a_position_that_is_not_kept_is_told_with_those_that_are(
-    spark: SparkSession, staged: Stage, view: Looking, tmp_path: Path
+    spark: SparkSession, staged: Stage, view: TopicView, tmp_path: Path
 ) -> None:
     from statehold.snapshot.spark.export.export import export
     from statehold.snapshot.spark.export.point_in_time import Moment

@@ -16,8 +16,8 @@ from tests.system.stage import Stage
 from tests.system.verify import fold, read_all
 
 from statehold.admin.backup.backup import backup
+from statehold.admin.inspection.topic_view import topic_view
 from statehold.errors import UsageError
-from statehold.ops.reports.topic_access import looking
 from statehold.snapshot.backup.archive import FULLS
 from statehold.snapshot.backup.reading import ArchiveReader, check_all, place_of
 from statehold.snapshot.format import frame
@@ -88,7 +88,7 @@ def exported(spark: Session, look: Looking, to: Path) -> None:
     from statehold.snapshot.spark.export.export import export
 
     stage = look.stage
-    with looking(look.settings(), stage.names) as view:
+    with topic_view(look.settings(), stage.names) as view:
         done = export(spark, look.settings(), view.reader, view.places(None), {}, [Tally.totals], to)
     state = fold(read_all(stage.servers, stage.names.input)).totals
     assert done.rows == {"totals": sum(map(len, state.values()))}
@@ -104,7 +104,7 @@ def backed_up(look: Looking, to: Path, root: str, moving: Path | None) -> None:
     if moving is not None:
         (moving / "fulls").rename(moving / "moved")
         moved = f"file://{moving}/moved"
-    with looking(stage.settings(**{STORE: moved}), stage.names) as view:
+    with topic_view(stage.settings(**{STORE: moved}), stage.names) as view:
         for place in view.places(None):
             verdict = verify(view.reader, place)
             assert verdict.good, verdict.findings

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from statehold import __version__
+from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import UsageError
@@ -22,9 +23,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import subject_of, with_settings
 from statehold.ops.cli.common.target import InputName, ServiceName, Target
-from statehold.ops.reports.topic_access import Looking, looking, point_of
-from statehold.snapshot.inspect import past, proof
-from statehold.snapshot.inspect.past import Point
+from statehold.snapshot.inspect import proof
 
 #: what is compared when a document is computed again
 _SAME = ("position", "n", "keys", "digest", "lineage")
@@ -73,16 +72,16 @@ def prove(
     if check is not None:
         raise typer.Exit(_check(check, secret, settings, as_json, recompute=recompute))
     about = subject_of(settings, target, name, input_topic)
-    with looking(about.settings, about.names) as view:
+    with topic_view(about.settings, about.names) as view:
         told = [
-            proof.partition(place.partition, past.at(view.reader, place, point))
-            for place, point in zip(view.places(()), _points(view, at), strict=True)
+            proof.partition(partition, view.state(partition, point))
+            for partition, point in enumerate(_points(view, at))
         ]
         document = proof.document(_head(view, at), told)
     sys.stdout.write(json.dumps(proof.signed(document, secret), indent=None if as_json else 2) + "\n")
 
 
-def _head(view: Looking, at: str) -> dict[str, Any]:
+def _head(view: TopicView, at: str) -> dict[str, Any]:
     names = view.names
     return {
         "service": names.service,
@@ -96,15 +95,15 @@ def _head(view: Looking, at: str) -> dict[str, Any]:
     }
 
 
-def _points(view: Looking, at: str) -> list[Point]:
+def _points(view: TopicView, at: str) -> list[str]:
     """One for each partition."""
     if "=" not in at:
-        return [point_of(view, partition, at) for partition in range(view.partitions)]
+        return [at] * view.partitions
     given: dict[str, str] = dict(piece.strip().split("=", 1) for piece in at.split(",") if "=" in piece)
     wanted = [str(partition) for partition in range(view.partitions)]
     if sorted(given) != sorted(wanted):
         raise UsageError(f"--at {at}: give a position for each of the partitions {', '.join(wanted)}")
-    return [past.parse(given[partition]) for partition in wanted]
+    return [given[partition] for partition in wanted]
 
 
 def _check(file: Path, secret: bytes, settings: Settings, as_json: bool, *, recompute: bool) -> int:
@@ -128,14 +127,14 @@ def _check(file: Path, secret: bytes, settings: Settings, as_json: bool, *, reco
 def _recomputed(given: dict[str, Any], settings: Settings) -> list[str]:
     """What the topics say otherwise than the document."""
     names, faults = Names(given["service"], given["input"], given["namespace"]), []
-    with looking(settings, names) as view:
+    with topic_view(settings, names) as view:
         if view.place(0).topic_ids[names.input] != given["input_id"]:
             return [f"topic {names.input} was deleted and created again since: positions mean other records"]
         for each in given["partitions"]:
-            place = view.places([each["partition"]])[0]
-            found = proof.partition(place.partition, past.at(view.reader, place, Point("n", each["n"])))
+            (partition,) = view.numbers([each["partition"]])
+            found = proof.partition(partition, view.state(partition, f"n:{each['n']}"))
             faults += [
-                f"partition {place.partition}: {name} is {found[name]}, the document says {each[name]}"
+                f"partition {partition}: {name} is {found[name]}, the document says {each[name]}"
                 for name in _SAME
                 if found[name] != each[name]
             ]

@@ -22,7 +22,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.keyboard import Keyboard
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
-from statehold.ops.reports.top_model import Row, Sample, Watch
+from statehold.ops.reports.top_model import PartitionRow, Sample, Watch
 
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
 _BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -149,7 +149,7 @@ class Screen:
         return table
 
 
-def _doing(row: Row) -> str:
+def _doing(row: PartitionRow) -> str:
     if row.restore is not None:
         done = round(10 * row.restore["share"])
         return (

@@ -20,7 +20,7 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import subject_of, with_settings
 from statehold.ops.cli.common.target import InputName, ServiceName
-from statehold.ops.reports.open_transactions import Held, Transactions
+from statehold.ops.reports.open_transactions import OpenPartition, OpenTransactions
 
 app = typer.Typer(help="Open transactions that hold readers up.", no_args_is_help=True)
 Service = Annotated[
@@ -54,7 +54,7 @@ def list_(
     12: one has outlived its time.
     """
     about = subject_of(settings, service, name, input_topic)
-    names, transactions = about.names, Transactions(about.settings, about.names)
+    names, transactions = about.names, OpenTransactions(about.settings, about.names)
     wanted = list(topics or [names.input, names.changelog, names.snapshot, *about.outputs()])
     held = transactions.held(wanted, older_than)
     if as_json:
@@ -100,7 +100,7 @@ def abort(
     if (place is None) == (own is None):
         raise UsageError("give either TOPIC[PARTITION], such as 'fills[3]', or --id")
     about = subject_of(settings, service, name, input_topic)
-    names, transactions = about.names, Transactions(about.settings, about.names)
+    names, transactions = about.names, OpenTransactions(about.settings, about.names)
     if own is not None:
         partition = transactions.own_partition(own)
         if partition is None:
@@ -118,7 +118,7 @@ def abort(
         output.tell(f"ended: {place or own}, of {owner}")
 
 
-def _print(held: list[Held]) -> None:
+def _print(held: list[OpenPartition]) -> None:
     table = Table(*_COLUMNS, box=box.SIMPLE_HEAD, pad_edge=False)
     for each in held:
         timeout = "?" if each.timeout is None else format_duration(each.timeout)

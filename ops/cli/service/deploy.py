@@ -60,7 +60,7 @@ def systemd(
     """
     settings = load_settings(config, None, secrets_dir, "production")
     made = systemd_units.units(
-        systemd_units.Plan(
+        systemd_units.UnitPlan(
             name=name or find_service(target).name,
             subject=target,
             config=config.absolute(),

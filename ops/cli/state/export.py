@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.table import Table as Grid
 
+from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.admin.state.position_args import positions_of
 from statehold.declared.attributes import declared
 from statehold.errors import StartError, UsageError
@@ -21,7 +22,6 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, handler_of, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.reports.topic_access import Looking, looking
 from statehold.table import Table
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def export(
         spark_connector() if spark_master.startswith("local") else [],
         spark_memory,
     )
-    with looking(about.settings, about.names) as view:
+    with topic_view(about.settings, about.names) as view:
         places = view.places(partitions_of(partitions))
         numbers = [place.partition for place in places]
         moments = _moments(view, numbers, at_offset, at_time)
@@ -109,7 +109,7 @@ def _tables(service: Any) -> list[Table[Any, Any]]:
     return list(declared(handler_of(service))[0].values()) if service is not None else []
 
 
-def _moments(view: Looking, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
+def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
     """Partition -> moment not to go beyond; none for the newest state.
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.

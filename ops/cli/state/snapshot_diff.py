@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated, Any
 
 import typer
 
+from statehold.admin.inspection.topic_view import topic_view
 from statehold.common.exit_codes import Answer
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 from statehold.ops.cli.state.snapshot_show import print_rows
-from statehold.ops.reports.topic_access import looking, point_of
-from statehold.snapshot.inspect import compare, past, typed
-from statehold.snapshot.inspect.compare import Change, Difference
-from statehold.snapshot.inspect.past import PastState
-from statehold.snapshot.inspect.typed import Typed
+from statehold.snapshot.inspect import summaries
 
 _POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
 
@@ -38,10 +34,10 @@ def diff(
     Exit code 0: they are equal; 1: an error; 4: they differ.
     """
     told = []
-    with looking(about.settings, about.names) as view:
-        for place in view.places(partitions_of(partitions)):
-            old, new = (past.at(view.reader, place, point_of(view, place.partition, each)) for each in (a, b))
-            told.append(_compared(place.partition, old, new, about.typed, limit))
+    with topic_view(about.settings, about.names) as view:
+        for partition in view.numbers(partitions_of(partitions)):
+            old, new = (view.state(partition, each) for each in (a, b))
+            told.append(summaries.of_difference(partition, old, new, about.typed, limit))
     if as_json:
         output.print_json(told)
     else:
@@ -49,32 +45,6 @@ def diff(
             _print(each)
     different = any(each["added"] + each["changed"] + each["removed"] for each in told)
     raise typer.Exit(Answer.DIFFERENT if different else Answer.YES)
-
-
-def _compared(partition: int, old: PastState, new: PastState, types: Typed, limit: int) -> dict[str, Any]:
-    counts: Counter[str] = Counter()
-    rows: list[dict[str, Any]] = []
-    for each in compare.differences(old.contents, new.contents):
-        counts[each.what] += 1
-        if len(rows) < limit:
-            rows.append(_row(each, types))
-    return {
-        "partition": partition,
-        "a": {"position": old.position, "n": old.n, "keys": old.contents.keys},
-        "b": {"position": new.position, "n": new.n, "keys": new.contents.keys},
-        **{what: counts[what] for what in ("added", "changed", "removed")},
-        "keys": rows,
-    }
-
-
-def _row(each: Difference, types: Typed) -> dict[str, Any]:
-    return {
-        "what": each.what,
-        "table": each.table,
-        "key": typed.key(each.key),
-        "old": types.value(each.table, each.old),
-        "new": types.value(each.table, each.new),
-    }
 
 
 def _print(told: dict[str, Any]) -> None:
@@ -111,10 +81,11 @@ def history(
     Exit code 0: found; 1: an error; 4: no kept delta wrote it.
     """
     told: list[dict[str, Any]] = []
-    with looking(about.settings, about.names) as view:
-        for place in view.places(partitions_of(partitions)):
-            changes = list(compare.history(view.reader, place, compare.readings(key), table))
-            told += [_change(place.partition, each, about.typed) for each in changes[-last:]]
+    with topic_view(about.settings, about.names) as view:
+        for partition in view.numbers(partitions_of(partitions)):
+            changes = view.history(partition, key, table)[-last:]
+            told += [summaries.of_change(partition, each, about.typed) for each in changes]
+    told = [each | {"at": output.moment(each["time"])} for each in told]
     if as_json:
         output.print_json(told)
     elif told:
@@ -125,19 +96,3 @@ def history(
             f"no kept delta wrote {key!r} in {where}; `statehold snapshot show --key {key}` tells whether it is there"
         )
         raise typer.Exit(Answer.DIFFERENT)
-
-
-def _change(partition: int, each: Change, types: Typed) -> dict[str, Any]:
-    return {
-        "partition": partition,
-        "position": each.position,
-        "start": each.start,
-        "n": each.n,
-        "time": each.time,
-        "at": output.moment(each.time),
-        "writer": each.writer,
-        "table": each.table,
-        "old": types.value(each.table, each.old) if each.old_known else "not kept",
-        "old_known": each.old_known,
-        "new": types.value(each.table, each.new),
-    }

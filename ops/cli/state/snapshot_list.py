@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from statehold.admin.inspection.topic_view import topic_view
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.reports.topic_access import looking
-from statehold.snapshot.format import digest
-from statehold.snapshot.format.records import COMPACTION, CommitRecord
-from statehold.snapshot.full_listing import Full
-from statehold.snapshot.inspect import forecast
-from statehold.snapshot.inspect.survey import Survey, survey
-from statehold.snapshot.restore.estimate import Workload
+from statehold.snapshot.inspect import summaries
 
 
 @with_subject
@@ -40,100 +33,28 @@ def list_(
 
     Exit code 0: every partition can be restored as far as can be seen; 1: one cannot.
     """
-    with looking(about.settings, about.names) as view:
-        places = view.places(partitions_of(partitions))
-        found = [survey(view.reader, place, everything=everything) for place in places]
-        works = [forecast.workload(view.reader, place, each) for place, each in zip(places, found, strict=True)]
-        hidden = {place.partition: view.hidden_from(about.names.changelog, place.partition) for place in places}
+    names = about.names
+    with topic_view(about.settings, names) as view:
+        numbers = view.numbers(partitions_of(partitions))
+        told = [summaries.of_survey(*view.survey(each, everything=everything), names.input) for each in numbers]
+        hidden = {each: view.hidden_from(names.changelog, each) for each in numbers}
     if as_json:
-        told = [_as_json(each, about.names.input, work) for each, work in zip(found, works, strict=True)]
         output.print_json([each | {"open": hidden[each["partition"]] >= 0} for each in told])
     else:
-        _print(found, about.names.input, works)
+        _print(told)
         for partition, offset in hidden.items():
             if offset >= 0:
                 output.tell(
-                    f"partition {partition}: a transaction is open at {about.names.changelog}@{offset}: usual while "
-                    f"the service runs; see docs/runbook/errors.md#hangingtransaction, when it stays there"
+                    f"partition {partition}: a transaction is open at {names.changelog}@{offset}, as usual while the "
+                    f"service runs. If it stays open, see docs/runbook/errors.md#hangingtransaction"
                 )
-    for each in found:
-        if each.trouble:
-            output.complain(f"partition {each.partition}: {each.trouble}")
-    raise typer.Exit(1 if any(each.trouble for each in found) else 0)
+    for each in told:
+        if each["trouble"]:
+            output.complain(f"partition {each['partition']}: {each['trouble']}")
+    raise typer.Exit(1 if any(each["trouble"] for each in told) else 0)
 
 
-def _as_json(found: Survey, topic: str, work: Workload) -> dict[str, Any]:
-    return {
-        "partition": found.partition,
-        "mark": _mark_json(found.mark, topic),
-        "fulls": [_full_json(full, found, topic) for full in found.fulls],
-        "increment": {"start": found.increment[0], "end": found.increment[1]},
-        "full": {"start": found.full[0], "end": found.full[1]},
-        "restore": {
-            "from": found.choice.offset if found.choice else None,
-            "why": found.why,
-            "replaying_far": found.far,
-            "seconds": round(forecast.seconds(work, found.mark), 3),
-            "work": msgspec.to_builtins(work),
-        },
-        "trouble": found.trouble,
-    }
-
-
-def _mark_json(mark: CommitRecord | None, topic: str) -> dict[str, Any] | None:
-    if mark is None:
-        return None
-    return {
-        "n": mark.n,
-        "position": mark.positions[topic],
-        "keys": mark.keys,
-        "digest": digest.show(mark.digest),
-        "last_delta": mark.last_delta,
-        "lineage": mark.lineage,
-        "writer": mark.writer.instance,
-        "version": mark.writer.version,
-        "time": mark.time,
-        "age": age(mark.time),
-    }
-
-
-def _full_json(full: Full, found: Survey, topic: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"offset": full.offset, "referred": full.referred, "finding": full.finding}
-    if full.manifest is not None:
-        made = full.manifest
-        told |= {
-            "id": made.full,
-            "n": made.first,
-            "through": made.through,
-            "position": made.positions.get(topic),
-            "keys": made.keys,
-            "bytes": made.size,
-            "chunks": len(made.checksums),
-            "maker": made.maker,
-            "writer": made.writer.instance,
-            "time": made.time,
-            "age": age(made.time),
-            "proven": proof(full, found.mark) == "yes",
-            "proof": proof(full, found.mark),
-        }
-    return told | {"chosen": full is found.choice}
-
-
-def proof(full: Full, mark: CommitRecord | None) -> str:
-    """Whether somebody has proven it: its writer, whom the last mark trusts, or the compaction before it published."""
-    if full.finding or full.manifest is None:
-        return "no"
-    if full.referred or full.maker == COMPACTION:
-        return "yes"
-    return "not yet: no mark refers to it" if mark is not None else "no"
-
-
-def age(milliseconds: int) -> float:
-    """Seconds since then, by this machine's clock; the other one may be wrong."""
-    return round(max(0.0, time.time() - milliseconds / 1000), 1)
-
-
-def _print(found: list[Survey], topic: str, works: list[Workload]) -> None:
+def _print(partitions: list[dict[str, Any]]) -> None:
     table = Table(
         "partition",
         "what",
@@ -148,51 +69,51 @@ def _print(found: list[Survey], topic: str, works: list[Workload]) -> None:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
     )
-    for each in found:
-        rows = [_mark_row(each, topic), *(_full_row(full, each, topic) for full in each.fulls)]
+    for each in partitions:
+        rows = [_mark_row(each), *map(_full_row, each["fulls"])]
         for i, row in enumerate(rows):
-            table.add_row(str(each.partition) if i == 0 else "", *row, end_section=i == len(rows) - 1)
+            table.add_row(str(each["partition"]) if i == 0 else "", *row, end_section=i == len(rows) - 1)
     Console(highlight=False).print(table)
-    for each, work in zip(found, works, strict=True):
-        if not each.trouble:
-            seconds = forecast.seconds(work, each.mark)
-            output.tell(f"partition {each.partition}: a restore takes about {seconds:.1f} s: {each.why}")
+    for each in partitions:
+        if not each["trouble"]:
+            restore = each["restore"]
+            output.tell(
+                f"partition {each['partition']}: a restore takes about {restore['seconds']:.1f} s: {restore['why']}"
+            )
 
 
-def _mark_row(found: Survey, topic: str) -> list[str | Text]:
-    mark = found.mark
+def _mark_row(partition: dict[str, Any]) -> list[str | Text]:
+    mark = partition["mark"]
     if mark is None:
         return ["last mark", "-", "-", "-", "-", "-", "-", "-", Text("impossible", "red")]
-    told = Text("impossible", "red") if found.trouble else Text("" if found.choice else "from the beginning")
+    from_full = partition["restore"]["from"] is not None
     return [
         "last mark",
-        str(mark.positions[topic]),
-        str(mark.n),
-        brief(age(mark.time)),
-        str(mark.keys),
+        str(mark["position"]),
+        str(mark["n"]),
+        brief(mark["age"]),
+        str(mark["keys"]),
         "-",
-        Text(mark.writer.instance, overflow="fold"),
+        Text(mark["writer"], overflow="fold"),
         "-",
-        told,
+        Text("impossible", "red") if partition["trouble"] else Text("" if from_full else "from the beginning"),
     ]
 
 
-def _full_row(full: Full, found: Survey, topic: str) -> list[str | Text]:
-    what = f"full@{full.offset}"
-    if full.manifest is None:
-        return [what, "-", "-", "-", "-", "-", "-", Text("no", "red"), Text(full.finding, "red")]
-    made, proven = full.manifest, proof(full, found.mark)
-    told = Text("starts here", "green") if full is found.choice else Text(full.finding, "yellow")
+def _full_row(full: dict[str, Any]) -> list[str | Text]:
+    what = f"full@{full['offset']}"
+    if "id" not in full:
+        return [what, "-", "-", "-", "-", "-", "-", Text("no", "red"), Text(full["finding"], "red")]
     return [
         what,
-        str(made.positions.get(topic, "-")),
-        str(made.first) if made.first == made.through else f"{made.first}-{made.through}",
-        brief(age(made.time)),
-        str(made.keys),
-        _size(made.size),
-        made.maker,
-        Text(proven, "green" if proven == "yes" else "yellow"),
-        told,
+        "-" if full["position"] is None else str(full["position"]),
+        str(full["n"]) if full["n"] == full["through"] else f"{full['n']}-{full['through']}",
+        brief(full["age"]),
+        str(full["keys"]),
+        _size(full["bytes"]),
+        full["maker"],
+        Text(full["proof"], "green" if full["proven"] else "yellow"),
+        Text("starts here", "green") if full["chosen"] else Text(full["finding"], "yellow"),
     ]
 
 

@@ -10,18 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from statehold.admin.inspection.topic_view import topic_view
 from statehold.common.exit_codes import Answer
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.cli.state.snapshot_list import age, brief
-from statehold.ops.reports.topic_access import looking, point_of
-from statehold.snapshot.format import digest
-from statehold.snapshot.inspect import compare, past, typed
-from statehold.snapshot.inspect.past import PastState
-from statehold.snapshot.inspect.typed import Typed
+from statehold.ops.cli.state.snapshot_list import brief
+from statehold.snapshot.inspect import summaries
 
 Point = Annotated[
     str,
@@ -53,10 +50,10 @@ def show_(
     Exit code 0: shown, its digest is the recorded one; 1: it cannot be brought back; 4: --key is nowhere.
     """
     told = []
-    with looking(about.settings, about.names) as view:
-        for place in view.places(partitions_of(partitions)):
-            found = past.at(view.reader, place, point_of(view, place.partition, at))
-            told.append(_told(found, place.partition, about.typed, rows, key, table))
+    with topic_view(about.settings, about.names) as view:
+        for partition in view.numbers(partitions_of(partitions)):
+            found = view.state(partition, at)
+            told.append(summaries.of_state(found, partition, about.typed, rows, key, table))
     if table is not None and not any(each["tables"] for each in told):
         raise UsageError(f"there is no table {table!r} in {about.names.group}")
     if as_json:
@@ -67,38 +64,6 @@ def show_(
     if key is not None and not any(each["rows"] for each in told):
         output.complain(f"{key!r} is in no table at {at}; `statehold snapshot history {key}` tells whether it ever was")
         raise typer.Exit(Answer.DIFFERENT)
-
-
-def _told(
-    found: PastState, partition: int, types: Typed, rows: int, key: str | None, table: str | None
-) -> dict[str, Any]:
-    base = found.base
-    tables = {name: held for name, held in found.contents.tables.items() if table in (None, name)}
-    return {
-        "partition": partition,
-        "position": found.position,
-        "n": found.n,
-        "digest": digest.show(found.digest),
-        "lineage": found.lineage,
-        "time": found.time,
-        "age": age(found.time),
-        "full": base.offset if base else None,
-        "deltas": found.deltas,
-        "keys": found.contents.keys,
-        "bytes": found.contents.bytes,
-        "tables": {name: {"keys": len(held), "bytes": sum(map(len, held.values()))} for name, held in tables.items()},
-        "rows": [
-            {"table": name, "key": typed.key(each), "value": types.value(name, held[each])}
-            for name, held in tables.items()
-            for each in _keys(held, rows, key)
-        ],
-    }
-
-
-def _keys(held: dict[Any, bytes], rows: int, key: str | None) -> list[Any]:
-    if key is None:
-        return list(held)[:rows]
-    return [each for each in compare.readings(key) if each in held]
 
 
 def _print(told: dict[str, Any], with_rows: bool) -> None:

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from statehold.admin.inspection.replay_check import replay
+from statehold.admin.inspection.replay_diff import Replayed
+from statehold.admin.inspection.topic_view import TopicView, topic_view
 from statehold.errors import UsageError
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
-from statehold.ops.reports.replay_check import replay
-from statehold.ops.reports.replay_diff import Replayed
-from statehold.ops.reports.topic_access import Looking, looking
-from statehold.snapshot.inspect.verify import PartitionVerification, verify
+from statehold.snapshot.inspect.verify import PartitionVerification
 
 
 @with_subject
@@ -50,10 +50,10 @@ def verify_(
     if replay_ and about.service is None:
         raise UsageError("--replay needs the service's code: name it as module:service")
     told: list[tuple[PartitionVerification, Replayed | None]] = []
-    with looking(about.settings, about.names) as view:
-        for place in view.places(partitions_of(partitions)):
-            verdict = verify(view.reader, place, everything=everything)
-            told.append((verdict, _replay(view, about, place.partition, verdict, since, until) if replay_ else None))
+    with topic_view(about.settings, about.names) as view:
+        for partition in view.numbers(partitions_of(partitions)):
+            found = view.verify(partition, everything=everything)
+            told.append((found, _replay(view, about, partition, found, since, until) if replay_ else None))
     if as_json:
         output.print_json([_as_json(*each) for each in told])
     else:
@@ -63,7 +63,12 @@ def verify_(
 
 
 def _replay(
-    view: Looking, about: Subject, partition: int, verdict: PartitionVerification, since: str | None, until: str | None
+    view: TopicView,
+    about: Subject,
+    partition: int,
+    verdict: PartitionVerification,
+    since: str | None,
+    until: str | None,
 ) -> Replayed | None:
     """What is damaged cannot be replayed: the faults say why."""
     assert about.service is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from statehold.ops.reports.topic_records import Answer, Written
+from statehold.admin.inspection.output_records import OutputRecord, WrittenOutputs
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.chain_check import Increment
 from statehold.snapshot.format.partition_identity import Place
@@ -61,7 +61,7 @@ class Comparison:
     """
 
     def __init__(
-        self, place: Place, types: Typed, state: State, written: Written, new: PastState, told: Replayed
+        self, place: Place, types: Typed, state: State, written: WrittenOutputs, new: PastState, told: Replayed
     ) -> None:
         self.place, self.typed, self.state, self.written = place, types, state, written
         self.new, self.told = new, told
@@ -81,7 +81,7 @@ class Comparison:
         elif self.suspect is None and digest.to_bytes(self.state.digest) != mark.digest:
             self.suspect = mark, wrote
 
-    def output(self, now: Answer, offset: int, n: int, ordinal: int) -> None:
+    def output(self, now: OutputRecord, offset: int, n: int, ordinal: int) -> None:
         then = self.written.answers.get((n, ordinal))
         if then is None and (self.written.truncated or self.written.nameless):
             self.told.not_kept += 1
@@ -189,5 +189,5 @@ class Comparison:
             self.told.differences.append(Deviation(what, offset, n, f"{where}: {text}", table, key))
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: OutputRecord) -> str:
     return msgspec.json.encode(typed.message(None, answer.value)).decode()

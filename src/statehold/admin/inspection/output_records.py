@@ -11,7 +11,7 @@ from statehold.ports import Reader
 from statehold.record import Message
 
 
-class Answer(NamedTuple):
+class OutputRecord(NamedTuple):
     """One output as a consumer of its topic sees it, but for partition and time."""
 
     topic: str
@@ -20,13 +20,13 @@ class Answer(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
     @classmethod
-    def sent(cls, given: Sent) -> Answer:
+    def sent(cls, given: Sent) -> OutputRecord:
         """What the handler sends now."""
         key = given[2].encode() if isinstance(given[2], str) else given[2]
         return cls(given[0], given[1], key, tuple(given[7] or ()))
 
 
-class Written:
+class WrittenOutputs:
     """The outputs of one input partition's transactions after `low` up to `high`, by (n, ordinal).
 
     Reads the output topics from their beginning: nothing but the header tells where a transaction's outputs lie.
@@ -35,7 +35,7 @@ class Written:
     def __init__(
         self, reader: Reader, partition: int, low: int, high: int, topics: Mapping[str, TopicFacts | None]
     ) -> None:
-        self.answers: dict[tuple[int, int], Answer] = {}
+        self.answers: dict[tuple[int, int], OutputRecord] = {}
         #: retention may have taken some
         self.truncated = False
         #: there are outputs, and none of them says where it comes from (output.origin = off)
@@ -56,12 +56,12 @@ class Written:
                 source, n, ordinal = ORIGIN.unpack(data)
                 if source == partition and low < n <= high:
                     rest = headers[:i] + headers[i + 1 :]
-                    self.answers[n, ordinal] = Answer(topic, message.value(), message.key(), rest)
+                    self.answers[n, ordinal] = OutputRecord(topic, message.value(), message.key(), rest)
                 return
         self.nameless = True
 
 
-class Records:
+class InputRecords:
     """Messages of one partition, given out up to a position at a time."""
 
     def __init__(self, reader: Reader, topic: str, partition: int, start: int, end: int) -> None:

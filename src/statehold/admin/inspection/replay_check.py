@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from statehold.admin.inspection.output_records import InputRecords, OutputRecord, WrittenOutputs
+from statehold.admin.inspection.replay_diff import Comparison, Replayed, Wrote
+from statehold.admin.inspection.topic_view import TopicView
 from statehold.declared.attributes import declared
 from statehold.declared.policies import failure_topics
 from statehold.errors import RetentionGap, UsageError
 from statehold.messages.pinned_command import PinnedMessage
-from statehold.ops.reports.replay_diff import Comparison, Replayed, Wrote
-from statehold.ops.reports.topic_access import Looking, point_of
-from statehold.ops.reports.topic_records import Answer, Records, Written
 from statehold.ports import OutOfRange
 from statehold.record import Message
 from statehold.reference import references
@@ -35,7 +35,7 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed
 
 
-def replay(view: Looking, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
+def replay(view: TopicView, service: Service, partition: int, since: str | None, until: str | None) -> Replayed:
     """Replay one partition between two points; by default from the full before the newest to the newest one.
 
     :raises UsageError, StateRefused: a point is not kept. :raises RetentionGap: the input between them is gone.
@@ -46,7 +46,7 @@ def replay(view: Looking, service: Service, partition: int, since: str | None, u
     return _Replay(view, service, place, past.at(view.reader, place, old), past.at(view.reader, place, new)).run()
 
 
-def _points(view: Looking, place: Place, since: str | None, until: str | None) -> tuple[Point, Point]:
+def _points(view: TopicView, place: Place, since: str | None, until: str | None) -> tuple[Point, Point]:
     """What was asked for. By default the newest full and the one before it; where there is only one, the beginning and
     that one, or that one and the end when the beginning is gone.
     """
@@ -56,14 +56,14 @@ def _points(view: Looking, place: Place, since: str | None, until: str | None) -
     states = [*usable, Point("n", 0)] if whole else usable
     if len(states) < 2 or not usable:
         states.insert(0, past.LATEST)
-    new = states[0] if until is None else point_of(view, place.partition, until)
+    new = states[0] if until is None else view.point(place.partition, until)
     if since is not None:
-        return point_of(view, place.partition, since), new
+        return view.point(place.partition, since), new
     return states[1] if until is None else states[-1], new
 
 
 class _Replay:
-    def __init__(self, view: Looking, service: Service, place: Place, old: PastState, new: PastState) -> None:
+    def __init__(self, view: TopicView, service: Service, place: Place, old: PastState, new: PastState) -> None:
         self.view, self.place, self.old, self.new = view, place, old, new
         self.reader = view.another_reader()
         kind = service.handler if isinstance(service.handler, type) else type(service.handler())
@@ -83,7 +83,7 @@ class _Replay:
         """:raises RetentionGap, RecordError:"""
         try:
             self._load(self.old.contents)
-            written = Written(self.reader, self.place.partition, self.old.n, self.new.n, self.topics)
+            written = WrittenOutputs(self.reader, self.place.partition, self.old.n, self.new.n, self.topics)
             self.comparison = Comparison(self.place, self.typed, self.engine.state, written, self.new, self.told)
             self._replay()
         except OutOfRange as error:
@@ -101,7 +101,7 @@ class _Replay:
 
     def _replay(self) -> None:
         self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition)
-        given = Records(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
+        given = InputRecords(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
         for increment in self._increments():
             self._transaction(increment, given)
             if self.told.differences:
@@ -131,7 +131,7 @@ class _Replay:
 
     # One transaction
 
-    def _transaction(self, increment: Increment, given: Records) -> None:
+    def _transaction(self, increment: Increment, given: InputRecords) -> None:
         mark, wrote, ordinal = increment.mark, Wrote(), 0
         self.told.transactions += 1
         for message in given.before(mark.positions[self.place.input]):
@@ -167,6 +167,6 @@ class _Replay:
         engine.take_commands()
         self.told.records += 1
         for sent in engine.take_outputs():
-            self.comparison.output(Answer.sent(sent), offset, n, ordinal)
+            self.comparison.output(OutputRecord.sent(sent), offset, n, ordinal)
             ordinal += 1
         return ordinal

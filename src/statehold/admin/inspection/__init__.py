@@ -1,0 +1,1 @@
+"""Reads the topics of a service without changing them: states, full snapshots, replays of real input."""
