@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import statehold
-from statehold.common.deadline_reader import DeadlineReader
 from statehold.ops.http.answers import HttpAnswer, HttpRequest, Rejected, fields_of
+from statehold.ops.remote.deadline_reader import DeadlineReader
 
 #: seconds for a whole request to arrive, the silence before it included, and for its answer to be read
 _PATIENCE: Final = 10.0

@@ -18,7 +18,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, Final
 
-from statehold.common.deadline_reader import DeadlineReader
+from statehold.ops.remote.deadline_reader import DeadlineReader
 
 #: a path of a Unix socket has 108 bytes on Linux, 104 on macOS, one of them for the end
 _PATH_BYTES: Final = 100

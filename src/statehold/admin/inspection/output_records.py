@@ -1,4 +1,4 @@
-"""What stands on topics: outputs by their origin, and input records in order, read once."""
+"""Reads outputs by their origin, and input records in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statehold.record import Message
 
 
 class OutputRecord(NamedTuple):
-    """One output as a consumer of its topic sees it, but for partition and time."""
+    """One output as a consumer of its topic sees it, without partition and time."""
 
     topic: str
     value: bytes | None
@@ -21,7 +21,7 @@ class OutputRecord(NamedTuple):
 
     @classmethod
     def sent(cls, given: Sent) -> OutputRecord:
-        """What the handler sends now."""
+        """Convert what the handler sends now."""
         key = given[2].encode() if isinstance(given[2], str) else given[2]
         return cls(given[0], given[1], key, tuple(given[7] or ()))
 
@@ -29,16 +29,16 @@ class OutputRecord(NamedTuple):
 class WrittenOutputs:
     """The outputs of one input partition's transactions after `low` up to `high`, by (n, ordinal).
 
-    Reads the output topics from their beginning: nothing but the header tells where a transaction's outputs lie.
+    Reads the output topics from their beginning, because only the header of an output names its transaction.
     """
 
     def __init__(
         self, reader: Reader, partition: int, low: int, high: int, topics: Mapping[str, TopicFacts | None]
     ) -> None:
         self.answers: dict[tuple[int, int], OutputRecord] = {}
-        #: retention may have taken some
+        #: retention may have deleted some
         self.truncated = False
-        #: there are outputs, and none of them says where it comes from (output.origin = off)
+        #: there are outputs, and none names its origin (output.origin = off)
         self.nameless = False
         for topic, fact in topics.items():
             for at in range(fact.partitions if fact else 0):
@@ -51,7 +51,7 @@ class WrittenOutputs:
 
     def _take(self, topic: str, message: Message, partition: int, low: int, high: int) -> None:
         headers = tuple(message.headers() or ())
-        for i, (name, data) in reversed(list(enumerate(headers))):  # a dead letter may repeat one of another service
+        for i, (name, data) in reversed(list(enumerate(headers))):  # a dead letter may repeat that of another service
             if name == ORIGIN_HEADER and len(data) == ORIGIN.size:
                 source, n, ordinal = ORIGIN.unpack(data)
                 if source == partition and low < n <= high:
@@ -62,7 +62,7 @@ class WrittenOutputs:
 
 
 class InputRecords:
-    """Messages of one partition, given out up to a position at a time."""
+    """Messages of one partition, returned up to a position at a time."""
 
     def __init__(self, reader: Reader, topic: str, partition: int, start: int, end: int) -> None:
         self._messages = (each for batch in reader.read(topic, partition, start, end) for each in batch)

@@ -1,7 +1,7 @@
-"""Replays real input with the service's own handler, and holds it against what was written then.
+"""Replays real input with the service's own handler, and compares the results with what was written.
 
 From an older state, record by record, up to a newer one: after each transaction the keys that its delta wrote must have
-the values that the handler gives now, and the outputs must be those that stand on the topics. Nothing is written.
+the values that the handler computes now, and the outputs must equal those on the topics. Nothing is written.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class _Replay:
         self.topics = view.facts_of([output.topic for output in outputs.values()] + failure_topics(kind, place.names))
         self.positions = old.positions
         self.engine = Engine(service.handler, place.partition, output_partitions=self._partitions, names=place.names)
-        self.told = Replayed(place.partition, old.position, new.position)
+        self.report = Replayed(place.partition, old.position, new.position)
 
     def run(self) -> Replayed:
         """:raises RetentionGap, RecordError:"""
         try:
             self._load(self.old.contents)
             written = WrittenOutputs(self.reader, self.place.partition, self.old.n, self.new.n, self.topics)
-            self.comparison = Comparison(self.place, self.typed, self.engine.state, written, self.new, self.told)
+            self.comparison = Comparison(self.place, self.typed, self.engine.state, written, self.new, self.report)
             self._replay()
         except OutOfRange as error:
             raise RetentionGap(
@@ -97,14 +97,14 @@ class _Replay:
             raise poison.error from poison
         finally:
             self.reader.close()
-        return self.told
+        return self.report
 
     def _replay(self) -> None:
         self.tried = recall(self.engine, self.reader, self.place.names, self.place.partition)
         given = InputRecords(self.reader, self.place.input, self.place.partition, self.old.position, self.new.position)
         for increment in self._increments():
             self._transaction(increment, given)
-            if self.told.differences:
+            if self.report.differences:
                 return
         self.comparison.end()
 
@@ -133,10 +133,10 @@ class _Replay:
 
     def _transaction(self, increment: Increment, given: InputRecords) -> None:
         mark, wrote, ordinal = increment.mark, Wrote(), 0
-        self.told.transactions += 1
+        self.report.transactions += 1
         for message in given.before(mark.positions[self.place.input]):
             ordinal = self._record(partial(self._handle, message), message.offset() or 0, mark.n, ordinal, wrote)
-        for pinned in mark.pinned:  # the commands that came beside the input: after the last of its records
+        for pinned in mark.pinned:  # commands were handled after the last record of their transaction
             message = PinnedMessage(self.place.names.control, self.place.partition, pinned)
             position = mark.positions[self.place.input]
             ordinal = self._record(partial(self.engine.obey, message), position, mark.n, ordinal, wrote)
@@ -165,7 +165,7 @@ class _Replay:
         engine.state.commit(frozen, delta=True)
         engine.effects.take()
         engine.take_commands()
-        self.told.records += 1
+        self.report.records += 1
         for sent in engine.take_outputs():
             self.comparison.output(OutputRecord.sent(sent), offset, n, ordinal)
             ordinal += 1

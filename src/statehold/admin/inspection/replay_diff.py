@@ -1,4 +1,4 @@
-"""What a replay found, and how it is found: where the handler does otherwise than it did."""
+"""Compares what a handler does now with what it did, transaction by transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statehold.snapshot.inspect.typed import Typed
 from statehold.snapshot.state import State
 from statehold.table import Changes
 
-#: so many of each kind are told of the first transaction that differs
+#: Number of differences of each kind that are reported of the first transaction that differs.
 _SHOWN = 5
 
 #: table and key
@@ -29,7 +29,7 @@ Wrote = dict[Key, list[int]]
 
 
 class Deviation(msgspec.Struct, frozen=True):
-    """Something that the handler does otherwise than it did: at this record of the input, in this transaction."""
+    """One difference: at this record of the input, in this transaction."""
 
     #: key, output or state
     what: str
@@ -55,16 +55,16 @@ class Replayed(msgspec.Struct):
 
 
 class Comparison:
-    """Holds what a handler does now, transaction by transaction, against what was written then; notes it in `told`.
+    """Compares each transaction of the replay with the recorded one, and collects the differences in `report`.
 
     `state` is the handler's own, as it goes; `new` the state that it has to end at.
     """
 
     def __init__(
-        self, place: Place, types: Typed, state: State, written: WrittenOutputs, new: PastState, told: Replayed
+        self, place: Place, types: Typed, state: State, written: WrittenOutputs, new: PastState, report: Replayed
     ) -> None:
         self.place, self.typed, self.state, self.written = place, types, state, written
-        self.new, self.told = new, told
+        self.new, self.report = new, report
         #: where the handler wrote each key, since the last delta
         self.wrote: Wrote = {}
         #: the first transaction after which the state was another, where no delta names the key, and its keys
@@ -84,9 +84,9 @@ class Comparison:
     def output(self, now: OutputRecord, offset: int, n: int, ordinal: int) -> None:
         then = self.written.answers.get((n, ordinal))
         if then is None and (self.written.truncated or self.written.nameless):
-            self.told.not_kept += 1
+            self.report.not_kept += 1
             return
-        self.told.outputs += 1
+        self.report.outputs += 1
         if now != then:
             was = "it is not there" if then is None else f"{then.topic} has {_answer(then)}"
             self._differs(
@@ -160,7 +160,7 @@ class Comparison:
         """
         if not written:
             return otherwise
-        since = min((each.offset for each in self.told.differences if each.what == "output"), default=written[-1])
+        since = min((each.offset for each in self.report.differences if each.what == "output"), default=written[-1])
         return next((offset for offset in written if offset >= since), written[-1])
 
     def _key_differs(self, offset: int, n: int, at: Key, was: str) -> None:
@@ -184,9 +184,9 @@ class Comparison:
         return "nothing" if stored is None else msgspec.json.encode(self.typed.value(at[0], stored)).decode()
 
     def _differs(self, what: str, offset: int, n: int, text: str, table: str = "", key: Any = None) -> None:
-        if sum(each.what == what for each in self.told.differences) < _SHOWN:
+        if sum(each.what == what for each in self.report.differences) < _SHOWN:
             where = f"{self.place.input}[{self.place.partition}]@{offset}"
-            self.told.differences.append(Deviation(what, offset, n, f"{where}: {text}", table, key))
+            self.report.differences.append(Deviation(what, offset, n, f"{where}: {text}", table, key))
 
 
 def _answer(answer: OutputRecord) -> str:
