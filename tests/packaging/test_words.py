@@ -10,7 +10,7 @@ import io
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 PACKAGES = ("balancer", "config", "worker", "snapshot", "ops", "src/statehold")
@@ -69,6 +69,9 @@ worker/followers worker/fulls worker/handler worker/participants worker/recovery
 """
 
 
+ANY = re.compile("|".join(pattern.pattern for pattern in BANNED), re.IGNORECASE)
+
+
 def prose(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and text of the lines of a program's comments and strings, or of all lines of a page."""
     text = path.read_text(encoding="utf-8")
@@ -81,7 +84,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
                 yield token.start[0] + offset, line
 
 
-def findings(root: Path) -> dict[str, list[str]]:
+def findings(root: Path, left_out: Collection[str] = ()) -> dict[str, list[str]]:
     """Return the complaints of each folder with programs and of each page."""
     found: dict[str, list[str]] = defaultdict(list)
     programs = [path for folder in (*PACKAGES, *PROGRAMS) for path in (root / folder).rglob("*.py")]
@@ -89,17 +92,15 @@ def findings(root: Path) -> dict[str, list[str]]:
     for path in sorted({*programs, *pages} - {Path(__file__).resolve()}):
         name = path.relative_to(root)
         place = str(name.parent if path.suffix == ".py" else name)
-        for number, line in prose(path):
-            for pattern, instead in BANNED.items():
+        for number, line in prose(path) if place not in left_out else ():
+            for pattern, instead in BANNED.items() if ANY.search(line) else ():
                 if match := pattern.search(line):
                     found[place].append(f"{name}:{number}: {match[0]!r}: write {instead!r}")
     return found
 
 
 def test_no_old_word_is_in_what_is_clean(root: Path) -> None:
-    wrong = [line for place, lines in findings(root).items() if place not in NOT_CLEAN.split() for line in lines]
-
-    assert wrong == []
+    assert [line for lines in findings(root, NOT_CLEAN.split()).values() for line in lines] == []
 
 
 def test_prose_is_found(tmp_path: Path) -> None:
