@@ -80,7 +80,7 @@ class Place(msgspec.Struct, frozen=True):
             raise PartitionCountChanged(
                 f"the state was built with {mark.partitions} partitions, the topic has {self.partitions} now: keys "
                 f"have moved. Stop service and producers, then `statehold state repartition --to {self.partitions}` "
-                f"deals the state out (docs/surgery.md); nothing was changed",
+                f"deals the state out (docs/state-maintenance.md); nothing was changed",
                 topic=self.input,
                 partition=self.partition,
                 position=position,

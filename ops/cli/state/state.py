@@ -1,4 +1,4 @@
-"""`statehold state migrate | repartition`: surgery on a stopped service (docs/surgery.md)."""
+"""`statehold state migrate | repartition`: surgery on a stopped service (docs/state-maintenance.md)."""
 
 from __future__ import annotations
 
