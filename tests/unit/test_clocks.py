@@ -18,6 +18,7 @@ WALL = {
     "src/statehold/kafka/tools/command_producer.py": "the timestamp of a command record",
     "src/statehold/kafka/survey/cluster.py": "ages that the doctor shows",
     "snapshot/spark/export/export.py": "when an export was made",
+    "snapshot/inspect/summaries.py": "dates and ages that people read",
 }
 
 
@@ -28,7 +29,6 @@ USES = {
     "runtime.shutdown": "names the system's clocks",
     "runtime.topic_monitor": "names the system's clocks; dates of retention are the brokers'",
     "common.deadline": "names the system's clock for a wait",
-    "common.deadline_reader": "a limit for a whole request",
     "telemetry.event_history": "dates events for people",
     "telemetry.status_gauges": "the age of effects, whose dates are in commit records",
     "kafka.admin.admin": "waits longer while a coordinator stays silent",
@@ -44,6 +44,7 @@ USES = {
     "kafka.survey.cluster": "compares the brokers' clocks with this machine's",
     "kafka.tools.command_producer": "the timestamp of a command record",
     "worker.followers.queries": "a pause of a query's own thread",
+    "snapshot.inspect.summaries": "dates and ages that people read",
     "snapshot.restore.throttled_reader": "processor time of a slice",
     "config.token": "until when a token counts, as the brokers' clocks see it",
 }

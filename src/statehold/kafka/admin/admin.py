@@ -29,10 +29,10 @@ from statehold.kafka.admin.groups import describe_group
 from statehold.kafka.admin.topic_absence import require_there, tells_of_absence
 from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.call_timeout import STUCK_AFTER
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import about, kafka_error, translate
 from statehold.kafka.common.error_advice import login_refused
 from statehold.kafka.common.retry import OncePerMinute, patiently
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.ports import Bounds, Cancelled, ConsumerGroup
 from statehold.telemetry.log_events import Log
 
@@ -163,7 +163,7 @@ class Admin(GroupOffsets):
         :raises TopicMissing: two live brokers, or the only one, report that it does not exist.
         """
         config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation="read_uncommitted"))
-        require_there(self._nodes, {**config, "logger": quiet_logger("witness")}, topic, partition)
+        require_there(self._nodes, quiet(config, "witness"), topic, partition)
 
     def _nodes(self) -> dict[int, str]:
         """Return the addresses of the live brokers, by number."""
@@ -172,8 +172,7 @@ class Admin(GroupOffsets):
 
     def new_client(self, name: str) -> AdminClient:
         """Return a new client. Keep it referenced while it is asked."""
-        config: dict[str, Any] = dict(client.admin(self._settings))
-        config["logger"] = quiet_logger(name)
+        config = quiet(client.admin(self._settings), name)
         config["error_cb"] = self._login.heard
         try:
             return TrackedClient(config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -20,8 +20,8 @@ from statehold.errors import KafkaTrouble
 from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.futures import ATTEMPT
 from statehold.kafka.common.call_timeout import STUCK_AFTER
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, describe, translate
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.ports import Noted
 
 #: pause between two tries to set offsets, because a coordinator loads its log for some seconds
@@ -139,6 +139,5 @@ class GroupOffsets:
             return self._peeking
 
     def _consumer_of(self, isolation: client.Isolation) -> Consumer:
-        config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation=isolation))
-        config["logger"] = quiet_logger("offsets")
+        config = quiet(client.offsets(self._settings, self._group, isolation=isolation), "offsets")
         return Consumer(config)

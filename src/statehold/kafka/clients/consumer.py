@@ -18,11 +18,11 @@ from statehold.health.connectivity import GROUP, NoContact
 from statehold.kafka.clients.static_member import StaticName, give_back, means, unsubscribe
 from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.call_timeout import STUCK_AFTER
+from statehold.kafka.common.client_log import client_logger
 from statehold.kafka.common.error_actions import describe, translate
 from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_refused
 from statehold.kafka.common.lost_brokers import BrokerMemory, known
 from statehold.kafka.common.retry import OncePerMinute
-from statehold.kafka.common.transaction_taint import client_logger
 from statehold.ports import ConsumerTrouble, Listener
 from statehold.telemetry.log_events import Log
 

@@ -20,7 +20,7 @@ from statehold.config import client
 from statehold.config.common.secret import FileSecret
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
-from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.kafka.common.client_log import quiet_logger
 from statehold.telemetry.log_events import Log
 
 #: seconds between two checks of the files

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException, Producer
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import translate
-from statehold.kafka.common.transaction_taint import quiet_logger
 
 #: seconds to wait while the client's queue is full: about the time to send one batch
 _FULL_QUEUE_WAIT: Final = 0.01
@@ -21,7 +21,7 @@ class KafkaFullSink:
 
     def __init__(self, settings: Settings, topic: str, partition: int) -> None:
         self._topic, self._partition = topic, partition
-        self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("full")})
+        self._producer = Producer(quiet(client.full_producer(settings), "full"))
         self._offsets: list[int] = []
         self._sent = 0
         self._refused: str | None = None

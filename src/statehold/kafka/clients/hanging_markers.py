@@ -24,8 +24,8 @@ from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import ATTEMPT, LATEST, result, told
 from statehold.kafka.clients.unwritable_partitions import Place
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import describe
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.output import ORIGIN, ORIGIN_HEADER
 from statehold.ports import Cancelled
 from statehold.telemetry.log_events import Log
@@ -92,7 +92,7 @@ class HiddenRecords:
     def _numbers(self, place: Place, start: int, end: int, cancelled: Callable[[], bool]) -> set[int]:
         """Return the numbers of this id's transactions that have hidden records there."""
         config: dict[str, Any] = dict(client.reader(self._settings, self._names.group, isolation="read_uncommitted"))
-        consumer = Consumer({**config, "logger": quiet_logger("remains")})
+        consumer = Consumer(quiet(config, "remains"))
         numbers: set[int] = set()
         try:
             consumer.assign([TopicPartition(*place, start)])

@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Producer
 
 from statehold.errors import OutcomeUnknown
-from statehold.kafka.common.transaction_taint import client_logger
+from statehold.kafka.common.client_log import client_logger
 
 #: seconds for one metadata request
 KNOW: Final = 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -14,8 +14,8 @@ from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topic_absence import tells_of_absence
 from statehold.kafka.common.call_timeout import STUCK_AFTER
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import about, describe, translate
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.ports import Cancelled, Clock, OutOfRange
 
 #: seconds for one poll: `cancelled` is checked after each
@@ -40,8 +40,7 @@ class KafkaReader:
     ) -> None:
         self._settings, self._admin, self._contact = settings, admin, contact or NoContact()
         self._cancelled, self._clock = cancelled, clock
-        config: dict[str, Any] = dict(client.reader(settings, group))
-        config["logger"] = quiet_logger("reader")
+        config = quiet(client.reader(settings, group), "reader")
         self._consumer = Consumer(config)
         self._known: set[str] = set()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -12,8 +12,8 @@ from statehold.common.names import Names
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import InstanceTaken
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import describe
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.telemetry.log_events import Log
 
 #: seconds between two joins while the id is still taken: a fraction of a session timeout
@@ -88,8 +88,7 @@ def give_back(settings: Settings, names: Names, log: Log) -> None:
     librdkafka can only announce that the member comes back (epoch -2). A member of the classic protocol may take the id
     over and leave, if the broker allows both protocols in a group (group.consumer.migration.policy).
     """
-    config: dict[str, Any] = dict(client.stand_in(settings, names.group))
-    config["logger"] = quiet_logger("leave")
+    config = quiet(client.stand_in(settings, names.group), "leave")
     consumer = Consumer(config)
     joined: list[object] = []
     try:

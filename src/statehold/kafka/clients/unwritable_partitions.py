@@ -17,8 +17,8 @@ from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.futures import NO_TIMEOUT, result
 from statehold.kafka.admin.tracked_client import TrackedClient
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_advice import advice
-from statehold.kafka.common.transaction_taint import quiet_logger
 
 #: seconds for each of the two requests
 _ASK_TIMEOUT: Final = 3.0
@@ -40,7 +40,7 @@ def waiting(statistics: Mapping[str, Any]) -> list[Place]:
 
 def why_not(settings: Settings, places: Iterable[Place]) -> str:
     """Return `; TOPIC[P]: ERROR: what to change` for the first unwritable partition; '' if none is found. Blocks."""
-    config: dict[str, Any] = {**client.admin(settings), "logger": quiet_logger("unwritable")}
+    config = quiet(client.admin(settings), "unwritable")
     asker = TrackedClient(config)
     least: dict[str, int] = {}
     try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from statehold.config import client
 from statehold.config.settings import Settings
-from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.kafka.common.client_log import quiet
 
 #: seconds for one answer
 _LIST_TIMEOUT: Final = 10.0
@@ -20,7 +20,7 @@ def probe_brokers(settings: Settings) -> frozenset[int]:
 
     :raises KafkaException: no broker answers.
     """
-    config: dict[str, Any] = {**client.admin(settings), "logger": quiet_logger("witness")}
+    config = quiet(client.admin(settings), "witness")
     return frozenset(AdminClient(config).list_topics(timeout=_LIST_TIMEOUT).brokers)
 
 

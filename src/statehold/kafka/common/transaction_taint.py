@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Callable
 
 from statehold.kafka.common.lost_brokers import known
-from statehold.telemetry.log_events import Log
 
 #: a lost connection or a timed-out request. During a transaction any broker's counts, because offsets go to the
 #: group's coordinator
@@ -51,29 +48,3 @@ class Taint:
 
     def _set(self, reason: str) -> None:
         self.reason = self.reason or reason
-
-
-class LogHandler(logging.Handler):
-    """Passes librdkafka's log lines to a function, on the thread that polls the client."""
-
-    def __init__(self, take: Callable[[str, str], None]) -> None:
-        super().__init__()
-        self._take = take
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if not message.startswith("WAKEUP"):
-            self._take(record.levelname.lower(), message)
-
-
-def quiet_logger(name: str) -> logging.Logger:
-    """Return a logger for a client whose calls raise their errors: it logs at debug level only."""
-    log = Log(client=name)
-    return client_logger(name, lambda level, message: log.debug("kafka_log", level=level, message=message))
-
-
-def client_logger(name: str, take: Callable[[str, str], None]) -> logging.Logger:
-    """Return a logger outside the logging tree, so that the host's configuration is neither used nor changed."""
-    logger = logging.Logger(name, logging.DEBUG)
-    logger.addHandler(LogHandler(take))
-    return logger

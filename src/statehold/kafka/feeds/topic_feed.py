@@ -14,8 +14,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.kafka.common.broker_probe import probe_brokers
+from statehold.kafka.common.client_log import quiet_logger
 from statehold.kafka.common.lost_brokers import BrokerMemory, known
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.telemetry.log_events import Log
 
 #: seconds and records of one poll: changed lanes are assigned between polls

@@ -36,9 +36,9 @@ from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import EARLIEST, LATEST, result, told
 from statehold.kafka.admin.groups import find_group, operations
+from statehold.kafka.common.client_log import quiet, quiet_logger
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
 from statehold.kafka.common.retry import patiently
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.kafka.survey.facts import Acl, BrokerAddress, BrokerClock, Replicas, Topic
 from statehold.ports import ConsumerGroup
 
@@ -99,8 +99,7 @@ class ClusterSurvey:
 
     def committed(self, group: str, topic: str, partitions: int) -> dict[int, int]:
         """Return the group's committed offsets, without waiting for open transactions."""
-        config: dict[str, Any] = dict(client.offsets(self._settings, group, isolation="read_uncommitted"))
-        config["logger"] = quiet_logger("offsets")
+        config = quiet(client.offsets(self._settings, group, isolation="read_uncommitted"), "offsets")
         asker = self._askers.get(group) or self._askers.setdefault(group, Consumer(config))
 
         def ask() -> list[TopicPartition]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from statehold.common.deadline import Deadline
 from statehold.config import client
 from statehold.config.settings import Settings
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import translate
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.kafka.survey.cluster import ClusterSurvey
 
 #: seconds to read the first record of the transaction
@@ -44,8 +44,7 @@ def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition:
     _, stable, end = cluster.ends(topic, partition)
     if stable >= end:
         return None
-    config: dict[str, Any] = dict(client.reader(settings, "statehold-txn", isolation="read_uncommitted"))
-    config["logger"] = quiet_logger("opened")
+    config = quiet(client.reader(settings, "statehold-txn", isolation="read_uncommitted"), "opened")
     consumer = Consumer(config)
     try:
         consumer.assign([TopicPartition(topic, partition, stable)])
@@ -67,8 +66,7 @@ def fence_id(settings: Settings, transactional_id: str) -> None:
 
     :raises KafkaTrouble: the id was not fenced.
     """
-    config: dict[str, Any] = dict(client.producer(settings, transactional_id))
-    config["logger"] = quiet_logger("txn")
+    config = quiet(client.producer(settings, transactional_id), "txn")
     producer = Producer(config)
     try:
         producer.init_transactions(settings.commit.timeout)

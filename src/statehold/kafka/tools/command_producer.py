@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, Producer
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import translate
-from statehold.kafka.common.transaction_taint import quiet_logger
 
 
 class CommandProducer:
@@ -20,7 +20,7 @@ class CommandProducer:
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
-        self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("commands")})
+        self._producer = Producer(quiet(client.full_producer(settings), "commands"))
 
     def send(self, partitions: Sequence[int], header: tuple[str, bytes], value: bytes | None, wait: float) -> list[int]:
         """Write one record without a key to each partition. Return their offsets. Blocks for `wait` seconds at most.

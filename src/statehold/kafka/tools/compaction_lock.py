@@ -16,7 +16,7 @@ from statehold.errors import CompactionBusy, KafkaTrouble
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.futures import result
 from statehold.kafka.admin.groups import describe_group
-from statehold.kafka.common.transaction_taint import quiet_logger
+from statehold.kafka.common.client_log import quiet_logger
 
 #: seconds after which a killed run has lost the lock
 SESSION: Final = 10.0

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
+from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import translate
-from statehold.kafka.common.transaction_taint import quiet_logger
 from statehold.record import Message
 
 #: seconds for the acknowledgements of all records
@@ -25,7 +25,7 @@ class InputWriter:
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
-        self._producer = Producer({**client.full_producer(settings), "logger": quiet_logger("restore")})
+        self._producer = Producer(quiet(client.full_producer(settings), "restore"))
         self._refused = ""
 
     def copy(self, message: Message, delivered: Callable[[int], object]) -> None:
