@@ -142,3 +142,17 @@ def test_each_name_in_backquotes_occurs_in_the_code(page: Path) -> None:
     quoted = " ".join(re.sub(r"\S+/\S+|\w+\.py\b", "", each) for each in IN_BACKQUOTES.findall(text))
     named = {word.removeprefix("statehold_").removesuffix("_total") for word in WORD.findall(quoted)}
     assert sorted(named - words() - OTHERS) == []
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_each_page_and_section_that_the_code_names_is_there() -> None:
+    named = set(re.findall(r"docs/([\w/-]+\.md)(?:#([\w-]+))?", code()))
+    pages = {page: anchors(ROOT / "docs" / page) for page, _ in named if is_there(f"docs/{page}")}
+    missing = [
+        f"{page}#{anchor}" for page, anchor in named if page not in pages or (anchor and anchor not in pages[page])
+    ]
+    assert sorted(missing) == []
