@@ -15,7 +15,7 @@ from statehold.errors import RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable
+from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, UnknownTable, split
 from statehold.snapshot.state import State
 from statehold.snapshot.store.base import SegmentGone, StoreTrouble
 from statehold.snapshot.store.fetch import stored_frames
@@ -141,24 +141,6 @@ def _frozen_chunks(frozen: list[tuple[Table[Any, Any], list[Any], int]], chunk_b
             stored = table.stored
             keys = [key for key in order[low : min(low + CHUNK_KEYS, length)] if key in stored]
             yield from split(Changes(table.name, keys, [stored[key] for key in keys]), chunk_bytes)
-
-
-def split(changes: Changes, limit: int) -> Iterator[Changes]:
-    """Split into pieces of at most `limit` bytes, or of a single key."""
-    count = len(changes.keys)
-    if count <= 1 or _size(changes) <= limit:
-        if count:
-            yield changes
-        return
-    half = count // 2
-    yield from split(Changes(changes.table, changes.keys[:half], changes.values[:half]), limit)
-    yield from split(Changes(changes.table, changes.keys[half:], changes.values[half:]), limit)
-
-
-def _size(changes: Changes) -> int:
-    keys = changes.keys
-    each = sum(map(len, keys)) if isinstance(keys[0], (str, bytes)) else 16 * len(keys)
-    return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
 
 
 class LoadObserver(Protocol):

@@ -18,6 +18,11 @@ class Frozen(msgspec.Struct, frozen=True):
     digest: int
     keys: int
 
+    @property
+    def tables(self) -> list[str]:
+        """The tables that it changes."""
+        return [change.table for change in self.changes]
+
 
 class State:
     """The state of one partition: freeze, then commit or roll back. Deltas and fulls hold committed writes.
@@ -78,19 +83,13 @@ class State:
 
     def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
         """Return every key written since the last delta: absolute values and tombstones (rule D3)."""
-        delta = self._delta(frozen)
+        delta = frozen.changes
+        if any(self._since_delta.values()):
+            fresh = {change.table: change for change in delta}
+            merged = (self._merge(name, older, fresh.get(name)) for name, older in self._since_delta.items())
+            delta = tuple(changes for changes in merged if changes.keys)
         self.delta_keys = sum(len(changes.keys) for changes in delta)
         return delta
-
-    def _delta(self, frozen: Frozen) -> tuple[Changes, ...]:
-        if not any(self._since_delta.values()):
-            return frozen.changes
-        fresh = {change.table: change for change in frozen.changes}
-        return tuple(
-            merged
-            for name, older in self._since_delta.items()
-            if (merged := self._merge(name, older, fresh.get(name))).keys
-        )
 
     def load(self, changes: Changes) -> None:
         """Set committed values during a restore; `loaded` computes the digest."""

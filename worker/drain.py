@@ -34,7 +34,7 @@ class Drain:
             if transaction.policy.since is None:
                 break
             self._pipeline.commit()
-            if not transaction.redoing:
+            if transaction.kafka.position >= transaction.reached:  # nothing was rolled back
                 break
         if self._signals.lost():
             return False
@@ -46,7 +46,7 @@ class Drain:
             self._commit_record()
             self._live.fulls.settle(self._live.record, self._signals.deadline)
         failing = buffer.failure is not None and buffer.reached(transaction.position)
-        return not transaction.uncommitted or (transaction.policy.since is None and failing)
+        return not self._live.uncommitted or (transaction.policy.since is None and failing)
 
     def _in_time(self) -> bool:
         return self._tools.clock() < self._signals.deadline and not self._signals.lost()

@@ -11,9 +11,8 @@ from statehold.worker.common.mailbox import Mailbox
 from statehold.worker.common.signals import Signals
 from statehold.worker.drain import Drain
 from statehold.worker.failures.decisions import FailureDecisions
-from statehold.worker.fulls.deltas import Deltas
+from statehold.worker.fulls.deltas import Deltas, RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.scheduler import FullSnapshots
-from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
 from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
 from statehold.worker.participants.commands import ControlCommands
@@ -23,10 +22,10 @@ from statehold.worker.participants.reference_data import ReferenceData
 from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
 from statehold.worker.sinks.coordinator import SinkCoordinator
-from statehold.worker.transaction.commit_policy import CommitPolicy
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import Participant, Participants
 from statehold.worker.transaction.pipeline import TransactionPipeline
+from statehold.worker.transaction.plan import CommitPolicy
 from statehold.worker.transaction.record_buffer import RecordBuffer
 from statehold.worker.transaction.state import TransactionState
 
@@ -57,9 +56,10 @@ def go_live(
         reached=kafka.position,
     )
     snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
-    deltas = Deltas(tools, engine.state, transaction, snapshots)
+    cost = RestoreCost(tools.speeds, snapshots, engine.state, record)
+    deltas = Deltas(tools, engine.state, transaction, snapshots, cost)
     deltas.inherit(restored)
-    fulls = FullSnapshots(tools, engine.state, snapshots, record, signals.leaving)
+    fulls = FullSnapshots(tools, engine.state, snapshots, cost, record, signals.leaving)
     fulls.inherit(restored)
     decisions = FailureDecisions(tools, signals, engine)
     participants = Participants(ORDER, [deltas, fulls])
@@ -68,7 +68,7 @@ def go_live(
     if engine.sinks:
         participants.join(SinkCoordinator(tools, signals, engine, transaction, decisions))
     if tools.control is not None:
-        participants.join(ControlCommands(tools, engine, tools.control(), decisions, record))
+        participants.join(ControlCommands(tools, engine, tools.control(), decisions))
     if engine.moments is not None:
         participants.join(IdleClock(tools, engine, engine.moments, participants.blocked))
     if topics := retry_topics(type(engine.handler), tools.place.names):

@@ -61,12 +61,22 @@ class LiveLoop:
         """The last commit record. Any thread."""
         return self.transaction.kafka.record
 
+    @property
+    def uncommitted(self) -> bool:
+        """Records were handled, or rolled back, and are not committed."""
+        transaction = self.transaction
+        if transaction.policy.since is not None or transaction.commit is not None:
+            return True
+        return transaction.kafka.position < transaction.reached
+
     def run(self) -> Event:
         """Until the partition is revoked or lost."""
-        while (event := self._signals.event()) not in (Event.LOST, Event.REVOKED):
-            self._signals.raise_failure()
+        while True:
+            if self._signals.any.is_set():
+                if (event := self._signals.event()) in (Event.LOST, Event.REVOKED):
+                    return event
+                self._signals.raise_failure()
             self.turn()
-        return event
 
     def turn(self) -> None:
         """One step; waits for records at most until a commit is due."""
@@ -84,7 +94,8 @@ class LiveLoop:
             case Step.FACE_FAILURE:
                 self._face_failure()
             case Step.THROTTLE:
-                self._signals.pause(min(self._wait(_BUSY_IDLE), _BUSY_IDLE))
+                wait = self.transaction.policy.wait(self._tools.clock(), _BUSY_IDLE)
+                self._signals.pause(min(wait, _BUSY_IDLE))
                 self._rest()
             case Step.PAUSED:
                 self._signals.any.wait(_PAUSED)
@@ -97,18 +108,19 @@ class LiveLoop:
         if record.paused != self._paused:
             self._log_pause(record)
         now = self._tools.clock()
-        first = buffer.side_inputs_first and buffer.barrier is None and buffer.failure is None
+        careful_end = buffer.barrier is not None or buffer.failure is not None
+        first = buffer.side_inputs_first and not careful_end
         return View(
-            mode=buffer.mode,
+            mode=buffer.mode(),
             paused=record.paused is not None,
             open=policy.since is not None,
             due=policy.due(now),
             in_flight=commit is not None,
             landed=commit is not None and commit.call.ended(),
-            waiting=buffer.waiting,
-            reached=buffer.reached(transaction.position),
+            waiting=bool(buffer.todo),
+            reached=careful_end and buffer.reached(transaction.position),
             arrived=self._mailbox.depth > 0,
-            blocked=self.participants.blocked(),
+            blocked=bool(self.participants.on_blocks) and self.participants.blocked(),
             side_inputs_first=first and self.participants.want_commit(record, now),
         )
 
@@ -122,7 +134,7 @@ class LiveLoop:
         messages = self.transaction.buffer.next(self.transaction.policy.room())
         if messages is not None:
             self._pipeline.handle(messages)
-            self.fulls.between(self.record)
+            self.fulls.between(self.transaction.kafka.record)
 
     def _face_failure(self) -> None:
         """Everything before the record that failed is committed: retry it, dead-letter it, or fail the partition."""
@@ -132,8 +144,9 @@ class LiveLoop:
         self.transaction.buffer.retry()
 
     def _take(self) -> None:
-        wait = self._wait(_BUSY_IDLE if self.fulls.active else _IDLE)
-        batch = self._mailbox.take(self.transaction.policy.room(), wait)
+        policy = self.transaction.policy
+        wait = policy.wait(self._tools.clock(), _BUSY_IDLE if self.fulls.active else _IDLE)
+        batch = self._mailbox.take(policy.room(), wait)
         if batch is None:
             self._rest()
         elif messages := self._fresh(batch):
@@ -161,9 +174,6 @@ class LiveLoop:
             self._pipeline.commit()
         else:
             self.fulls.boundary(record)
-
-    def _wait(self, idle: float) -> float:
-        return self.transaction.policy.wait(self._tools.clock(), idle)
 
     # Between live phases
 

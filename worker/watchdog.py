@@ -8,6 +8,7 @@ from typing import Final
 
 from statehold.errors import HandlerStuck
 from statehold.telemetry import metrics
+from statehold.worker.common.activity import UserCall
 from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.signals import Signals
 
@@ -20,15 +21,15 @@ class Watchdog:
 
     def __init__(self, tools: Tools, signals: Signals) -> None:
         self._tools, self._signals, self._handling = tools, signals, tools.handling
-        self._told: tuple[int, object] = (0, None)
-        self._given_up = 0
+        self._told: tuple[UserCall | None, object] = (None, None)
+        self._given_up: UserCall | None = None
         self._ended = False
         self._failure: HandlerStuck | None = None
 
     @property
     def failure(self) -> HandlerStuck | None:
         """Why the partition has failed although its thread is still inside the handler."""
-        return self._failure if self._failure is not None and self._handling.call == self._given_up else None
+        return self._failure if self._failure is not None and self._handling.call is self._given_up else None
 
     def attend(self, now: float) -> None:
         """`now` in monotonic seconds; many times a second."""
@@ -47,7 +48,7 @@ class Watchdog:
     def _tell_slow(self, seconds: float) -> None:
         handling = self._handling
         now = (handling.call, handling.record)
-        if now[0] == self._told[0] and now[1] is self._told[1]:
+        if now[0] is self._told[0] and now[1] is self._told[1]:
             return
         self._told = now
         self._tools.metrics.inc(metrics.SLOW_RECORDS)
@@ -58,7 +59,7 @@ class Watchdog:
     def _give_up(self, seconds: float) -> None:
         """The thread cannot be stopped, so what it holds stays in memory; the manager sends it nothing any more."""
         handling, place, limits = self._handling, self._tools.place, self._tools.settings.failure
-        if self._given_up == handling.call:
+        if self._given_up is handling.call:
             return
         self._given_up = handling.call
         ends = "" if limits.stuck_exit == "off" else f"; the process ends in {limits.stuck_exit:g} s if it stays there"

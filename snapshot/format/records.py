@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import GenericAlias
 from typing import Any, Final
 
 import msgspec
 
 from statehold.common.decoding import UNREADABLE
+from statehold.errors import MessageRefused
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
 from statehold.snapshot.format import frame
@@ -295,6 +296,49 @@ def number_of(data: bytes) -> int:
 def entry(changes: Changes) -> msgspec.Raw:
     """Return the msgpack of [table, keys, values]."""
     return msgspec.Raw(_encode((changes.table, changes.keys, changes.values)))
+
+
+def chunks(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
+    """Group entries so that a chunk stays below `limit` bytes, where no single value exceeds it.
+
+    :raises MessageRefused: a single value does not fit a message of twice the limit.
+    """
+    entries: list[msgspec.Raw] = []
+    size = 0
+    for changes in delta:
+        for piece in split(changes, limit):
+            raw = entry(piece)
+            if len(piece.keys) == 1 and len(raw) > 2 * limit:
+                raise MessageRefused(
+                    f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a "
+                    f"message; raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under "
+                    f"one key"
+                )
+            if entries and size + len(raw) > limit:
+                yield entries
+                entries, size = [], 0
+            entries.append(raw)
+            size += len(raw)
+    if entries:
+        yield entries
+
+
+def split(changes: Changes, limit: int) -> Iterator[Changes]:
+    """Split into pieces of at most `limit` bytes, or of a single key."""
+    count = len(changes.keys)
+    if count <= 1 or _size(changes) <= limit:
+        if count:
+            yield changes
+        return
+    half = count // 2
+    yield from split(Changes(changes.table, changes.keys[:half], changes.values[:half]), limit)
+    yield from split(Changes(changes.table, changes.keys[half:], changes.values[half:]), limit)
+
+
+def _size(changes: Changes) -> int:
+    keys = changes.keys
+    each = sum(map(len, keys)) if isinstance(keys[0], (str, bytes)) else 16 * len(keys)
+    return each + 8 * len(keys) + sum(map(len, filter(None, changes.values)))
 
 
 class UnknownTable(frame.BadFrame):

@@ -16,7 +16,7 @@ from statehold.output import Sent
 from statehold.record import Message
 
 #: Separates state generation and transaction number in the metadata of a group offset.
-_NUMBER = " n="
+NUMBER = " n="
 
 #: Returns monotonic seconds.
 Clock = Callable[[], float]
@@ -232,11 +232,11 @@ class Noted(NamedTuple):
     n: int = -1
 
     def text(self) -> str:
-        return self.lineage if self.n < 0 else f"{self.lineage}{_NUMBER}{self.n}"
+        return self.lineage if self.n < 0 else f"{self.lineage}{NUMBER}{self.n}"
 
     @classmethod
     def of(cls, text: str) -> Noted:
-        lineage, _, number = text.partition(_NUMBER)
+        lineage, _, number = text.partition(NUMBER)
         return cls(lineage, int(number) if number.isdecimal() else -1)
 
 

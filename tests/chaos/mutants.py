@@ -180,7 +180,7 @@ def nobody_follows() -> None:
 
 def undecided() -> None:
     """What was decided of a record that failed is in no delta: a replay meets it, and decides anew."""
-    from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
+    from statehold.worker.fulls.deltas import SnapshotPolicy
 
     due = SnapshotPolicy.delta_due
 
@@ -193,14 +193,14 @@ def undecided() -> None:
 
 def retries_forgotten() -> None:
     """The mark says nothing of the retry topics: whoever takes over reads them again."""
-    from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+    from statehold.worker.transaction.pipeline import TransactionPipeline
 
-    positions = KafkaTransaction._positions
+    side_inputs = TransactionPipeline._side_inputs
 
-    def of_the_input(self: KafkaTransaction, position: int, side: Any) -> dict[str, int]:
-        return positions(self, position, side._replace(retries={}))
+    def without_retries(self: TransactionPipeline) -> Any:
+        return side_inputs(self)._replace(retries={})
 
-    KafkaTransaction._positions = of_the_input  # type: ignore[method-assign]
+    TransactionPipeline._side_inputs = without_retries  # type: ignore[method-assign]
 
 
 def failed_skipped() -> None:

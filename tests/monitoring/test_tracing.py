@@ -20,7 +20,7 @@ from tests.unit.messages import message
 from statehold import Record
 from statehold.dev import Cluster
 from statehold.ops.http.server import OpsServer
-from statehold.worker.common.activity import Handling
+from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.opentelemetry import Spans
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -128,12 +128,12 @@ def test_a_batch_has_its_own_context_and_a_handler_may_give_another(spans: InMem
     handling.record = Record(with_context, b"")
     one: Any = ("done", b"1", None, -1, None, None, 0, None)
     with tracing.batch([with_context]):
-        handling.enter("on_batch", 0)
+        handling.call = UserCall("on_batch", 0)
         sent.append(one)
-        handling.leave()
-        handling.enter("on_record", 0)
+        handling.call = None
+        handling.call = UserCall("on_record", 0)
         sent.extend([one, (*one[:7], [("traceparent", b"my own")])])
-        handling.leave()
+        handling.call = None
     [span] = named(spans, "process orders")
     assert span.context is not None
     of_batch, of_record, own = (dict(each[7] or ()) for each in sent)

@@ -86,12 +86,12 @@ def test_the_wall_clock_is_asked_where_it_is_listed_and_nowhere_else() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "transaction/commit_policy",
+        "transaction/plan",
         "transaction/rollback",
         "drain",
         "common/ownership",
         "recovery/checks",
-        "fulls/restore_cost",
+        "fulls/deltas",
         "fulls/truncation",
         "loop",
         "recovery/recovery",

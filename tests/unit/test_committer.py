@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.making import NAMES, PLACE, mark, replaced
 
@@ -17,7 +17,7 @@ from statehold.table import Changes
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import MemoryTransactions
 from statehold.testing.clock import ManualClock
-from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.transaction.kafka_transaction import KafkaTransaction, Stage
 from statehold.worker.transaction.participants import CommitDraft, SideInputs
 
 OUTPUT: Sent = ("out", b"v", "k", -1, None, None, 0, [("own", b"h")])
@@ -151,7 +151,7 @@ def test_after_an_unknown_outcome_both_marks_are_known() -> None:
     with pytest.raises(OutcomeUnknown):
         commit(made, closing())
     assert (made.record, made.expected.n) == (before, 5)
-    assert made.is_open
+    assert made.stage is Stage.RECORD
 
 
 def test_an_abort_leaves_nothing_and_the_number_is_used_again() -> None:
@@ -173,4 +173,4 @@ def test_references_and_the_writer_stand_in_the_mark() -> None:
 
 
 def replaced_refs(of: CommitDraft, ref: FullRef) -> CommitDraft:
-    return dataclasses.replace(of, fulls=(ref,))
+    return msgspec.structs.replace(of, fulls=(ref,))

@@ -11,8 +11,8 @@ from tests.unit.making import NAMES, PLACE, LogReader, LogSink, mark, replaced
 
 from statehold.snapshot import full
 from statehold.snapshot.format import digest, records
-from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest
-from statehold.snapshot.full import FullUnusable, FullWriter, load, split
+from statehold.snapshot.format.records import Chunk, CommitRecord, EntryDecoder, FullRef, Manifest, split
+from statehold.snapshot.full import FullUnusable, FullWriter, load
 from statehold.snapshot.state import State
 from statehold.table import Changes, Table
 from statehold.tables.binding import bind
@@ -263,4 +263,4 @@ def test_an_empty_state_has_a_full_without_chunks() -> None:
 def test_split_loses_nothing_and_keeps_to_the_limit(values: list[bytes], limit: int) -> None:
     pieces = list(split(Changes("t", list(range(len(values))), [*values]), limit))
     assert [value for piece in pieces for value in piece.values] == values
-    assert all(len(piece.keys) == 1 or full._size(piece) <= limit for piece in pieces)
+    assert all(len(piece.keys) == 1 or records._size(piece) <= limit for piece in pieces)

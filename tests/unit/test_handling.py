@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.messages import message
 
 from statehold import Handler, Record, Table
-from statehold.worker.common.activity import Handling
+from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.handler.engine import Engine
 
 
@@ -53,13 +53,13 @@ def test_time_is_counted_since_the_call_and_since_the_record() -> None:
     first, second = (Record(message(offset, b""), 0) for offset in (1, 2))
     assert handling.look(10.0) == (0.0, 0.0)
     handling.record = first
-    handling.enter("on_record", 0)
+    handling.call = UserCall("on_record", 0)
     assert handling.look(11.0) == (0.0, 0.0)
     assert handling.look(13.0) == (2.0, 2.0)
     handling.record = second
     assert handling.look(14.0) == (3.0, 0.0)
     assert handling.look(15.0) == (4.0, 1.0)
-    handling.leave()
+    handling.call = None
     assert handling.look(16.0) == (0.0, 0.0)
-    handling.enter("on_record", 0)
+    handling.call = UserCall("on_record", 0)
     assert handling.look(20.0) == (0.0, 0.0), "the same record in another call"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.config.sections.processing import CommitSettings, SnapshotSettings
-from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
-from statehold.worker.transaction.commit_policy import CommitPolicy
+from statehold.worker.fulls.deltas import SnapshotPolicy
+from statehold.worker.transaction.plan import CommitPolicy
 
 
 def commits(**settings: float) -> CommitPolicy:
@@ -45,7 +45,7 @@ def test_waiting_ends_when_the_commit_is_due() -> None:
 
 def test_an_idle_partition_is_renewed_and_a_busy_one_needs_it_not() -> None:
     policy = commits(renew_after=100.0)
-    policy.committed(50.0)
+    policy.last_commit = 50.0
     assert not policy.renewal_due(149.0)
     assert policy.renewal_due(150.0)
     policy.handled(1, 150.0)
@@ -71,7 +71,7 @@ def test_a_walk_keeps_its_promises(moves: list[object]) -> None:
                 first = now if first is None else first
             case "commit":
                 policy.close()
-                policy.committed(now)
+                policy.last_commit = now
                 first = None
             case "abort":
                 policy.close()

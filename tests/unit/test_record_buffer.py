@@ -53,7 +53,7 @@ def test_what_is_committed_does_not_come_again() -> None:
     buffer.close()
     buffer.committed()
     assert buffer.roll_back() == 0
-    assert not buffer.waiting
+    assert not buffer.todo
 
 
 def test_what_is_closed_and_what_is_ahead_of_it_are_undone_together() -> None:
@@ -101,13 +101,13 @@ def test_a_failing_batch_is_redone_one_by_one() -> None:
     taken(buffer)
     buffer.fail_at(failure(0, whole_batch=True))
     buffer.roll_back()
-    assert (buffer.mode, buffer.reached(0)) == (Mode.FAILING, True)
+    assert (buffer.mode(), buffer.reached(0)) == (Mode.FAILING, True)
     buffer.retry()
-    assert [buffer.mode] == [Mode.CAREFUL]
+    assert [buffer.mode()] == [Mode.CAREFUL]
     buffer.add(batch(3, 4))
     given_ = []
     while messages := buffer.next(100):
-        given_.append((buffer.is_careful(messages), [offset(message) for message in messages]))
+        given_.append((offset(messages[0]) < buffer.careful_until, [offset(message) for message in messages]))
     assert given_ == [(True, [0]), (True, [1]), (True, [2]), (False, [3, 4])]
 
 
@@ -161,5 +161,5 @@ def test_whatever_happens_each_record_is_committed_once_and_in_order(moves: list
             buffer.retry()
     assert [*committed, *closed, *open_] == list(range(len(committed) + len(closed) + len(open_)))
     buffer.roll_back()
-    rest = [offset(message) for messages in buffer._todo for message in messages]
+    rest = [offset(message) for messages in buffer.todo for message in messages]
     assert [*committed, *rest] == list(range(fresh))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from statehold.record import Message
 
 
-class Batch(NamedTuple):
+class Batch(msgspec.Struct, frozen=True):
     """Records in offset order from one stream of one partition; a seek opens a new stream (rule T6)."""
 
     stream: int

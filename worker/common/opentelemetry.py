@@ -114,7 +114,8 @@ class _Outputs(list[Sent]):
 
     def _context(self) -> Headers:
         record = self._handling.record
-        if record is not None and self._handling.doing in _SINGLE:
+        call = self._handling.call
+        if record is not None and call is not None and call.doing in _SINGLE:
             given = [(name, value) for name, value in record.headers if name in _HEADERS and value]
             if given:
                 return given

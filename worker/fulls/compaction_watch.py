@@ -21,15 +21,12 @@ class Notice:
         self._done: Beside | None = None
         self._found: LocatedManifest | None = None
         self._closed = False
-
-    @property
-    def looking(self) -> bool:
-        return self._done is not None
+        self.looking = False
 
     def look(self, refs: tuple[FullRef, ...]) -> None:
         """Begin to look above the newest full that is known."""
         known = max((ref.offset for ref in refs), default=-1)
-        self._found = None
+        self._found, self.looking = None, True
         self._done = self._tools.aside(lambda: self._read(known), f"notice-{self._tools.place.partition}")
 
     def result(self, refs: tuple[FullRef, ...], mark: CommitRecord) -> LocatedManifest | None:
@@ -39,7 +36,7 @@ class Notice:
         """
         if self._done is None or not self._done.ended():
             return None
-        self._done, found = None, self._found
+        self._done, self.looking, found = None, False, self._found
         newest = max((ref.first for ref in refs), default=-1)
         if found is None or found.manifest.first <= newest or found.manifest.first < mark.take:
             return None

@@ -14,9 +14,9 @@ from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
 from statehold.worker.fulls.compaction_watch import Notice
+from statehold.worker.fulls.deltas import RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.local_copy import Copying
-from statehold.worker.fulls.restore_cost import RestoreBudget, RestoreCost
-from statehold.worker.fulls.snapshot_policy import SnapshotPolicy
+from statehold.worker.fulls.restore_budget import RestoreBudget
 from statehold.worker.fulls.truncation import Truncation
 from statehold.worker.transaction.participants import CommitDraft, Participant
 
@@ -38,14 +38,26 @@ class FullSnapshots(Participant):
     """
 
     def __init__(
-        self, tools: Tools, state: State, policy: SnapshotPolicy, mark: CommitRecord, leaving: Callable[[], bool]
+        self,
+        tools: Tools,
+        state: State,
+        policy: SnapshotPolicy,
+        cost: RestoreCost,
+        mark: CommitRecord,
+        leaving: Callable[[], bool],
     ) -> None:
         self._leaving = leaving
         self._tools, self._state, self._policy = tools, state, policy
         self._settings = tools.settings.snapshot
         self.refs = mark.fulls
-        self.cost = RestoreCost(tools.speeds, policy, state, mark)
-        self._budget = RestoreBudget(self._settings, self.cost, tools.log)
+        self.cost = cost
+        self._budget = (
+            None
+            if self._settings.restore_budget == "off"
+            else RestoreBudget(
+                self._settings.restore_budget, cost, tools.log, periodic_full=self._settings.periodic_full
+            )
+        )
         self._copying = Copying(tools.local())
         #: keys and bytes of the full that was written last
         self._size = 0, 0
@@ -98,7 +110,6 @@ class FullSnapshots(Participant):
     def boundary(self, mark: CommitRecord) -> None:
         """The state is exactly what `mark` says."""
         self._awaited = mark.take > 0
-        self.cost.marked(mark)
         try:
             if self._pending is not None:
                 self._note_referred(mark)
@@ -111,7 +122,7 @@ class FullSnapshots(Participant):
             elif self._pending is None and self._due(mark):
                 if not self._noticed(mark):
                     self._prepare(mark)
-            elif self._pending is None and (self._notice.looking or self._budget.looks(self._tools.clock())):
+            elif self._pending is None and (self._notice.looking or (self._budget is not None and self._looks())):
                 self._noticed(mark)
         except KafkaTrouble as error:
             self._give_up(str(error))
@@ -147,7 +158,14 @@ class FullSnapshots(Participant):
     def _due(self, mark: CommitRecord) -> bool:
         """By the settings, or because a command's mark asks for it, also of an earlier owner."""
         now = self._tools.clock()
-        return self._policy.full_due(now) or (now >= self._again and (mark.take > 0 or self._budget.asks(now)))
+        if self._policy.full_due(now):
+            return True
+        budget = self._budget
+        return now >= self._again and (mark.take > 0 or (budget is not None and budget.asks(now)))
+
+    def _looks(self) -> bool:
+        """Whether the budget asks for a look at what a compaction has made."""
+        return self._budget is not None and self._budget.looks(self._tools.clock())
 
     def between(self, mark: CommitRecord) -> None:
         """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""

@@ -10,25 +10,19 @@ from statehold.handler import Handler
 from statehold.messages.command import OWN, TICK, BadCommand, Command, command_of
 from statehold.messages.dead_letter import REQUESTS
 from statehold.record import Message, Record
-from statehold.worker.common.activity import Handling
+from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.handler.dead_letters import Letters
 from statehold.worker.handler.event_time import Moments
 from statehold.worker.handler.record_failure import failed, undecodable
 
 
 class Commands:
-    """Of one engine; used by its thread. `redrive` hands a dead letter's record to the handler again."""
+    """Of one engine; used by its thread."""
 
     def __init__(
-        self,
-        handler: Handler[Any],
-        handling: Handling,
-        moments: Moments | None,
-        letters: Letters | None,
-        redrive: Callable[[Message], None],
+        self, handler: Handler[Any], handling: Handling, moments: Moments | None, letters: Letters | None
     ) -> None:
-        self._handler, self._handling = handler, handling
-        self._moments, self._letters, self._redrive = moments, letters, redrive
+        self._handler, self._handling, self._moments, self._letters = handler, handling, moments, letters
         #: the input's commands of the open transaction, in order
         self.handled: list[Command] = []
 
@@ -48,12 +42,16 @@ class Commands:
         if command.name not in OWN and command.name != TICK:
             self._on_command(command, message)
 
-    def obey(self, message: Message) -> bool:
-        """Handle a command that the commit record pins; see `Engine.obey`."""
+    def obey(self, message: Message, redrive: Callable[[Message], None]) -> bool:
+        """Handle a command that the commit record pins; see `Engine.obey`.
+
+        `redrive` hands a dead letter's record to the handler again. It is no field, because a cycle would keep a state
+        that is gone: a restore freezes the collector.
+        """
         command = command_of(message)
         assert command is not None
         if command.name in REQUESTS:
-            return self._letters is not None and self._letters.obey(command, message, self._redrive) != ""
+            return self._letters is not None and self._letters.obey(command, message, redrive) != ""
         if command.name != TICK:
             self._on_command(command, message)
         elif self._moments is not None:
@@ -62,21 +60,21 @@ class Commands:
 
     def _on_command(self, command: Command, message: Message) -> None:
         record = self._handling.record = Record(message, message.value() or b"")
-        self._handling.enter("on_command", threading.get_ident())
+        self._handling.call = UserCall("on_command", threading.get_ident())
         try:
             self._handler.on_command(command.name, record)
         except Exception as error:  # a handler may raise anything
             raise failed(record, error) from error
         finally:
-            self._handling.leave()
+            self._handling.call = None
 
     def _pass_time(self, moments: Moments, message: Message) -> None:
         """A command of the input, or the tick of an idle partition, advances event time."""
         record = self._handling.record = Record(message, b"")
-        self._handling.enter("on_timer", threading.get_ident())
+        self._handling.call = UserCall("on_timer", threading.get_ident())
         try:
             moments.reach(record.timestamp)
         except Exception as error:  # a handler may raise anything
             raise failed(record, error) from error
         finally:
-            self._handling.leave()
+            self._handling.call = None

@@ -22,7 +22,7 @@ from statehold.record import Message, Record
 from statehold.reference import SharedRows, Version
 from statehold.snapshot.state import Frozen, State
 from statehold.tables.system import by_default_name
-from statehold.worker.common.activity import Handling
+from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.handler.binding import bind, bound_state
 from statehold.worker.handler.commands import Commands
@@ -71,7 +71,7 @@ class Engine:
         self.effects = EffectRecorder(self.handler, self._handling, settings or Settings())
         #: event time; None where the handler has no timer and no expiry
         self.moments = moments(self.handler, system, self._handling)
-        self._commands = Commands(self.handler, self._handling, self.moments, self.letters, self.try_letter)
+        self._commands = Commands(self.handler, self._handling, self.moments, self.letters)
         self._traced = traced
         self._decode = serde.for_messages(input_type(kind)).decode
         self._batched = overrides(self.handler, "on_batch")
@@ -143,7 +143,7 @@ class Engine:
         """How many were handled: `Handling.cut` empties the list, which ends the loop."""
         handle, handling, given = self._on_record, self._handling, len(records)
         record = None
-        handling.enter("on_record", threading.get_ident(), records)
+        handling.rest, handling.call = records, UserCall("on_record", threading.get_ident())
         try:
             for record in records:
                 handling.record = record
@@ -152,7 +152,7 @@ class Engine:
             assert record is not None
             raise failed(record, error) from error
         finally:
-            handling.leave()
+            handling.call, handling.rest = None, []
         if len(records) == given:
             return given
         last = -1 if record is None else record.offset
@@ -162,13 +162,13 @@ class Engine:
         if not records:
             return
         self._handling.record = records[0]
-        self._handling.enter("on_batch", threading.get_ident())
+        self._handling.call = UserCall("on_batch", threading.get_ident())
         try:
             self.handler.on_batch(records)
         except Exception as error:  # a handler may raise anything
             raise batch_failed(records[0], error, can_single=self._single) from error
         finally:
-            self._handling.leave()
+            self._handling.call = None
 
     def _decode_until_bad(self, messages: Sequence[Message]) -> tuple[list[Any], HandlingFailed | None]:
         values: list[Any] = []
@@ -186,15 +186,15 @@ class Engine:
 
         :raises HandlingFailed: on_command or on_timer raised, or a letter has failed again.
         """
-        return self._commands.obey(message)
+        return self._commands.obey(message, self.try_letter)
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Raises what the user's hook raises."""
-        self._handling.enter(name, threading.get_ident())
+        self._handling.call = UserCall(name, threading.get_ident())
         try:
             getattr(self.handler, name)()
         finally:
-            self._handling.leave()
+            self._handling.call = None
 
     def mute(self, replaying: bool) -> None:
         """In a replay outputs and effects go nowhere."""

@@ -19,7 +19,7 @@ from statehold.worker.common.context import Tools
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import FailureDecided, HandlingFailed
-from statehold.worker.transaction.participants import CommitDraft, Participant, SideInputs, SideWork
+from statehold.worker.transaction.participants import Participant, SideInputs, SideWork
 
 #: users' commands in one transaction: each may take as long as a record does
 _MOST: Final = 100
@@ -28,21 +28,20 @@ _MOST: Final = 100
 class ControlCommands(Participant):
     """Used by the partition's thread, during one live phase."""
 
-    def __init__(
-        self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions, record: CommitRecord
-    ) -> None:
+    def __init__(self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions) -> None:
         self._tools, self._engine, self._control, self._decisions = tools, engine, control, decisions
         self._topic = tools.place.names.control
-        self._next = record.positions.get(self._topic, 0)
         #: a commit record repeats what it pins and has to fit a message
         self._room = tools.settings.kafka.message_max_bytes // 2
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A command has come that no commit record obeys yet."""
-        return len(self._control.waiting(self._next)[0]) > 0
+        return len(self._control.waiting(record.positions.get(self._topic, 0))[0]) > 0
 
     def side_inputs(self, work: SideWork) -> None:
-        asked, end = self._control.waiting(self._next)
+        asked, end = self._control.waiting(work.done.next)
+        if not asked and end == work.done.next:
+            return
         most = 1 if work.alone else _MOST
         commands: list[Command] = []
         pinned: list[Pinned] = []
@@ -87,9 +86,6 @@ class ControlCommands(Participant):
                 cause=f"{name}: it is not this letter's turn, or it was settled before; `statehold dlq list`",
             )
         return done
-
-    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
-        self._next = draft.side.next
 
     def close(self) -> None:
         self._control.close()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 
-from statehold.errors import MessageRefused
 from statehold.messages.command import FINISH_UPGRADE, PAUSE, TAKE, Command
 from statehold.output import Sent, with_origin
-from statehold.ports import Noted, Transactions
+from statehold.ports import NUMBER, Transactions
 from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, FullRef, Header, Part
-from statehold.snapshot.full import split
-from statehold.table import Changes
 from statehold.worker.common.errors import ProducerDropped
-from statehold.worker.transaction.participants import CommitDraft, SideInputs
+from statehold.worker.transaction.participants import CommitDraft
 
 
 class Stage(IntEnum):
@@ -60,18 +57,15 @@ class KafkaTransaction:
         #: monotonic time at which the open transaction began
         self.began = 0.0
         self._place, self._origin, self._part_bytes, self._wall, self._clock = place, origin, part_bytes, wall, clock
-        self._changelog = place.names.changelog
+        self._changelog, self._input, self._control = place.names.changelog, place.input, place.names.control
+        self._versioned = any(version > 1 for version in place.schemas.values())
         self._outputs = 0
-        self._stage = Stage.CLOSED
-
-    @property
-    def is_open(self) -> bool:
-        return self._stage is not Stage.CLOSED
+        self.stage = Stage.CLOSED
 
     @property
     def position(self) -> int:
         """Next offset of the input, as committed."""
-        return self.record.positions[self._place.input]
+        return self.record.positions[self._input]
 
     def require_clean(self) -> None:
         """:raises ProducerDropped: a delayed request could still end the next transaction (rule T2)."""
@@ -84,19 +78,20 @@ class KafkaTransaction:
 
         :raises ProducerDropped: see `require_clean`.
         """
-        if self._stage is Stage.CLOSED:
+        if self.stage is Stage.CLOSED:
             self.require_clean()
             self.began = self._clock()
             self.producer.begin()
-            self._stage, self._outputs, self.increment_bytes = Stage.OPEN, 0, 0
+            self.stage, self._outputs, self.increment_bytes = Stage.OPEN, 0, 0
             attempt, lineage = self.producer.attempt, self.record.lineage
-            header = Header(self.record.n + 1, attempt, lineage, self.position, self._place.writer)
+            start = self.record.positions[self._input]
+            header = Header(self.record.n + 1, attempt, lineage, start, self._place.writer)
             self._send_changelog(records.pack(header, self.record.format))
 
     def send(self, outputs: Sequence[Sent]) -> None:
         """Send outputs, in a transaction that it begins where none is open. Raises as `Transactions.send`."""
         self.begin()
-        assert self._stage is Stage.OPEN, f"outputs in stage {self._stage.name}: no partition may join any more"
+        assert self.stage is Stage.OPEN, f"outputs in stage {self.stage.name}: no partition may join any more"
         if outputs:
             if self._origin:
                 outputs = with_origin(outputs, self._place.partition, self.record.n + 1, self._outputs)
@@ -109,7 +104,7 @@ class KafkaTransaction:
         :raises MessageRefused: a single value does not fit a message.
         """
         n, attempt = self.record.n + 1, self.producer.attempt
-        entries = _chunks(draft.delta or (), self._part_bytes)
+        entries = records.chunks(draft.delta or (), self._part_bytes)
         return [records.pack(Part(n, attempt, k, piece), self.record.format) for k, piece in enumerate(entries)]
 
     def commit(self, draft: CommitDraft, chunks: Sequence[bytes], membership: Any) -> None:
@@ -119,7 +114,7 @@ class KafkaTransaction:
         """
         self.begin()
         if self.record.format >= frame.PINNING:  # an older release would take the number for a part of the lineage
-            self.producer.lineage = Noted(self.record.lineage, self.record.n + 1).text()
+            self.producer.lineage = f"{self.record.lineage}{NUMBER}{self.record.n + 1}"
         self.producer.send_offsets(draft.position, membership)
         self._enter(Stage.OFFSETS)
         for payload in chunks:
@@ -133,27 +128,30 @@ class KafkaTransaction:
 
     def committed(self) -> CommitRecord:
         """The commit record that was tried has committed."""
-        self.record, self._stage = self.expected, Stage.CLOSED
+        self.record, self.stage = self.expected, Stage.CLOSED
         return self.record
 
     def abort(self) -> None:
         """Abort what is open; returns only when the broker has confirmed it."""
-        if self.is_open:
+        if self.stage is not Stage.CLOSED:
             self.producer.abort()
-            self._stage = Stage.CLOSED
+            self.stage = Stage.CLOSED
 
     def _enter(self, stage: Stage) -> None:
-        assert stage == self._stage + 1, f"{stage.name} after {self._stage.name}"
-        self._stage = stage
+        assert stage == self.stage + 1, f"{stage.name} after {self.stage.name}"
+        self.stage = stage
 
     def _next_record(self, draft: CommitDraft, chunks: int) -> CommitRecord:
-        before, n, side = self.record, self.record.n + 1, draft.side
+        before, n, side, commands = self.record, self.record.n + 1, draft.side, draft.commands
+        positions = {self._input: draft.position, **side.retries}
+        if side.next > 0:
+            positions[self._control] = side.next
         return msgspec.structs.replace(
             before,
             n=n,
             attempt=self.producer.attempt,
-            positions=self._positions(draft.position, side),
-            start=self.position,
+            positions=positions,
+            start=before.positions[self._input],
             topic_ids=self._place.topic_ids,
             digest=digest.to_bytes(draft.frozen.digest),
             keys=draft.frozen.keys,
@@ -161,23 +159,19 @@ class KafkaTransaction:
             last_delta=n if draft.delta is not None else before.last_delta,
             outputs=self._outputs,
             fulls=draft.fulls,
-            commands=draft.commands,
+            commands=commands,
             pinned=side.pinned,
             pace=draft.pace,
             reference=dict(draft.reference),
-            take=_take(before.take, n, draft.commands, draft.fulls),
+            take=_take(before.take, n, commands, draft.fulls) if before.take or commands else 0,
             paused=before.paused if side.switch is None else _paused(before.paused, side.switch),
             effects=draft.effects,
-            format=_format(before.format, draft.commands),
+            format=_format(before.format, commands) if commands else before.format,
             reach=before.reach if draft.reach is None else draft.reach,
-            schemas=self._place.merged_schemas(before, [changes.table for changes in draft.frozen.changes]),
+            schemas=self._place.merged_schemas(before, draft.frozen.tables) if self._versioned else before.schemas,
             writer=self._place.writer,
             time=int(self._wall() * 1000),
         )
-
-    def _positions(self, position: int, side: SideInputs) -> dict[str, int]:
-        own = {self._place.input: position, **side.retries}
-        return own | {self._place.names.control: side.next} if side.next > 0 else own
 
     def _send_changelog(self, payload: bytes) -> None:
         self.increment_bytes += len(payload)
@@ -186,9 +180,7 @@ class KafkaTransaction:
 
 def _format(before: int, commands: Sequence[Command]) -> int:
     """The newest one from the command on that finishes an upgrade; until then the one that an older release reads."""
-    if commands and any(command.name == FINISH_UPGRADE for command in commands):
-        return frame.NEWEST
-    return before
+    return frame.NEWEST if any(command.name == FINISH_UPGRADE for command in commands) else before
 
 
 def _paused(before: Command | None, switch: Command) -> Command | None:
@@ -198,28 +190,6 @@ def _paused(before: Command | None, switch: Command) -> Command | None:
 
 def _take(asked: int, n: int, commands: Sequence[Command], fulls: Sequence[FullRef]) -> int:
     """The transaction from which on a full snapshot answers the command that asked for one; 0: none is asked for."""
-    if commands and any(command.name == TAKE for command in commands):
+    if any(command.name == TAKE for command in commands):
         return n
-    return 0 if asked and any(ref.first >= asked for ref in fulls) else asked
-
-
-def _chunks(delta: Sequence[Changes], limit: int) -> Iterator[list[msgspec.Raw]]:
-    """Entries grouped so that a chunk stays below the message limit, where no single value exceeds it."""
-    entries: list[msgspec.Raw] = []
-    size = 0
-    for changes in delta:
-        for piece in split(changes, limit):
-            raw = records.entry(piece)
-            if len(piece.keys) == 1 and len(raw) > 2 * limit:
-                raise MessageRefused(
-                    f"table {piece.table!r}, key {piece.keys[0]!r}: a value of {len(raw)} bytes does not fit a "
-                    f"message; raise kafka.message_max_bytes and the topics' max.message.bytes, or keep less under "
-                    f"one key"
-                )
-            if entries and size + len(raw) > limit:
-                yield entries
-                entries, size = [], 0
-            entries.append(raw)
-            size += len(raw)
-    if entries:
-        yield entries
+    return 0 if any(ref.first >= asked for ref in fulls) else asked

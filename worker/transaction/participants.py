@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from statehold.messages.command import Command
 from statehold.messages.pinned_command import Pinned
@@ -30,8 +31,10 @@ class SideInputs(NamedTuple):
     retries: Mapping[str, int] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class SideWork:
+NO_SIDE_INPUTS: Final = SideInputs()
+
+
+class SideWork(msgspec.Struct):
     """The end of an open transaction, where side inputs are handled: after its last record, at `position`."""
 
     #: the commit record before this transaction
@@ -48,8 +51,7 @@ class SideWork:
     closed: bool = False
 
 
-@dataclass(slots=True)
-class CommitDraft:
+class CommitDraft(msgspec.Struct):
     """The next commit record in the making: each participant sets its own fields."""
 
     #: the commit record before it
@@ -75,7 +77,7 @@ class CommitDraft:
     #: see `CommitRecord.pace`
     pace: int = 0
     #: see `CommitRecord.reference`
-    reference: Mapping[str, Version] = field(default_factory=dict)
+    reference: Mapping[str, Version] = msgspec.field(default_factory=dict)
     #: runs on the commit's thread just before Kafka commits; raises ParticipantFailed
     before_commit: Callable[[], None] | None = None
 

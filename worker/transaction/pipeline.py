@@ -22,8 +22,9 @@ from statehold.worker.common.signals import Signals
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import FailureDecided, HandlingFailed, RecordFailed, SideInputFailed
-from statehold.worker.transaction.kafka_transaction import KafkaTransaction
+from statehold.worker.transaction.kafka_transaction import KafkaTransaction, Stage
 from statehold.worker.transaction.participants import (
+    NO_SIDE_INPUTS,
     CommitDraft,
     ParticipantFailed,
     Participants,
@@ -75,11 +76,12 @@ class TransactionPipeline:
 
     def _handle(self, messages: Messages) -> None:
         state, policy, tools = self._state, self._state.policy, self._tools
-        if not state.kafka.is_open:
+        if state.kafka.stage is Stage.CLOSED:
             state.kafka.require_clean()
         if policy.since is None:
-            self._begin()
-        began, careful = tools.clock(), state.buffer.is_careful(messages)
+            for begun in self._participants.on_began:
+                begun()
+        began, careful = tools.clock(), offset(messages[0]) < state.buffer.careful_until
         wait = state.commit is not None or (state.hold_outputs and not careful)
         policy.handled(len(messages), began)
         if tools.tracing is None:
@@ -101,10 +103,6 @@ class TransactionPipeline:
         if handled:
             state.newest = messages[handled - 1]
             state.position = offset(state.newest) + 1
-
-    def _begin(self) -> None:
-        for began in self._participants.on_began:
-            began()
 
     def _emit(self, outputs: Sequence[Sent], *, wait: bool) -> None:
         """Send outputs, or keep them behind those that wait."""
@@ -148,7 +146,7 @@ class TransactionPipeline:
     def _launch(self) -> None:
         state, kafka, tools = self._state, self._state.kafka, self._tools
         self._side_input_again = False
-        if not kafka.is_open:
+        if kafka.stage is Stage.CLOSED:
             kafka.require_clean()
         state.membership = membership = tools.membership()
         if membership.metadata is None:
@@ -177,7 +175,8 @@ class TransactionPipeline:
         """Handle the side inputs, freeze the writes, and let each participant set its fields."""
         state, engine = self._state, self._engine
         if state.policy.since is None:
-            self._begin()  # side inputs alone make this transaction
+            for begun in self._participants.on_began:  # side inputs alone make this transaction
+                begun()
         side = self._side_inputs()
         draft = CommitDraft(
             before=state.kafka.record,
@@ -199,7 +198,8 @@ class TransactionPipeline:
         """
         state, before = self._state, self._state.kafka.record
         idle = state.policy.since is None
-        work = SideWork(before, state.position, idle, self._send_side_outputs, self._no_side_inputs(before))
+        none = NO_SIDE_INPUTS if len(before.positions) == 1 else self._no_side_inputs(before)
+        work = SideWork(before, state.position, idle, self._send_side_outputs, none)
         if state.buffer.failure is not None:  # what failed first is faced first
             return work.done
         try:
@@ -214,8 +214,6 @@ class TransactionPipeline:
 
     def _no_side_inputs(self, before: CommitRecord) -> SideInputs:
         """The positions beside the input's stay as they are."""
-        if len(before.positions) == 1:
-            return SideInputs()
         names = self._tools.place.names
         retries = {topic: at for topic, at in before.positions.items() if names.is_for_retries(topic)}
         return SideInputs(next=before.positions.get(names.control, 0), retries=retries)
@@ -247,12 +245,12 @@ class TransactionPipeline:
         state, tables, tools, draft = self._state, self._engine.state, self._tools, commit.draft
         tables.version += 1
         record = state.kafka.committed()
-        tables.commit(draft.frozen, delta=record.delta)
+        tables.commit(draft.frozen, delta=draft.delta is not None)
         tables.version += 1
         state.commit, state.aborts = None, 0
         state.records += draft.records
         state.buffer.committed()
-        state.policy.committed(tools.clock())
+        state.policy.last_commit = tools.clock()
         if tools.tracing is not None:
             tools.tracing.commit_ended(committed=True)
         tools.metrics.committed(

@@ -30,11 +30,12 @@ class RecordBuffer:
         #: of the open transaction, and of the one whose commit is in flight
         self._kept: list[Messages] = []
         self._closed: list[Messages] = []
-        self._todo: deque[Messages] = deque()
+        #: records that were taken from the mailbox and are not handled, or are to be handled again
+        self.todo: deque[Messages] = deque()
         #: the failure to face once everything before its record is committed
         self.failure: HandlingFailed | None = None
         #: records below this offset are handled one by one, to find the one to blame
-        self._careful_until = -1
+        self.careful_until = -1
         #: a transaction has to end at this offset: the sinks' database has everything before it
         self.barrier: int | None = None
         #: the sinks' database rejects a row, and its record is being searched
@@ -42,50 +43,42 @@ class RecordBuffer:
         #: while `bisecting`: side inputs are handled first, one in a transaction
         self.side_inputs_first = False
 
-    @property
-    def waiting(self) -> bool:
-        """Records were taken and are not handled."""
-        return bool(self._todo)
-
-    @property
     def mode(self) -> Mode:
-        """A failure counts more than a barrier, a barrier more than a search."""
+        """How to handle what comes next: a failure counts more than a barrier, a barrier more than a search."""
         if self.failure is not None:
             return Mode.FAILING
         if self.barrier is not None:
             return Mode.BEHIND
         if self.bisecting:
             return Mode.BISECTING
-        return Mode.CAREFUL if self._todo and self.is_careful(self._todo[0]) else Mode.NORMAL
-
-    def is_careful(self, messages: Messages) -> bool:
-        return offset(messages[0]) < self._careful_until
+        careful = bool(self.todo) and offset(self.todo[0][0]) < self.careful_until
+        return Mode.CAREFUL if careful else Mode.NORMAL
 
     def reached(self, position: int) -> bool:
         """Everything before the record that failed, or else before the barrier, was handled; `position` is next."""
         if self.failure is not None:
-            return not self._todo or offset(self._todo[0][0]) >= self.failure.offset
+            return not self.todo or offset(self.todo[0][0]) >= self.failure.offset
         if self.barrier is not None:
-            return position >= self.barrier or (self.waiting and offset(self._todo[0][0]) >= self.barrier)
+            return position >= self.barrier or (bool(self.todo) and offset(self.todo[0][0]) >= self.barrier)
         return False
 
     def add(self, messages: Messages) -> None:
-        self._todo.append(messages)
+        self.todo.append(messages)
 
     def next(self, room: int) -> Messages | None:
         """Return the next records to handle, now part of the open transaction; None where none may be handled now."""
-        if room <= 0 or not self._todo or (self.failure is not None and self.reached(-1)):
+        if room <= 0 or not self.todo or (self.failure is not None and self.reached(-1)):
             return None
-        messages = self._todo.popleft()
+        messages = self.todo.popleft()
         size = min(room, len(messages), _PORTION)
-        if offset(messages[0]) < self._careful_until:
+        if offset(messages[0]) < self.careful_until:
             size = 1
         if self.failure is not None:
             size = min(size, sum(offset(message) < self.failure.offset for message in messages[:size]))
         if self.barrier is not None:
             size = min(size, sum(offset(message) < self.barrier for message in messages[:size]))
         if size < len(messages):
-            self._todo.appendleft(messages[size:])
+            self.todo.appendleft(messages[size:])
         if size == 0:
             return None
         self._kept.append(messages[:size] if size < len(messages) else messages)
@@ -98,13 +91,13 @@ class RecordBuffer:
         messages = self._kept.pop()
         if handled > 0:
             self._kept.append(messages[:handled])
-        self._todo.appendleft(messages[handled:])
+        self.todo.appendleft(messages[handled:])
 
     # Failures
 
     def fail_at(self, failure: HandlingFailed) -> None:
         """A record failed: everything before it is handled again and committed, then its failure is faced."""
-        self._careful_until = -1
+        self.careful_until = -1
         self.failure = failure
 
     def retry(self) -> None:
@@ -112,13 +105,13 @@ class RecordBuffer:
         failure, self.failure = self.failure, None
         assert failure is not None
         if isinstance(failure, BatchFailed):
-            self._careful_until = offset(self._todo[0][-1]) + 1
+            self.careful_until = offset(self.todo[0][-1]) + 1
         else:
-            self._careful_until = failure.offset + 1
+            self.careful_until = failure.offset + 1
 
     def suspect(self) -> None:
         """Some record of the open transaction is to blame: handle all of it again, one by one."""
-        self._careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
+        self.careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
 
     # Transactions
 
@@ -133,6 +126,6 @@ class RecordBuffer:
     def roll_back(self) -> int:
         """Nothing that was kept has committed; return how many records are to be handled again."""
         again = list(chain(self._closed, self._kept))
-        self._todo.extendleft(reversed(again))
+        self.todo.extendleft(reversed(again))
         self._closed, self._kept = [], []
         return sum(map(len, again))

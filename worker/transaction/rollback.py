@@ -11,6 +11,7 @@ from statehold.worker.common.errors import ProducerDropped, fenced, refused
 from statehold.worker.common.ownership import await_newer_membership
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler.engine import Engine
+from statehold.worker.transaction.kafka_transaction import Stage
 from statehold.worker.transaction.participants import Participants
 from statehold.worker.transaction.state import TransactionState
 
@@ -90,7 +91,7 @@ class Rollback:
         """Return the error for a producer that was fenced: by another owner, or by the broker's transaction timeout."""
         kafka, limit = self._state.kafka, self._tools.settings.commit.transaction_timeout
         seconds = self._tools.clock() - kafka.began
-        if self._signals.lost() or not kafka.is_open or seconds < limit:
+        if self._signals.lost() or kafka.stage is Stage.CLOSED or seconds < limit:
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "fenced")
             return fenced(self._tools.place, error, kafka.position, lost=self._signals.lost())
         self._state.hold_outputs = True

@@ -1,21 +1,22 @@
-"""What the open transaction, and the one whose commit is in flight, hold; the pipeline writes it."""
+"""The open transaction, and the one whose commit is in flight; the pipeline writes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from statehold.common.background_call import Beside
 from statehold.output import Sent
 from statehold.ports import Membership
 from statehold.record import Message
-from statehold.worker.transaction.commit_policy import CommitPolicy
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import CommitDraft
+from statehold.worker.transaction.plan import CommitPolicy
 from statehold.worker.transaction.record_buffer import RecordBuffer
 
 
-class Commit(NamedTuple):
+class Commit(msgspec.Struct, frozen=True):
     """A commit in flight."""
 
     call: Beside
@@ -53,13 +54,3 @@ class TransactionState:
     aborts: int = 0
     #: input records that have committed since the partition went live
     records: int = 0
-
-    @property
-    def redoing(self) -> bool:
-        """Records were rolled back and are not committed again yet."""
-        return self.kafka.position < self.reached
-
-    @property
-    def uncommitted(self) -> bool:
-        """Something was handled, or rolled back, and is not committed."""
-        return self.policy.since is not None or self.commit is not None or self.redoing

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  the name everybody knows
 
 from statehold.snapshot.format import records
-from statehold.snapshot.full import CHUNK_KEYS, split
+from statehold.snapshot.format.records import split
+from statehold.snapshot.full import CHUNK_KEYS
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums, limbs
 from statehold.table import Changes

@@ -88,7 +88,7 @@ class Lane:
     def commit(self) -> None:
         """Handle what was fed and commit it; aborted transactions are undone and tried again, as in the worker."""
         self.deliver(flush=True)
-        while self.live().transaction.uncommitted:
+        while self.live().uncommitted:
             self.worker.commit()
             self.run()
             self.deliver(flush=True)

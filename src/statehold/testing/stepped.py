@@ -20,7 +20,6 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
 from statehold.worker.partition import PartitionWorker
 from statehold.worker.recovery.recovery import Opening
-from statehold.worker.transaction.plan import Mode
 
 
 class EventLog:
@@ -183,10 +182,14 @@ class SteppedWorker(PartitionWorker):
         """There is something to do without new records."""
         if self._live is not None and self.phase is Phase.LIVE:
             transaction, buffer = self._live.transaction, self._live.transaction.buffer
-            waiting = self.mailbox.depth > 0 or buffer.waiting or buffer.failure is not None
-            behind = buffer.mode is Mode.BEHIND and buffer.reached(transaction.position)
+            waiting = self.mailbox.depth > 0 or bool(buffer.todo) or buffer.failure is not None
+            behind = buffer.barrier is not None and buffer.failure is None and buffer.reached(transaction.position)
             full = transaction.policy.room() == 0
-            return (waiting and not self._live.participants.blocked()) or behind or full
+            return (
+                (waiting and not (self._live.participants.on_blocks and self._live.participants.blocked()))
+                or behind
+                or full
+            )
         return self.phase not in (Phase.FAILED, Phase.CLOSED)
 
     def step(self) -> None:
@@ -198,7 +201,7 @@ class SteppedWorker(PartitionWorker):
 
     def commit(self) -> None:
         """Commit what is open, if anything is."""
-        if self.live is not None and self.live.transaction.uncommitted:
+        if self.live is not None and self.live.uncommitted:
             self._step(self.live.finish)
 
     def view(self) -> Engine:
@@ -213,11 +216,12 @@ class SteppedWorker(PartitionWorker):
         self._producer = self._live = self._draining = self._opened = None
 
     def _work(self) -> None:
-        event = self._signals.event()
-        if event in (Event.LOST, Event.REVOKED):
-            self._go(event)
-            return
-        self._signals.raise_failure()
+        if self._signals.any.is_set():
+            event = self._signals.event()
+            if event in (Event.LOST, Event.REVOKED):
+                self._go(event)
+                return
+            self._signals.raise_failure()
         assert self._live is not None
         self._live.turn()
 
