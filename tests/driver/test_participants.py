@@ -1,0 +1,195 @@
+"""Features take part in a transaction by a few verbs: one that is not used runs no code, a new one changes no file."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from tests.driver.apps import Accounts, Caller, Op
+
+from statehold import Handler, Output, Record, Table
+from statehold.snapshot.format.records import Mark
+from statehold.testing import Driver
+from statehold.worker.common.context import Tools
+from statehold.worker.common.lifecycle import Phase
+from statehold.worker.live import ORDER
+from statehold.worker.transaction.participants import CommitDraft, Participant, Participants, SideWork
+
+ROOT = Path(__file__).resolve().parents[2]
+#: code of features that a handler with a table and an output does not use
+UNUSED = (
+    "worker/handler/dead_letters.py",
+    "worker/handler/effect_calls.py",
+    "worker/handler/event_time.py",
+    "worker/failures/",
+    "worker/participants/dead_letters.py",
+    "worker/participants/effect_runner.py",
+    "worker/participants/idle_clock.py",
+    "worker/participants/reference_data.py",
+    "worker/participants/retry_topics.py",
+    "worker/participants/side_effects.py",
+    "worker/sinks/",
+    "worker/followers/",
+    "worker/common/opentelemetry.py",
+    "worker/common/tracing.py",
+)
+
+
+class Plain(Handler[Op]):
+    """One table, one output."""
+
+    totals = Table(key=str, value=int)
+    out = Output("out", value=int)
+
+    def on_record(self, record: Record[Op]) -> None:
+        total = self.totals.get(record.value.account, 0) + record.value.amount
+        self.totals[record.value.account] = total
+        self.out.send(total)
+
+
+def files_run(action: Callable[[], Any]) -> set[str]:
+    """The product's files of which a function runs in `action`, on this thread."""
+    found: set[str] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            found.add(frame.f_code.co_filename)
+
+    sys.setprofile(trace)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    paths = [Path(each).resolve() for each in found if not each.startswith("<")]
+    return {str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT)}
+
+
+def test_a_feature_that_the_handler_does_not_use_runs_no_code() -> None:
+    driver = Driver(Plain)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+
+    def work() -> None:
+        driver.feed(Op("ann", 2))
+        driver.commit()
+        driver.advance(2.0)
+
+    found = files_run(work)
+    assert "worker/transaction/pipeline.py" in found
+    assert [path for path in sorted(found) if path.startswith(UNUSED)] == []
+
+
+def test_the_tracer_sees_a_feature_that_is_used() -> None:
+    driver = Driver(Caller)
+    driver.feed(1)
+    driver.commit()
+
+    def work() -> None:
+        driver.feed(2)
+        driver.commit()
+
+    found = files_run(work)
+    assert {path for path in found if path.startswith(UNUSED)} == {
+        "worker/handler/effect_calls.py",
+        "worker/participants/side_effects.py",
+    }
+
+
+class Dummy(Participant):
+    """Notes every verb."""
+
+    def __init__(self) -> None:
+        self.verbs: list[str] = []
+
+    def opened(self, record: Mark) -> None:
+        self.verbs.append(f"opened {record.n}")
+
+    def began(self) -> None:
+        self.verbs.append("began")
+
+    def side_inputs(self, work: SideWork) -> None:
+        self.verbs.append(f"side_inputs {work.position}")
+
+    def contribute(self, draft: CommitDraft) -> None:
+        self.verbs.append(f"contribute {draft.records}")
+        draft.before_commit = lambda: self.verbs.append("before_commit")
+
+    def committed(self, record: Mark, draft: CommitDraft) -> None:
+        self.verbs.append(f"committed {record.n}")
+
+    def rolled_back(self) -> None:
+        self.verbs.append("rolled_back")
+
+    def finish(self, record: Mark, wait: float) -> bool:
+        self.verbs.append("finish")
+        return False
+
+    def close(self) -> None:
+        self.verbs.append("close")
+
+
+@pytest.fixture
+def dummy(monkeypatch: pytest.MonkeyPatch) -> Dummy:
+    """One that takes part in each live phase of a driver."""
+    made, tools = Dummy(), Driver._tools
+
+    def with_dummy(driver: Driver, partition: int) -> Tools:
+        return replace(tools(driver, partition), participants=(lambda engine, record: made,))
+
+    monkeypatch.setattr(Driver, "_tools", with_dummy)
+    return made
+
+
+def test_a_participant_of_a_test_takes_part_in_every_transaction(dummy: Dummy) -> None:
+    driver = Driver(Accounts)
+    driver.feed(Op("ann", 1))
+    driver.commit()
+    assert dummy.verbs == [
+        "opened 0",
+        "began",
+        "side_inputs 1",
+        "contribute 1",
+        "before_commit",
+        "committed 1",
+    ]
+    dummy.verbs.clear()
+    driver.rebalance()
+    driver.feed(Op("ann", 2))
+    driver.commit()
+    first = dummy.verbs.index("rolled_back")
+    assert dummy.verbs[first:] == [
+        "rolled_back",
+        "began",
+        "side_inputs 2",
+        "contribute 1",
+        "before_commit",
+        "committed 2",
+    ]
+    dummy.verbs.clear()
+    driver.stop()
+    assert dummy.verbs.count("finish") == 1
+    driver.restore()
+    worker = driver._lanes[0].worker
+    worker.lose()
+    while worker.phase is not Phase.CLOSED:
+        worker.step()
+    assert dummy.verbs[-1] == "close"
+
+
+def test_participants_come_in_their_order_however_they_join() -> None:
+    members = [kind.__new__(kind) for kind in ORDER]
+    for seed in range(20):
+        shuffled = random.Random(seed).sample(members, len(members))
+        joined = Participants(ORDER, shuffled[:3])
+        further = Dummy()
+        joined.join(further)
+        for each in shuffled[3:]:
+            joined.join(each)
+        assert [type(each) for each in joined.members if each is not further] == list(ORDER)
+        assert joined.members[-1] is further
