@@ -14,7 +14,7 @@ import pytest
 from tests.driver.apps import Accounts, Caller, Op
 
 from statehold import Handler, Output, Record, Table
-from statehold.snapshot.format.records import Mark
+from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver
 from statehold.worker.common.context import Tools
 from statehold.worker.common.lifecycle import Phase
@@ -107,7 +107,7 @@ class Dummy(Participant):
     def __init__(self) -> None:
         self.verbs: list[str] = []
 
-    def opened(self, record: Mark) -> None:
+    def opened(self, record: CommitRecord) -> None:
         self.verbs.append(f"opened {record.n}")
 
     def began(self) -> None:
@@ -120,13 +120,13 @@ class Dummy(Participant):
         self.verbs.append(f"contribute {draft.records}")
         draft.before_commit = lambda: self.verbs.append("before_commit")
 
-    def committed(self, record: Mark, draft: CommitDraft) -> None:
+    def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self.verbs.append(f"committed {record.n}")
 
     def rolled_back(self) -> None:
         self.verbs.append("rolled_back")
 
-    def finish(self, record: Mark, wait: float) -> bool:
+    def finish(self, record: CommitRecord, wait: float) -> bool:
         self.verbs.append("finish")
         return False
 
