@@ -172,8 +172,7 @@ ALLOWED: dict[str, str] = {
     "testing": (
         "errors config.sections config serde common output record sink messages handler reference ports "
         "telemetry snapshot.format snapshot.store snapshot.restore balancer declared worker.common "
-        "worker.followers worker.handler worker.failures worker.transaction worker.sinks worker.recovery "
-        "worker runtime"
+        "worker.followers worker.handler worker.failures worker.sinks worker.recovery worker runtime"
     ),
 }
 #: cycles between modules, and why each is there
