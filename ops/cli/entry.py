@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 from statehold.ops.cli.common import early_signals
 
@@ -16,7 +17,6 @@ def main() -> None:
 
     if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
         sys.exit("statehold: the command line needs an extra: pip install 'statehold[cli]'")
-    from statehold.common.exit_codes import Answer
     from statehold.errors import StateholdError
     from statehold.ops.cli.main import app
 
@@ -35,11 +35,17 @@ def main() -> None:
             raise
         sys.exit(f"statehold: {error.filename}: {error.strerror}")
     except KeyboardInterrupt:
-        sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
+        _exit_interrupted()
     except SystemError as error:  # a call of confluent-kafka that Ctrl-C met returns as if it had not
         if isinstance(error.__cause__, KeyboardInterrupt):
-            sys.exit(Answer.INTERRUPTED)
+            _exit_interrupted()
         raise
+
+
+def _exit_interrupted() -> NoReturn:
+    from statehold.common.exit_codes import Answer  # here, because it imports all settings
+
+    sys.exit(Answer.INTERRUPTED)  # as a shell reports SIGINT
 
 
 def _name_of(error: BaseException) -> str:

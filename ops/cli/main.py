@@ -1,69 +1,68 @@
-"""The commands of `statehold`: each lives in a module of its own and has its place in the table here."""
+"""The commands of `statehold`: each is in a module of its own and has its line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar
 
 import typer
 
-from statehold import __version__
-from statehold.ops.cli.inspect import cat, config, doctor, lag, prove, schema, status, support, top, txn
-from statehold.ops.cli.service import command, deploy, dev, drain, new, pause, retry, run, upgrade
-from statehold.ops.cli.state import compact, repair, snapshot, state
-from statehold.ops.cli.topics import dlq, sink, topics
+from statehold.common.version import __version__
+from statehold.ops.cli.lazy_commands import CommandEntry, LazyGroup
 
-#: by what one is about, as `statehold --help` shows them
-_COMMANDS: Final[Mapping[str, Mapping[str, typer.Typer | Callable[..., None]]]] = {
-    "Begin": {
-        "new": new.new,
-        "dev": dev.app,
-        "topics": topics.app,
-        "run": run.run,
-        "config": config.app,
-        "schema": schema.schema,
-        "deploy": deploy.app,
-    },
-    "See": {
-        "status": status.status,
-        "top": top.top,
-        "lag": lag.lag,
-        "doctor": doctor.doctor,
-        "cat": cat.cat,
-        "support-bundle": support.support_bundle,
-    },
-    "Act on a running service": {
-        "retry": retry.retry,
-        "dlq": dlq.app,
-        "command": command.command,
-        "pause": pause.pause,
-        "resume": pause.resume,
-        "drain": drain.drain,
-        "finish-upgrade": upgrade.finish_upgrade,
-        "txn": txn.app,
-    },
-    "Its state": {
-        "snapshot": snapshot.app,
-        "compact": compact.compact,
-        "prove": prove.prove,
-        "state": state.app,
-        "repair": repair.app,
-        "sink": sink.app,
-    },
-}
+
+class _Commands(LazyGroup):
+    panels: ClassVar = {
+        "Begin": (
+            CommandEntry("new", "service.new:new", "Create a service that runs: handler, test, settings, unit, image."),
+            CommandEntry("dev", "service.dev:app", "Run a real Kafka on this machine, for development."),
+            CommandEntry("topics", "topics.topics:app", "Create and check the topics and access rights of a service."),
+            CommandEntry("run", "service.run:run", "Run a service until SIGTERM or SIGINT."),
+            CommandEntry("config", "inspect.config:app", "Show the settings in force and where each was written."),
+            CommandEntry("schema", "inspect.schema:schema", "Print a service's topics and value types as JSON."),
+            CommandEntry("deploy", "service.deploy:app", "Write the files with which machines run a service."),
+        ),
+        "See": (
+            CommandEntry("status", "inspect.status:status", "Show the partitions of running services."),
+            CommandEntry("top", "inspect.top:top", "Watch a service on the whole screen."),
+            CommandEntry("lag", "inspect.lag:lag", "Show how far each partition is behind."),
+            CommandEntry("doctor", "inspect.doctor:doctor", "Find problems before they cause an outage, with the fix."),
+            CommandEntry("cat", "inspect.cat:cat", "Print committed records as JSON lines."),
+            CommandEntry(
+                "support-bundle",
+                "inspect.support:support_bundle",
+                "Write one file for support, without secrets or records.",
+            ),
+        ),
+        "Act on a running service": (
+            CommandEntry("retry", "service.retry:retry", "Retry failed partitions."),
+            CommandEntry("dlq", "topics.dlq:app", "List, replay and discard dead letters."),
+            CommandEntry("command", "service.command:command", "Send a command to every partition, in input order."),
+            CommandEntry("pause", "service.pause:pause", "Pause partitions: commit, then stop consuming."),
+            CommandEntry("resume", "service.pause:resume", "Resume paused partitions."),
+            CommandEntry("drain", "service.drain:drain", "Stop a process and give up its partitions at once."),
+            CommandEntry(
+                "finish-upgrade", "service.upgrade:finish_upgrade", "Write the newest format in every partition."
+            ),
+            CommandEntry("txn", "inspect.txn:app", "List and abort open transactions that block readers."),
+        ),
+        "Its state": (
+            CommandEntry("snapshot", "state.snapshot:app", "Inspect and take snapshots."),
+            CommandEntry("compact", "state.compact:compact", "Write new full snapshots with Spark and verify them."),
+            CommandEntry("prove", "inspect.prove:prove", "Rebuild each partition's state and sign its digest."),
+            CommandEntry("state", "state.state:app", "Migrate and repartition state."),
+            CommandEntry("repair", "state.repair:app", "Repair partitions that refuse to start."),
+            CommandEntry("sink", "topics.sink:app", "Prepare and inspect the database of a service's sinks."),
+        ),
+    }
+
 
 app = typer.Typer(
     name="statehold",
+    cls=_Commands,
     help="Stateful Kafka consumers that survive being killed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for _panel, _commands in _COMMANDS.items():
-    for _name, _each in _commands.items():
-        if isinstance(_each, typer.Typer):
-            app.add_typer(_each, name=_name, rich_help_panel=_panel)
-        else:
-            app.command(_name, rich_help_panel=_panel)(_each)
 
 
 def _print_version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
+from statehold.ops.cli.lazy_commands import loaded
 from statehold.ops.cli.main import app
 
 _INTRODUCTION = """\
@@ -26,7 +27,7 @@ _COMPLETION = """
 
 def leaves(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, as it is typed, in the order of its name."""
-    command = get_command(app) if command is None else command
+    command = get_command(app) if command is None else loaded(command)
     inside = getattr(command, "commands", None)
     if inside is None:
         yield words, command

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,17 @@ def help_of(*command: str) -> str:
 
 def test_the_list_of_commands_says_what_each_does() -> None:
     assert {"run", "topics", "snapshot", "status", "retry", "dev"} <= set(help_of().split())
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_the_list_of_commands_imports_none_of_them(word: str) -> None:
+    code = (
+        f"import sys, typer; from statehold.ops.cli.main import app\ntry: app([{word!r}])\nfinally: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "statehold.ops.cli.main" in imported
+    assert not {"statehold.ops.cli.service.run", "statehold.service", "confluent_kafka", "structlog"} & imported
 
 
 # Settings

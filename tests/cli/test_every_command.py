@@ -15,6 +15,7 @@ from tests.cli.commands import Commands
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from statehold.ops.cli.lazy_commands import loaded
 from statehold.ops.cli.main import app
 
 COMMANDS = [words for words, _ in reference.leaves()]
@@ -69,7 +70,7 @@ def unknown(words: list[str], command: Any) -> str:
             return ""
         if missing := [each for each in word.strip(".,;").split("|") if each and each not in command.commands]:
             return missing[0]
-        command = command.commands[word.strip(".,;").split("|")[0]]
+        command = loaded(command.commands[word.strip(".,;").split("|")[0]])
     known = {"--help", *(name for each in command.params for name in (*each.opts, *each.secondary_opts))}
     options = [word.split("=")[0] for word in words if re.match("--[a-z]", word)]
     return next((each for each in options if not known.intersection(each.split("|"))), "")

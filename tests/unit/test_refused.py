@@ -8,12 +8,13 @@ import pytest
 import typer.main
 
 from statehold.common.access_rights import ROLES
+from statehold.ops.cli.lazy_commands import loaded
 from statehold.ops.cli.main import app
 from statehold.ops.reports import acl_hint
 
 
 def commands(group: object, words: tuple[str, ...] = ()) -> Iterator[str]:
-    for name, command in getattr(group, "commands", {}).items():
+    for name, command in getattr(loaded(group), "commands", {}).items():
         yield " ".join((*words, name))
         yield from commands(command, (*words, name))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, get_args
 
-import structlog
-
 from statehold.telemetry.event_history import RecentEvents
 
 #: In the order of a partition's life, then errors.
@@ -108,7 +106,10 @@ class Log:
     __slots__ = ("_bound", "_logger", "_recent")
 
     def __init__(self, logger: Any = None, *, recent: RecentEvents | None = None, **bound: object) -> None:
-        logger = structlog.get_logger("statehold") if logger is None else logger
+        if logger is None:
+            import structlog  # here, because it imports rich if that is installed, which takes 0.2 s
+
+            logger = structlog.get_logger("statehold")
         self._logger = logger.bind(**bound) if bound else logger
         self._recent, self._bound = recent, bound
 
