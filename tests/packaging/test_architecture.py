@@ -163,10 +163,7 @@ ALLOWED: dict[str, str] = {
         "admin.inspection ops.cli.service"
     ),
     "ops.cli.topics": "errors config common messages reference admin ops.reports ops.cli.common",
-    "ops.cli": (
-        "errors common __init__ ops.reports ops.process ops.cli.common ops.cli.inspect ops.cli.service "
-        "ops.cli.state ops.cli.topics"
-    ),
+    "ops.cli": "errors common ops.reports ops.process ops.cli.common",
     "schema": "errors",
     "snapshot.spark": "",
     "testing": (
