@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from statehold.common.plain_calls import require_plain
+from statehold.common.declarations import require_plain
 from statehold.errors import UsageError
 from statehold.failures import Policy
 from statehold.record import Record

@@ -18,7 +18,7 @@ import msgspec
 from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
-from statehold.common.key_types import exact_check, require_key_type
+from statehold.common.table_types import exact_check, require_immutable, require_key_type
 from statehold.errors import UsageError
 
 K = TypeVar("K")
@@ -50,8 +50,9 @@ class Table(Generic[K, V]):
 
     `key` is str, int, bytes or a tuple of them. Decimal and float are rejected, because equal ones may have different
     bytes. `value` is any type msgspec knows, or an object with `encode` and `decode`.
-    Values should be immutable, because a change counts only when it is `put`. With `sorted=True` iteration is in key
-    order and `range` works. A plain table has no defined order, and no cost for one.
+    Values are immutable, because a change counts only when it is `put`. A mutable type needs `mutable=True`, which
+    copies the value at each read and `put`. With `sorted=True` iteration is in key order and `range` works. A plain
+    table has no defined order, and no cost for one.
 
     If old bytes do not fit a new type of the value, give the table a new `version` and an upcaster from the one before:
     `Table(key=str, value=Account, version=2, upcasters={1: from_v1})` with `def from_v1(old: AccountV1) -> Account`.
@@ -71,8 +72,12 @@ class Table(Generic[K, V]):
         version: int = 1,
         upcasters: Mapping[int, versioned_values.Upcaster] | None = None,
         ttl: float | timedelta = 0,
+        mutable: bool = False,
     ) -> None:
         require_key_type(key)
+        if not mutable:
+            require_immutable(value)
+        self.mutable = mutable
         self.name = ""
         self.sorted = sorted
         self.key_type: Any = key
@@ -113,6 +118,7 @@ class Table(Generic[K, V]):
             version=self.version,
             upcasters=self.upcasters,
             ttl=self.ttl / 1000,
+            mutable=self.mutable,
         )
         return table
 

@@ -97,7 +97,7 @@ def test_an_unknown_output_or_table_names_those_that_exist() -> None:
 
 
 class Basket(Handler[str]):
-    items = Table(key=str, value=list[str])
+    items = Table(key=str, value=list[str], mutable=True)
 
     def on_record(self, record: Record[str]) -> None:
         self.items.get("all", []).append(record.value)
@@ -256,7 +256,7 @@ def test_the_input_type_tells_how_values_are_encoded() -> None:
             self.seen[record.offset] = record.value
 
     class Structs(Handler[dict[str, int]]):
-        seen = Table(key=int, value=dict[str, int])
+        seen = Table(key=int, value=dict[str, int], mutable=True)
 
         def on_record(self, record: Record[dict[str, int]]) -> None:
             self.seen[record.offset] = record.value

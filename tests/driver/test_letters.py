@@ -361,7 +361,7 @@ class Log(Handler[Posting]):
     """The order in which an account's postings were handled."""
 
     on_failure: ClassVar = {ValueError: retry_later(60, 600, any_order=True)}
-    lines = Table(key=str, value=list[int])
+    lines = Table(key=str, value=list[int], mutable=True)
     calls = 0
 
     def on_record(self, record: Record[Posting]) -> None:

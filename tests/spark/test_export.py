@@ -176,7 +176,7 @@ def test_each_type_has_its_column() -> None:
 
     from statehold.snapshot.spark.export.columns import Columns
 
-    table: Table[Any, Any] = Table(key=tuple[str, int], value=Everything)
+    table: Table[Any, Any] = Table(key=tuple[str, int], value=Everything, mutable=True)
     table.name = "everything"
     who, now = uuid.UUID(int=7), datetime(2026, 11, 21, 5, 6, 7, 123456, tzinfo=UTC)
     level = Level(Decimal("1.25"), open=True)

@@ -23,7 +23,7 @@ from statehold.table import Changes
 from statehold.tables.binding import bind
 
 
-class Balance(msgspec.Struct):
+class Balance(msgspec.Struct, frozen=True):
     total: int
 
 

@@ -203,7 +203,7 @@ class OldPoint(msgspec.Struct):
 
 
 def test_a_value_changed_in_place_is_caught_and_gone_after_the_rollback() -> None:
-    table = bound(value=Point, traced=True)
+    table = bound(value=Point, traced=True, mutable=True)
     table[1] = Point(1)
     commit(table)
     table[1].x = 2
@@ -215,7 +215,7 @@ def test_a_value_changed_in_place_is_caught_and_gone_after_the_rollback() -> Non
 
 
 def test_a_value_changed_in_place_and_put_is_fine() -> None:
-    table = bound(value=Point, traced=True)
+    table = bound(value=Point, traced=True, mutable=True)
     table[1] = Point(1)
     commit(table)
     point = table[1]
@@ -226,7 +226,7 @@ def test_a_value_changed_in_place_and_put_is_fine() -> None:
 
 
 def test_a_change_in_place_of_a_record_that_raised_does_not_reach_its_second_run() -> None:
-    table = bound(value=list[int], traced=True)
+    table = bound(value=list[int], traced=True, mutable=True)
     table[1] = [1]
     commit(table)
     table[1].append(2)
@@ -236,7 +236,7 @@ def test_a_change_in_place_of_a_record_that_raised_does_not_reach_its_second_run
 
 def test_a_value_of_an_older_version_is_not_taken_for_changed() -> None:
     """Rule D4: upcasting is a view until the key is written."""
-    table = bound(value=Point, traced=True)
+    table = bound(value=Point, traced=True, mutable=True)
     table.load([1], [msgspec.msgpack.encode(OldPoint(7))])
     table.loaded()
     assert table[1] == Point(7, 0)
@@ -267,7 +267,7 @@ def test_a_key_that_would_not_come_back_is_refused_before_it_is_written() -> Non
 
 
 def test_in_development_a_value_of_another_type_than_declared_is_refused() -> None:
-    table = bound(value=Point, traced=True)
+    table = bound(value=Point, traced=True, mutable=True)
     table[1] = {"y": 2}
     with pytest.raises(UsageError, match=r"key 1: \{'y': 2\} would not come back as .*Point"):
         table.check_in_place()

@@ -196,6 +196,7 @@ class Columns:
             value=self._format(self._value) if self._format else self._value,
             version=self._version,
             upcasters=self._upcasters,
+            mutable=True,
         )
         keys = msgspec.msgpack.Decoder(self._key).decode
         key_kind = kind_of(inspect.type_info(self._key))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import inspect
+from typing import Any, TypeVar
+
+from statehold.errors import UsageError
 
 T = TypeVar("T")
 
@@ -11,3 +14,11 @@ def declarations(kind: type, wanted: type[T]) -> dict[str, T]:
     """The class attributes of a type, by name, base classes first; a subclass's own replaces its base's."""
     attributes = {name: value for cls in reversed(kind.__mro__) for name, value in vars(cls).items()}
     return {name: value for name, value in attributes.items() if isinstance(value, wanted)}
+
+
+def require_plain(function: Any, what: str) -> None:
+    """:raises UsageError: the function is async or a generator."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"{what} is async: statehold calls it and never awaits it, so its body would not run. Use def")
+    if inspect.isgeneratorfunction(function):
+        raise UsageError(f"{what} is a generator: its body would not run. Return nothing, and use no yield")

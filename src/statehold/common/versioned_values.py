@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, get_type_hints
 
 from statehold import serde
-from statehold.common.plain_calls import require_plain
+from statehold.common.declarations import require_plain
 from statehold.errors import UnknownSchema, UsageError
 from statehold.serde import Serde
 

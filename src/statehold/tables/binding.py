@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from statehold.table import K, Table, V
+from statehold.tables.copied import CopiedTable
 from statehold.tables.sorted import SortedTable
 from statehold.tables.traced import TracedTable
 from statehold.tables.ttl import ExpiringTable
@@ -15,6 +16,8 @@ def bind(table: Table[K, V], *, traced: bool = False) -> Table[K, V]:
     kinds: list[type[Table[Any, Any]]] = []
     if traced:
         kinds.append(TracedTable)
+    elif table.mutable:
+        kinds.append(CopiedTable)
     if table.ttl:
         kinds.append(ExpiringTable)
     if table.sorted:

@@ -23,7 +23,7 @@ class DueTable(Table[K, V]):
     """
 
     def __init__(self, *, key: type[K], value: type[V]) -> None:
-        super().__init__(key=key, value=value)
+        super().__init__(key=key, value=value, mutable=True)  # a handler is given no value of it but a fired timer
         self._heap: list[tuple[int, Any]] = []
         #: entries taken by the open transaction, and by the one that is being committed
         self._taken: list[tuple[int, Any]] = []

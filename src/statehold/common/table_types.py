@@ -1,4 +1,4 @@
-"""The types that may be the keys of a table: equal keys must have equal bytes, or the state could not be restored."""
+"""The types of keys and values of a table: equal keys must have equal bytes, and values must be immutable."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ _PLAIN: Final = (
     inspect.DateTimeType,
     inspect.LiteralType,
 )
+_MUTABLE: Final = (
+    inspect.ListType,
+    inspect.SetType,
+    inspect.DictType,
+    inspect.TypedDictType,
+    inspect.ByteArrayType,
+    inspect.AnyType,
+)
 _ADVICE: Final = {
     inspect.FloatType: "use an int of the smallest unit, or str",
     inspect.DecimalType: "Decimal('1.10') equals Decimal('1.1') and has other bytes; use an int of the smallest unit, "
@@ -45,6 +53,55 @@ def require_key_type(kind: Any) -> None:
     for bad in _unusable(found):
         advice = _ADVICE.get(type(bad), "use str, int, bytes or a tuple of them")
         raise UsageError(f"Table(key={_shown(kind)}): {_named(bad)} cannot be a key or a part of one: {advice}")
+
+
+def require_immutable(kind: Any) -> None:
+    """:raises UsageError: values of this type can be changed in place, which no snapshot would contain."""
+    try:
+        found = inspect.type_info(kind)
+    except (TypeError, ValueError):
+        return  # a serde, or a type that only the table's own serde knows
+    for bad in _mutable(found, set()):
+        raise UsageError(
+            f"Table(value={_shown(kind)}): {_named(bad)} can be changed in place, and a change that is not put is lost "
+            f"with the next restore. Use a frozen type, such as Struct(frozen=True) or a tuple, or pass mutable=True, "
+            f"which copies the value at each get and put"
+        )
+
+
+def _mutable(found: inspect.Type, known: set[type]) -> Iterator[inspect.Type]:
+    """Yield the mutable parts of a type; `known` ends the recursion of types that contain themselves."""
+    cls = getattr(found, "cls", None)
+    if isinstance(found, _MUTABLE) or (isinstance(cls, type) and not _is_frozen(cls)):
+        yield found
+    if cls in known:
+        return
+    if isinstance(cls, type):
+        known.add(cls)
+    for part in _parts(found):
+        yield from _mutable(part, known)
+
+
+def _parts(found: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the types that an immutable type is made of."""
+    if isinstance(found, inspect.Metadata):
+        yield found.type
+    elif isinstance(found, inspect.UnionType):
+        yield from found.types
+    elif isinstance(found, inspect.TupleType):
+        yield from found.item_types
+    elif isinstance(found, inspect.VarTupleType | inspect.FrozenSetType):
+        yield found.item_type
+    elif isinstance(found, inspect.NamedTupleType | inspect.StructType | inspect.DataclassType):
+        yield from (field.type for field in found.fields)
+
+
+def _is_frozen(kind: type) -> bool:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_config__.frozen
+    if dataclasses.is_dataclass(kind):
+        return bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+    return True
 
 
 def exact_check(kind: Any) -> Callable[[list[Any]], bool]:
