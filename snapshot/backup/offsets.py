@@ -34,7 +34,7 @@ class OffsetMap(msgspec.Struct):
         self.old_end, self.new_end = old + 1, new + 1
 
     def position(self, old: int) -> int:
-        """Return the new offset of the first record at or after `old`; the new end if there is none."""
+        """Return the new offset of the first record at or after `old`; the new end without one."""
         at = bisect_right(self.segments, old, key=lambda segment: segment.old) - 1
         if at >= 0:
             segment = self.segments[at]

@@ -57,7 +57,7 @@ class PastState(msgspec.Struct, frozen=True):
 def parse(text: str) -> Point:
     """Parse `latest`, `n:17`, `full:1234` or an input position.
 
-    :raises UsageError: the text is none of these.
+    :raises UsageError: the text is not one of these.
     """
     kind, colon, number = text.rpartition(":")
     if text == "latest":

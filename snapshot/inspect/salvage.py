@@ -65,7 +65,7 @@ def marks_since(reader: Reader, place: Place, n: int, last: CommitRecord) -> lis
 
 
 def newest(reader: Reader, place: Place, lineage: str, full: int | None = None) -> Salvaged | None:
-    """Return the newest verifiable state of a lineage ('': any), or with `full` the one built from that snapshot.
+    """Return the newest verifiable state of `lineage` ('': any), or with `full` the one built from that snapshot.
 
     Reads the whole snapshot partition.
     """
@@ -105,7 +105,7 @@ def _ours(place: Place, full: Full, lineage: str) -> bool:
 
 
 def _from(reader: Reader, place: Place, base: Full | None, lineage: str, upto: int | None = None) -> Salvaged | None:
-    """Return the newest state built from this full snapshot whose digests all match; None if there is none."""
+    """Return the newest state built from this full snapshot whose digests all match; None without one."""
     contents, chain = Contents(), Chain(place.names.changelog, place.partition)
     made = base.manifest if base is not None else None
     found: Salvaged | None = None

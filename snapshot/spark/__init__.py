@@ -1,1 +1,1 @@
-"""What runs on Spark: folding, export. The only package that imports pyspark; nothing of a worker imports it."""
+"""Compaction, export and migration on Spark. Only this package imports pyspark, and no worker module imports it."""

@@ -256,7 +256,7 @@ class Offsets(Protocol):
     """Requests about the group and the topics. Worker threads."""
 
     def committed(self, topic: str, partition: int) -> int | None:
-        """Return the group's committed stable offset; None if there is none. Blocks; raises KafkaTrouble."""
+        """Return the group's committed stable offset; None without one. Blocks; raises KafkaTrouble."""
         ...
 
     def lineages(self, topic: str, partitions: int) -> dict[int, Noted]:

@@ -228,7 +228,7 @@ def test_each_type_has_its_column() -> None:
         ],
         names=["p", "k", "v"],
     )
-    with pytest.raises(UsageError, match="a value does not fit its column"):
+    with pytest.raises(UsageError, match="convert a value to its column"):
         list(Columns(plain)(iter([batch])))
 
 

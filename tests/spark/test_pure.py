@@ -24,7 +24,7 @@ from statehold.snapshot.restore.truncate import cut
 from statehold.snapshot.spark.fold.fold import Packer
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums, limbs, proves
-from statehold.snapshot.spark.fold.report import Report, Scan, decode_report
+from statehold.snapshot.spark.fold.report import Scan, TaskReport, decode_report
 from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
 
@@ -69,7 +69,7 @@ def test_limbs_add_up(numbers: list[int]) -> None:
 SCAN = Scan(partition=0, full="f", chunks=2, first=5, lineage="l", topic="increment")
 
 
-def unpacked(*found: tuple[str, Record | bytes], scan: Scan = SCAN) -> tuple[list[tuple[Any, ...]], list[Report]]:
+def unpacked(*found: tuple[str, Record | bytes], scan: Scan = SCAN) -> tuple[list[tuple[Any, ...]], list[TaskReport]]:
     """Rows without their partition, and reports."""
     payloads = [data if isinstance(data, bytes) else records.pack(data) for _, data in found]
     batch = pa.record_batch(
@@ -196,7 +196,7 @@ def test_each_partition_has_a_task_of_its_own(spark: Any) -> None:
 
 @pytest.mark.slow
 def test_the_job_for_spark_submit_is_not_led_astray_by_the_modules_beside_it() -> None:
-    job = Path(__file__).resolve().parents[2] / "ops" / "spark_job.py"
+    job = Path(__file__).resolve().parents[2] / "ops" / "cli" / "spark_job.py"
     for command, wanted in (((), "statehold compact"), (("snapshot", "export"), "statehold snapshot export")):
         ran = subprocess.run([sys.executable, job, *command, "--help"], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -15,7 +15,7 @@ from tests.unit.making import header, mark, part
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, Part, Record
 from statehold.snapshot.spark.fold.newest import REPORT, Newest
-from statehold.snapshot.spark.fold.report import Cut, Report, Scan, decode_report, gathered
+from statehold.snapshot.spark.fold.report import Cut, Scan, TaskReport, decode_report, gathered
 from statehold.snapshot.spark.fold.unpack import Unpacker
 from statehold.table import Changes
 
@@ -37,7 +37,7 @@ def scan(cuts: tuple[Cut, ...] = CUTS, **fields: Any) -> Scan:
     return msgspec.structs.replace(made, **fields)
 
 
-def task(scan: Scan, topic: str, found: list[tuple[int, Record]], window: int = 1000) -> tuple[Rows, list[Report]]:
+def task(scan: Scan, topic: str, found: list[tuple[int, Record]], window: int = 1000) -> tuple[Rows, list[TaskReport]]:
     """What one task makes of records at these offsets, fed in small batches."""
     batches = [
         pa.record_batch(
@@ -50,11 +50,11 @@ def task(scan: Scan, topic: str, found: list[tuple[int, Record]], window: int = 
     return [row for row in rows if row[0] != REPORT], [decode_report(row[2]) for row in rows if row[0] == REPORT]
 
 
-def stretches(scan: Scan, log: list[Record]) -> tuple[Rows, list[Report]]:
+def stretches(scan: Scan, log: list[Record]) -> tuple[Rows, list[TaskReport]]:
     """Each stretch read by a task of its own."""
     starts = [0, *(cut.offset for cut in scan.cuts), len(log)]
     rows: Rows = []
-    reports: list[Report] = []
+    reports: list[TaskReport] = []
     for low, high in pairwise(starts):
         some, told = task(scan, "increment", list(enumerate(log))[low:high])
         rows += some
@@ -103,7 +103,7 @@ def chunk(i: int, value: bytes = b"v") -> Chunk:
     return Chunk("f", i, -1, records.entry(Changes("t", [f"k{i}"], [value])))
 
 
-def chunk_reports(*found: list[tuple[int, Chunk]]) -> Report:
+def chunk_reports(*found: list[tuple[int, Chunk]]) -> TaskReport:
     cut = scan(chunk_cuts=(10, 20))
     return gathered(report for each in found for report in task(cut, "full", list(each))[1])[0]["chunks"]
 

@@ -122,7 +122,7 @@ class Submitted:
         self._command += ["--driver-memory", "512m", "--executor-memory", "512m", "--total-executor-cores", "2"]
         # `--packages` would look for them in a repository; these are the same jars, from the cache.
         self._command += ["--jars", ",".join(map(str, spark_connector())), "--archives", f"{archive}#env"]
-        self._command += [str(ROOT / "ops" / "spark_job.py")]
+        self._command += [str(ROOT / "ops" / "cli" / "spark_job.py")]
         self._environment = {
             **os.environ,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -163,7 +163,7 @@ def test_the_documented_command(spark_broker: object, staged: Stage, master: str
         p: {key: double(key, total) for key, total in each.items()} for p, each in state.items()
     }
     told = job.run("snapshot", "export", "--at-offset", "5", "--to", str(tmp_path / "early"), code=1)
-    assert "no state that old is kept. There are positions" in told
+    assert "the state is not stored any more. Stored are positions" in told
     assert not (tmp_path / "early").exists()
 
 

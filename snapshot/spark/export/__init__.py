@@ -1,1 +1,1 @@
-"""Export a state with Spark, also of an earlier point in time."""
+"""Exports the newest or an earlier state with Spark."""

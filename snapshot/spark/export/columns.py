@@ -1,4 +1,4 @@
-"""Stored values as typed columns: msgspec's types on one side, Spark's on the other.
+"""Converts stored values to typed columns: msgspec's types to Spark's types.
 
 | Python | Spark |
 |---|---|
@@ -12,7 +12,7 @@
 | dict | map |
 | Struct, dataclass, TypedDict, NamedTuple | struct; the value itself: a column for each field |
 | X or None | X, nullable |
-| any other union, Any, a type within itself, what a custom serde gives | string: JSON |
+| any other union, Any, a recursive type, values of a custom serde | string: JSON |
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Convert = Callable[[Any], Any]
 
 
 class Kind(NamedTuple):
-    """A Spark type, and what makes a value of it of one that is not None."""
+    """A Spark type, and the function that converts a value other than None to it."""
 
     type: spark.DataType
     convert: Convert
@@ -72,7 +72,7 @@ _PLAIN: Final[dict[type, Kind]] = {
 
 
 def kind_of(info: inspect.Type, within: tuple[type, ...] = ()) -> Kind:
-    """The column for a type; `within` are the classes around it, for one that holds itself."""
+    """Return the column for a type; `within` are the enclosing classes, to detect recursive types."""
     plain = _PLAIN.get(type(info))
     if plain is not None:
         return plain
@@ -102,7 +102,7 @@ def _nested(info: inspect.Type, within: tuple[type, ...]) -> Kind:
 
 
 def parts_of(info: inspect.Type, within: tuple[type, ...] = ()) -> list[tuple[str, Kind]] | None:
-    """The fields of a struct-like type; None for any other, and for one that holds itself."""
+    """Return the fields of a struct-like type; None for any other type and for a recursive one."""
     known = (inspect.StructType, inspect.DataclassType, inspect.TypedDictType, inspect.NamedTupleType)
     if not isinstance(info, known) or info.cls in within or not info.fields:
         return None
@@ -155,9 +155,9 @@ def _struct(parts: list[tuple[str, Kind]], get: Callable[[Any, int, str], Any]) 
 
 
 class Columns:
-    """For `mapInArrow`: columns partition, key (msgpack), value (as stored) in; typed columns out.
+    """Function for `mapInArrow`: from columns partition, key (msgpack) and value (as stored) to typed columns.
 
-    Travels to the executors as the table's declaration, so the service's module must be importable there.
+    It is pickled with the table's declaration, so the service's module must be importable on the executors.
     """
 
     def __init__(self, table: Table[Any, Any]) -> None:
@@ -179,7 +179,7 @@ class Columns:
 
     @cached_property
     def _parts(self) -> list[tuple[str, Kind, str | None]]:
-        """Column, kind, and the field that it is of; None for the value itself."""
+        """Column, kind, and the field of the value; None for the value itself."""
         if not isinstance(self._value, type) and isinstance(self._value, Serde):
             return [("value", _JSON, None)]
         info = inspect.type_info(self._value)
@@ -209,7 +209,7 @@ class Columns:
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
             except Exception as error:
                 raise UsageError(
-                    f"table {self.name!r}: a value does not fit its column: {type(error).__name__}: {error}"
+                    f"table {self.name!r}: convert a value to its column: {type(error).__name__}: {error}"
                 ) from error
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
@@ -221,7 +221,7 @@ class Columns:
 
 
 class Untyped:
-    """As `Columns`, of a table that no code declares: key and value are JSON."""
+    """Does the same as `Columns` for a table that the handler does not declare: key and value are JSON."""
 
     schema: Final = spark.StructType(
         [

@@ -1,4 +1,4 @@
-"""A migration's edit, applied where the folded rows are: on the executors, batch by batch."""
+"""Applies a migration's edits on the executors, batch by batch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 
 HandlerOf = type[Handler[Any]] | Callable[[], Handler[Any]]
-#: (partition, bucket, table, key, value)
+#: (partition, bucket, table, key, value).
 Row = tuple[int, int, str, bytes, bytes]
 EDITED: Final = "edited"
-#: the bucket of keys that a patch adds: behind all others
+#: Bucket of the keys that a patch adds, after all others.
 BORN: Final = BUCKETS
 packed = msgspec.msgpack.Encoder().encode
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What one task has done to one partition, in the form of a report."""
+    """One task's edits of one partition, in the form of a report."""
 
     partition: int
     kind: str = EDITED
@@ -35,7 +35,7 @@ decode_tally = msgspec.msgpack.Decoder(Tally).decode
 
 
 class Editor:
-    """For `mapInArrow` over `source.FOLDED`; pickled by reference, so handler and functions must be importable."""
+    """Function for `mapInArrow` over `source.FOLDED`. Executors must be able to import handler and functions."""
 
     def __init__(self, handler: HandlerOf, functions: Mapping[str, Edit], patches: Sequence[Patch]) -> None:
         self.handler, self._functions, self._patches = handler, dict(functions), list(patches)

@@ -1,4 +1,4 @@
-"""`statehold snapshot export`: the state at a position as typed tables (M1). No state comes to the driver."""
+"""`statehold snapshot export`: writes the state at a position as typed tables (M1), without driver memory."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from statehold.snapshot.spark.export.point_in_time import LATEST, Moment, OutOfR
 from statehold.snapshot.spark.fold import fold as folding
 from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.newest import REPORT
-from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io import source
 from statehold.snapshot.spark.io.source import Fold, JobFailed, collect, judge, state_at
 from statehold.table import Table
 
 Form = Literal["parquet", "jsonl"]
-#: what it is an export of
+#: File that describes the export.
 SUMMARY: Final = "export.json"
-#: Spark's own format cuts them off
+#: Format with microseconds, which Spark's default omits.
 _MICROSECONDS: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """One partition: where its state really is, which may be before what was asked for."""
+    """Result for one partition; its actual position may be lower than the requested one."""
 
     partition: int
     asked: str
@@ -49,18 +49,20 @@ class Exported(msgspec.Struct, frozen=True):
     keys: int
     digest: str
     lineage: str
-    #: when Kafka took the mark in (LogAppendTime)
+    #: LogAppendTime of the commit record.
     time: str
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """Description of the export, written to `export.json`."""
+
     service: str
     input: str
     format: str
     partitions: list[Exported]
-    #: table -> column -> Spark's type
+    #: Table -> column -> Spark's type.
     tables: dict[str, dict[str, str]]
-    #: table -> rows
+    #: Table -> number of rows.
     rows: dict[str, int]
     statehold: str = __version__
     made: str
@@ -76,16 +78,16 @@ def export(
     to: Path,
     form: Form = "parquet",
 ) -> Export:
-    """Prove the state, write each table to `to`/TABLE, count the rows. `to` appears as a whole or not at all.
+    """Verify the state, write each table to `to`/TABLE and count the rows. `to` appears atomically.
 
-    `moments`: partition -> the moment not to go beyond; absent: the newest state. Rounds down to a mark with a delta.
-    The topics are read once. A table of the state that is not among `tables` has JSON for key and value.
+    `moments` maps a partition to its point in time; the default is the newest state. The state is rounded down to a
+    commit record with a delta. The topics are read once. Tables outside `tables` get JSON for key and value.
 
-    :raises UsageError: `to` is not empty. :raises ToolRefused: a moment is not kept: the message says which ones are.
-    :raises DigestMismatch: what Spark folds is not what the worker wrote. :raises JobFailed: Spark failed.
+    :raises UsageError: `to` is not empty. :raises ToolRefused: a state is not stored; the text says which ones are.
+    :raises DigestMismatch: the folded state differs from the recorded one. :raises JobFailed: Spark failed.
     """
     fresh(to)
-    spark.conf.set("spark.sql.caseSensitive", "true")  # fields may differ in nothing else
+    spark.conf.set("spark.sql.caseSensitive", "true")  # because field names may differ in case only
     spark.conf.set("spark.sql.parquet.compression.codec", "zstd")
     damaged: dict[int, set[int]] = {place.partition: set() for place in places}
     share = source.pieces(spark, len(places))
@@ -99,7 +101,7 @@ def export(
             columns = _columns(tables, held)
             rows = {each.name: _write(spark, fold, each, work / each.name, form) for each in columns}
             if {name: count for name, count in rows.items() if count} != held:
-                raise ToolRefused(f"the files hold {rows} rows, the state {held} keys; nothing was kept of them")
+                raise ToolRefused(f"{to}: write the tables: {rows} rows for {held} keys. The files were removed")
             done = Export(
                 service=places[0].names.group,
                 input=places[0].input,
@@ -121,10 +123,10 @@ def plan(
     places: Sequence[Place],
     moments: Mapping[int, Moment],
     damaged: Mapping[int, Collection[int]] | None = None,
-) -> list[Plan]:
-    """Where each state is; needs no Spark, and so tells at once what is not there.
+) -> list[FoldPlan]:
+    """FoldPlan the state of each partition. Needs no Spark, so missing states are reported at once.
 
-    :raises ToolRefused: some moments are older than what is kept; the message tells what is, of each partition.
+    :raises ToolRefused: some points in time are older than the stored states; the text lists those by partition.
     """
     plans, missing = [], []
     for place in places:
@@ -139,14 +141,14 @@ def plan(
 
 
 def fresh(to: Path) -> None:
-    """:raises UsageError: there is something already."""
+    """:raises UsageError: the directory is not empty."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise UsageError(f"{to} is not empty; name a new directory for each export")
+        raise UsageError(f"{to} is not empty. Next: choose a new directory for each export")
 
 
 @contextmanager
 def _beside(to: Path) -> Iterator[Path]:
-    """A directory beside `to`, to be renamed; gone afterwards, whatever happens."""
+    """Create a temporary directory next to `to`, which the caller renames. Remove it afterwards in every case."""
     place = to.absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     work = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}"
@@ -161,7 +163,7 @@ def _publish(work: Path, to: Path) -> None:
     try:
         work.rename(to.absolute())
     except OSError as error:
-        raise ToolRefused(f"{to} cannot be put in place: {error}; nothing was kept") from error
+        raise ToolRefused(f"{to}: rename the finished export: {error}. The files were removed") from error
 
 
 def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list[Columns | Untyped]:
@@ -169,11 +171,11 @@ def _columns(tables: Sequence[Table[Any, Any]], held: Mapping[str, int]) -> list
     others = [Untyped(name) for name in sorted(held) if name not in known]
     for each in others:
         if not all(part.isidentifier() for part in each.name.split(".")):  # statehold's own tables have dots
-            raise ToolRefused(f"table {each.name!r} cannot be exported: its name is no directory's")
+            raise ToolRefused(f"table {each.name!r}: export it: its name is not valid for a directory")
     return [*known.values(), *others]
 
 
-def _exported(reader: Reader, plan: Plan, moments: Mapping[int, Moment]) -> Exported:
+def _exported(reader: Reader, plan: FoldPlan, moments: Mapping[int, Moment]) -> Exported:
     mark, place = plan.goal.mark, plan.place
     return Exported(
         plan.partition,
@@ -188,9 +190,9 @@ def _exported(reader: Reader, plan: Plan, moments: Mapping[int, Moment]) -> Expo
 
 
 def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | None:
-    """Table -> keys, of a fold that has the digests of its marks; None when a base turned out damaged: plan anew.
+    """Return table -> number of keys of the verified fold; None if a full snapshot is damaged: plan again.
 
-    :raises DigestMismatch: another base would not help.
+    :raises DigestMismatch: the state differs, and another full snapshot would not help.
     """
     rows = collect(folding.sums_of(fold.chunks))
     wrong = {partition: finding for partition, finding in judge(fold.plans.values(), rows).items() if finding}
@@ -198,7 +200,8 @@ def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | Non
         plan = fold.plans[partition]
         if plan.base is None or not finding.startswith(f"full@{plan.base.offset}:"):
             raise DigestMismatch(
-                f"the state cannot be proven: {finding}; `statehold snapshot verify` tells where it begins to differ",
+                f"verify the folded state: {finding}. Next: run `statehold snapshot verify`, which finds the first "
+                f"difference",
                 topic=plan.place.input,
                 partition=partition,
                 position=plan.goal.mark.positions[plan.place.input],
@@ -214,7 +217,7 @@ def _proven(fold: Fold, damaged: Mapping[int, set[int]]) -> dict[str, int] | Non
 
 
 def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path, form: Form) -> int:
-    """Write one table; how many rows are in the files."""
+    """Write one table. Return the number of rows in its files."""
     rows = fold.state.where(F.col("table") == columns.name).select("partition", "key", "value")
     typed = rows.mapInArrow(columns, columns.schema)
     try:

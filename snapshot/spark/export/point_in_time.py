@@ -1,4 +1,4 @@
-"""Which state a point in time means in one partition, and which states there are (rule M1). No Spark."""
+"""Finds the state of a partition at a point in time, and the range of stored states (rule M1). Does not use Spark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore import discovery
 from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark
 from statehold.snapshot.spark.fold import plan as planning
-from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.plan import FoldPlan
 
 
 class Moment(NamedTuple):
-    """The newest state, the one at a position of the input, or the one whose mark lies below an offset of the increment
-    topic, which is what a time comes to."""
+    """A point in time: the newest state, an input position, or a changelog offset below which the commit record is.
+
+    A time is converted to a changelog offset.
+    """
 
     kind: Literal["latest", "position", "increment"] = "latest"
     value: int = 0
-    #: in the words of who asked
+    #: The user's text.
     asked: str = "latest"
 
 
@@ -31,20 +33,20 @@ LATEST = Moment()
 
 
 class Kept(NamedTuple):
-    """The oldest and the newest state of a partition that can be brought back."""
+    """The oldest and the newest stored state of a partition."""
 
     oldest: LocatedMark
     newest: LocatedMark
 
 
 class OutOfReach(PartitionError):
-    """The moment lies before what is kept; the text says which positions are there."""
+    """The point in time is older than the stored states; the text names the stored positions."""
 
 
-def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] = ()) -> Plan:
-    """The state at the moment, rounded down to a mark with a delta.
+def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] = ()) -> FoldPlan:
+    """FoldPlan the state at the point in time, rounded down to a commit record with a delta.
 
-    :raises OutOfReach: it is older than what is kept. :raises PartitionError: there is no state at all.
+    :raises OutOfReach: it is older than the stored states. :raises PartitionError: there is no state.
     """
     try:
         newest = planning.make(reader, place, damaged=damaged)
@@ -54,7 +56,7 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
         goal = _goal(reader, place, moment, newest)
     except (frame.BadFrame, OutOfRange) as error:
         raise DamagedIncrement(
-            f"cannot be read, or was truncated meanwhile: {error}",
+            f"plan the state: a record is unreadable, or was truncated meanwhile: {error}",
             topic=place.names.changelog,
             partition=place.partition,
         ) from error
@@ -65,8 +67,8 @@ def plan(reader: Reader, place: Place, moment: Moment, damaged: Collection[int] 
     return planning.make(reader, place, damaged=damaged, before=goal.offset + 1)
 
 
-def kept(reader: Reader, place: Place, newest: Plan) -> Kept | None:
-    """What the fulls and deltas of the current lineage lead to; None where nothing does."""
+def kept(reader: Reader, place: Place, newest: FoldPlan) -> Kept | None:
+    """Return the stored states of the current state generation; None without any."""
     first = discovery.oldest_mark(reader, place, lambda mark: mark.n >= newest.last.adopted)
     if first is not None and first.mark.delta and _from_nothing(first):
         return Kept(first, newest.goal)
@@ -75,7 +77,7 @@ def kept(reader: Reader, place: Place, newest: Plan) -> Kept | None:
 
 
 def time_of(reader: Reader, place: Place, located: LocatedMark) -> int:
-    """When Kafka took a mark in (LogAppendTime), in milliseconds since 1970."""
+    """Return the LogAppendTime of a commit record in milliseconds since 1970."""
     for batch in reader.read(place.names.changelog, place.partition, located.offset, located.offset + 1):
         for message in batch:
             return message.timestamp()[1]
@@ -86,8 +88,8 @@ def told_time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _goal(reader: Reader, place: Place, moment: Moment, newest: Plan) -> LocatedMark | None:
-    """The newest mark with a delta that is not after the moment, of the current lineage."""
+def _goal(reader: Reader, place: Place, moment: Moment, newest: FoldPlan) -> LocatedMark | None:
+    """Return the newest commit record with a delta up to the moment, of the current state generation."""
     adopted, value, topic = newest.last.adopted, moment.value, place.input
 
     def inside(mark: CommitRecord) -> bool:
@@ -98,7 +100,7 @@ def _goal(reader: Reader, place: Place, moment: Moment, newest: Plan) -> Located
 
 
 def _from_nothing(first: LocatedMark) -> bool:
-    """Whether this mark's state is whole without a full: a genesis, or an adoption of an empty state."""
+    """Return True if the state needs no full snapshot: after an initial commit or a replacement by an empty state."""
     mark = first.mark
     if mark.n == 0:
         return True
@@ -106,7 +108,7 @@ def _from_nothing(first: LocatedMark) -> bool:
 
 
 def _state_of(reader: Reader, place: Place, full: LocatedManifest) -> LocatedMark | None:
-    """The first mark with a delta to which a full leads."""
+    """Return the first commit record with a delta that can be reached from a full snapshot."""
     manifest = full.manifest
     start = discovery.end_of(reader, place, lambda mark: mark.n < manifest.through)
     return discovery.oldest_mark(reader, place, lambda mark: mark.delta and mark.n >= manifest.through, start)
@@ -114,11 +116,11 @@ def _state_of(reader: Reader, place: Place, full: LocatedManifest) -> LocatedMar
 
 def _told(reader: Reader, place: Place, there: Kept | None) -> str:
     if there is None:
-        return "nothing is kept that leads to a state: no usable full, and the deltas do not begin at the beginning"
+        return "no state is stored: no full snapshot is usable, and the deltas do not begin at 0"
     (_, oldest), (_, newest) = there
     begin, end = time_of(reader, place, there.oldest), time_of(reader, place, there.newest)
     return (
-        f"no state that old is kept. There are positions {oldest.positions[place.input]} to "
+        f"the state is not stored any more. Stored are positions {oldest.positions[place.input]} to "
         f"{newest.positions[place.input]} (transactions {oldest.n} to {newest.n}, "
         f"{told_time(begin)} to {told_time(end)})"
     )

@@ -1,1 +1,1 @@
-"""Fold deltas into the newest value of each key, and prove the result."""
+"""Folds deltas into the newest value of each key, and verifies the result."""

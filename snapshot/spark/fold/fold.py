@@ -1,8 +1,7 @@
-"""The fold itself, in the JVM: the newest value of each key, and the state cut into chunks (rule C1).
+"""Folds deltas in the JVM: the newest value of each key, split into chunks (rule C1).
 
-Rows are spread by partition and bucket, a bucket being a part of the keys, so no partition's state is ever in one
-task. Which bucket a key is in, the order in a bucket and the cuts depend on the data alone: a task that runs twice
-makes the same chunks.
+Rows are distributed by partition and bucket, a range of keys, so that no task holds a whole partition. Bucket, order
+and chunk boundaries depend on the data alone. A task that runs twice therefore writes the same chunks.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  the name everybody knows
+from pyspark.sql import functions as F  # noqa: N812  the conventional name
 
 from statehold.snapshot.format import records
 from statehold.snapshot.format.records import split
@@ -23,28 +22,28 @@ from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums, limbs
 from statehold.table import Changes
 
-#: parts of each partition's keys; a bound on how many tasks share one partition
+#: Ranges of each partition's keys; a limit on the tasks that share one partition.
 BUCKETS: Final = 16
 
 _LIMBS: Final = tuple(f"{kind}{i}" for kind in ("text", "packed") for i in range(4))
-#: one packed chunk, or with table '' a report; the limbs are those of `proof.Sums`
+#: One packed chunk, or a report if the table is ''; the limbs are those of `proof.Sums`.
 CHUNKS: Final = "partition int, bucket int, seq long, table string, entry binary, keys long, " + ", ".join(
     f"{limb} long" for limb in _LIMBS
 )
 
 
 def fold(rows: DataFrame, tasks: int, buckets: int = BUCKETS) -> DataFrame:
-    """The newest value of each key: (partition, bucket, table, key, value), sorted by the first two; deleted keys are
-    gone.
+    """Return the newest value of each key without deleted ones: (partition, bucket, table, key, value).
 
-    One shuffle: the exchange by (partition, bucket) serves the grouping, too, and the grouping sorts. It sorts by the
-    spot first, a number that is nearly the key's own: names and keys, which cost ten times that to compare, are looked
-    at where two spots are the same. The bucket is the spot's highest bits, so its rows stay together.
+    The rows are sorted by partition and bucket. One shuffle suffices, because the grouping uses the exchange by
+    (partition, bucket) and sorts. It sorts by the task slot first, a number almost unique to the key. Names and keys,
+    whose comparison costs ten times as much, are compared only if two task slots are equal. The bucket is the highest
+    bits of the task slot, so its rows stay together.
     """
     high = F.shiftrightunsigned(F.xxhash64("table", "key"), 32)
-    order = ("spot", "partition", "bucket", "table", "key")
+    order = ("slot", "partition", "bucket", "table", "key")
     return (
-        rows.withColumn("spot", F.col("partition").cast("long") * (1 << 32) + high)
+        rows.withColumn("slot", F.col("partition").cast("long") * (1 << 32) + high)
         .withColumn("bucket", F.shiftright(high * buckets, 32).cast("int"))
         .repartition(tasks, "partition", "bucket")
         .groupBy(*order)
@@ -56,25 +55,25 @@ def fold(rows: DataFrame, tasks: int, buckets: int = BUCKETS) -> DataFrame:
 
 
 def chunks(folded: DataFrame, chunk_bytes: int) -> DataFrame:
-    """`CHUNKS`: the folded state as entries of at most `chunk_bytes`, each with its part of the digest."""
+    """Return `CHUNKS`: the folded state in entries of up to `chunk_bytes`, each with its part of the digest."""
     return folded.mapInArrow(Packer(chunk_bytes), CHUNKS)
 
 
 def sums_of(packed: DataFrame) -> DataFrame:
-    """(partition, table, report, keys, limbs): the digest's sums, added up in the JVM; each report is a row, too."""
+    """Return (partition, table, report, keys, limbs): the digest's sums, added in the JVM, and a row per report."""
     report = F.when(F.col("table") == REPORT, F.col("entry")).alias("report")
     added = [F.sum(name).alias(name) for name in ("keys", *_LIMBS)]
     return packed.groupBy("partition", "table", report).agg(*added)
 
 
 def sums_from(row: Any) -> Sums:
-    """The sums of a row of `sums_of` or of `CHUNKS`."""
+    """Return the sums of a row of `sums_of` or `CHUNKS`."""
     text, packed = (sum(row[f"{kind}{i}"] << 32 * i for i in range(4)) for kind in ("text", "packed"))
     return Sums(text, packed, row["keys"])
 
 
 class Packer:
-    """For `mapInArrow` over the rows of `fold`, each bucket's together; out come `CHUNKS`, `seq` counting a table's."""
+    """Function for `mapInArrow` from the rows of `fold`, grouped by bucket, to `CHUNKS`; `seq` counts per table."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
@@ -96,7 +95,7 @@ Where = tuple[int, int]
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[Where, pa.RecordBatch]]:
-    """Stretches of a batch that are of one partition and bucket; the rows are sorted by them."""
+    """Yield the slices of a batch that belong to one partition and bucket; the rows are sorted by them."""
     low, rows = 0, batch.num_rows
     partitions, buckets = batch.column("partition"), batch.column("bucket")
 
@@ -115,7 +114,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[Where, pa.RecordBatch]]:
 
 
 def _by_table(rows: pa.RecordBatch) -> Iterator[tuple[str, list[bytes], list[bytes]]]:
-    """Keys and values of each table, in the order of the rows."""
+    """Yield keys and values of each table, in row order."""
     tables = pc.unique(rows.column("table")).to_pylist()
     for table in tables:
         mine = rows if len(tables) == 1 else rows.filter(pc.equal(rows.column("table"), table))
@@ -123,7 +122,7 @@ def _by_table(rows: pa.RecordBatch) -> Iterator[tuple[str, list[bytes], list[byt
 
 
 class _Gathered:
-    """Keys of one table and bucket that are not in a chunk yet."""
+    """Keys and values of one table and bucket that are not in a chunk yet."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
@@ -132,7 +131,7 @@ class _Gathered:
 
 
 class _Packing:
-    """Gathers the keys of one bucket, table by table, and cuts them as a worker's full is cut."""
+    """Collects the keys of one bucket by table, and splits them into chunks as a worker does."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._limit = chunk_bytes

@@ -1,8 +1,8 @@
-"""The newest value of each key, as far as one task has seen: what leaves it for the shuffle is keys, not entries.
+"""Keeps the newest value of each key that one task has read, so that the shuffle moves keys instead of entries.
 
-A dict per table, filled whole entries at a time, so nothing of it runs per key in Python. It is given up to the JVM
-whenever it holds `limit` bytes, so a task's memory does not grow with the state; the fold in the JVM decides between
-what several tasks, or several windows of one, tell of a key.
+Uses a dict per table and adds whole entries, so that no Python code runs per key. Passes the rows to the JVM whenever
+it holds `limit` bytes, so that a task's memory does not grow with the state. The fold in the JVM chooses between the
+values of several tasks, or of several windows of one task.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import pyarrow as pa
 from statehold.common.decoding import UNREADABLE
 from statehold.snapshot.format import frame
 
-#: bytes of keys and values that increments are gathered to; as Python's objects they are about three times that
+#: Limit in bytes of keys and values from the changelog; Python's objects need about three times as much.
 WINDOW: Final = 64_000_000
-#: chunks name each key once: nothing is gained by gathering them
+#: Limit for chunks; small, because chunks contain each key only once.
 CHUNKS: Final = 4_000_000
-#: the table name of a report: no table has it
+#: Table name of a report; no table has it.
 REPORT: Final = ""
 _BATCH_ROWS: Final = 20_000
 _BATCH_BYTES: Final = 16_000_000
-#: what a key costs besides its bytes
+#: Overhead of a key in bytes.
 _KEY: Final = 40
 
 _entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes | None]]).decode
 
 
 class Newest:
-    """Of one stretch of one topic partition, read in order."""
+    """The newest values of one range of one topic partition, read in order."""
 
     def __init__(self, partition: int, limit: int) -> None:
         self._partition, self._limit = partition, limit
         self._tables: dict[str, dict[bytes, bytes | None]] = {}
-        #: what is held, at least about; bytes that came since it was counted
+        #: Approximate bytes held; bytes added since they were counted.
         self._held = self._since = 0
 
     @property
@@ -46,9 +46,9 @@ class Newest:
         return self._held >= self._limit
 
     def add(self, raw: msgspec.Raw) -> int:
-        """An entry of a part or a chunk; how many keys it has.
+        """Add an entry of a delta or a chunk. Return its number of keys.
 
-        :raises frame.BadFrame: it is none.
+        :raises frame.BadFrame: the bytes are not an entry.
         """
         try:
             name, keys, values = _entry(raw)
@@ -66,9 +66,9 @@ class Newest:
         return count
 
     def take(self, rank: int) -> Iterator[pa.RecordBatch]:
-        """All that is held, as rows of `unpack.SCHEMA`; nothing is held afterwards.
+        """Yield and remove everything as rows of `unpack.SCHEMA`.
 
-        `rank` is not below the number of any transaction that is in it, nor above that of any that comes later.
+        `rank` is not below any transaction in it, and not above any later one.
         """
         tables, held = self._tables, self._held
         self._tables, self._held, self._since = {}, 0, 0
@@ -85,7 +85,7 @@ def _size(table: dict[bytes, bytes | None]) -> int:
 
 
 def rows_of(partition: int, table: str, keys: list[bytes], values: list[Any], rank: int) -> pa.RecordBatch:
-    """One batch of `unpack.SCHEMA`."""
+    """Return one batch of `unpack.SCHEMA`."""
     count = len(keys)
     columns = [
         pa.repeat(pa.scalar(partition, pa.int32()), count),

@@ -1,4 +1,4 @@
-"""What Spark is to read for one partition: which state, from which base, which offsets (rules C1, S1, S6). No Spark."""
+"""Plans a fold: the state, its full snapshot and the offsets to read (rules C1, S1, S6). Does not use Spark."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from statehold.snapshot.format.records import COMPACTION, CommitRecord
 from statehold.snapshot.restore import discovery
 from statehold.snapshot.restore.discovery import LocatedManifest, LocatedMark, last_mark
 
-#: holds for a mark that is not after the state that is asked for; monotonic over the marks of a partition
+#: True for commit records up to the requested state; monotonic over the commit records of a partition.
 Upto = Callable[[CommitRecord], bool]
-#: records that are not worth another task
+#: Number of records below which another task is not worthwhile.
 _SHORTEST: Final = 16
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """How the state at `goal` is folded: one base at most, and the increments after it up to the goal."""
+class FoldPlan(msgspec.Struct, frozen=True):
+    """The inputs of a fold: at most one full snapshot (the base), and the changelog after it up to the goal."""
 
     place: Place
-    #: the newest mark of all, whether or not it carries a delta
+    #: The newest commit record, with or without a delta.
     last: CommitRecord
-    #: the delta whose state is folded (D of rule C1), and where its mark lies
+    #: Commit record of the folded state (D of rule C1), with its offset.
     goal: LocatedMark
     base: LocatedManifest | None
-    #: every full that may be a base for the goal, newest first; those before `base` were found damaged
+    #: Full snapshots that lead to the goal, newest first; those before `base` are damaged.
     fulls: tuple[LocatedManifest, ...]
-    #: offsets of the increment topic to read
+    #: Changelog offsets to read.
     start: int
     end: int
-    #: marks behind which what is read is cut, so that several tasks share it, and offsets that cut the base's chunks
+    #: Commit records after which the changelog is divided between tasks, and offsets that divide the base's chunks.
     cuts: tuple[LocatedMark, ...] = ()
     chunk_cuts: tuple[int, ...] = ()
 
@@ -45,30 +45,29 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> int:
-        """S: the transaction that the base stands for; the fold takes increments above it."""
+        """Transaction of the base (S in the rules); the fold applies deltas of later transactions."""
         return self.base.manifest.first if self.base else max(self.goal.mark.adopted - 1, -1)
 
     @property
     def up_to_date(self) -> bool:
-        """The base is the state at the goal already, so another full would not count (rule C4)."""
+        """True if the base is already the state at the goal, so another full snapshot is useless (rule C4)."""
         manifest = self.base.manifest if self.base else None
         return manifest is not None and manifest.first == manifest.through == self.goal.mark.n
 
 
 def make(
     reader: Reader, place: Place, upto: Upto | None = None, damaged: Collection[int] = (), before: int | None = None
-) -> Plan:
-    """Plan the newest state, or the newest one that is not after `upto`, or whose mark lies below offset `before` of
-    the increment topic. `damaged` names manifests not to use.
+) -> FoldPlan:
+    """FoldPlan the newest state, or the newest one up to `upto`, or below changelog offset `before`.
 
-    `reader` ends at the last stable offset, so a worker may go on meanwhile.
+    `damaged` are offsets of manifests to skip. `reader` ends at the last stable offset, so workers may run meanwhile.
 
-    :raises PartitionError: there is no such state; the message says which there are.
+    :raises PartitionError: there is no such state; the text says which ones exist.
     """
     try:
         last = last_mark(reader, place.names.changelog, place.partition)
         if last is None:
-            raise _lost(place, "holds no mark")
+            raise _lost(place, "there is no commit record")
         place.check(last)
         end = before if upto is None else discovery.end_of(reader, place, upto)
         goal = discovery.newest_mark(reader, place, lambda mark: mark.delta, end)
@@ -78,18 +77,18 @@ def make(
     except frame.BadFrame as error:
         raise _lost(place, f"a record cannot be read: {error}") from error
     except OutOfRange as error:
-        raise _lost(place, f"truncated while it was planned: {error}; try again") from error
+        raise _lost(place, f"the service truncated its topics meanwhile: {error}; run the command again") from error
     base = next((found for found in fulls if found.offset not in damaged), None)
     start = reader.bounds(place.names.changelog, place.partition)[0]
     if base is not None:
         start = max(start, base.manifest.increment)
     elif goal.mark.reach > goal.mark.adopted:
-        raise _lost(place, f"no usable full, and deltas lead on only from transaction {goal.mark.reach}")
-    return Plan(place, last, goal, base, fulls, start, goal.offset + 1)
+        raise _lost(place, f"no full snapshot is usable, and the deltas begin after transaction {goal.mark.reach}")
+    return FoldPlan(place, last, goal, base, fulls, start, goal.offset + 1)
 
 
-def divided(reader: Reader, plan: Plan, pieces: int) -> Plan:
-    """The same plan for about `pieces` tasks: one topic partition is otherwise read by one."""
+def divided(reader: Reader, plan: FoldPlan, pieces: int) -> FoldPlan:
+    """Divide the plan between about `pieces` tasks, because otherwise one task reads a topic partition."""
     base = plan.base
     chunk_cuts: tuple[int, ...] = ()
     if base is not None and base.manifest.low >= 0:
@@ -101,18 +100,18 @@ def divided(reader: Reader, plan: Plan, pieces: int) -> Plan:
             if found is not None and found.offset + 1 < plan.end:
                 cuts[found.offset] = found
     except (frame.BadFrame, OutOfRange):
-        return plan  # whoever reads it says what is wrong
+        return plan  # the read reports the error
     return msgspec.structs.replace(plan, cuts=tuple(cuts.values()), chunk_cuts=chunk_cuts)
 
 
 def _between(start: int, end: int, pieces: int) -> Iterator[int]:
-    """Where `pieces` of about the same length meet; fewer where they would be short."""
+    """Yield the boundaries of `pieces` of about the same length; fewer if they would be too short."""
     pieces = min(pieces, (end - start) // _SHORTEST)
     yield from (start + (end - start) * i // pieces for i in range(1, pieces))
 
 
 def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRecord) -> Iterator[LocatedManifest]:
-    """Fulls that may be the base for the goal, the greatest S first (rule S6), whoever made them."""
+    """Yield the full snapshots that lead to the goal, the newest first (rule S6), of any maker."""
     low = reader.bounds(place.names.snapshot, place.partition)[0]
     known = {ref.offset for mark in (last, goal) for ref in mark.fulls}
     found = {each.offset: each for offset in known if (each := discovery.manifest_at(reader, place, offset))}
@@ -121,7 +120,7 @@ def _candidates(reader: Reader, place: Place, last: CommitRecord, goal: CommitRe
     for each in list(found.values()):
         before = discovery.predecessor(reader, place, each)
         while before is not None and before.offset not in found:
-            # a worker's own full counts only where a mark refers to it
+            # A worker's full snapshot counts only if a commit record refers to it.
             if before.manifest.maker == COMPACTION:
                 found[before.offset] = before
             before = discovery.predecessor(reader, place, before)
@@ -133,12 +132,12 @@ def _nothing_to_fold(reader: Reader, place: Place, last: CommitRecord, upto: Upt
     oldest = discovery.newest_mark(reader, place, lambda mark: mark.delta) if upto else None
     if oldest is None:
         return (
-            f"no mark up to transaction {last.n} carries a delta (snapshot.delta_interval is off): there is nothing "
-            f"to fold"
+            f"no commit record up to transaction {last.n} has a delta (snapshot.delta_interval is off), so there is no "
+            f"state to fold"
         )
     start = reader.bounds(place.names.changelog, place.partition)[0]
     first = discovery.end_of(reader, place, lambda _: False)
-    return f"no kept state is that old: the increments begin at offset {max(start, first)}"
+    return f"no state of that age is stored: the changelog begins at offset {max(start, first)}"
 
 
 def _lost(place: Place, finding: str) -> PartitionError:

@@ -1,4 +1,4 @@
-"""The digest of a folded state, summed chunk by chunk, and what it must be equal to (rules D4, 1.3). No Spark."""
+"""Sums the digest of a folded state by chunks, and compares it (rules D4, 1.3). Does not use Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from statehold.snapshot.format import digest
 from statehold.snapshot.format.digest import MODULUS, packed_seeds, seeded_digest
 
-#: tables whose keys are text in msgpack but perhaps not in Python: so many are tried in every combination
+#: Number of tables whose two digests are tried in every combination.
 _MOST_TABLES: Final = 12
 
 
 class Sums(msgspec.Struct):
-    """Of one table: the sum of its keys' hashes, and the number of keys. Sums of parts add up to the sum of all.
+    """The sum of the hashes of one table's keys, and the number of keys. Sums of parts add up.
 
-    Two sums: keys that are text in msgpack hashed as text, and as they are; which one it is only the handler knows.
+    There are two sums, for keys hashed as text and as msgpack, because only the handler knows the type of the keys.
     """
 
     text: int = 0
@@ -35,20 +35,20 @@ class Sums(msgspec.Struct):
 
 
 def limbs(number: int) -> list[int]:
-    """128 bits as four numbers of 32, so that a column of longs can sum two billion of them."""
+    """Split 128 bits into four numbers of 32 bits, so that a column of longs can sum two billion of them."""
     number %= MODULUS
     return [(number >> shift) & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
 
 
 def proves(sums: Mapping[str, Sums], wanted: bytes, keys: int) -> str:
-    """'' if these tables are the state of that digest and that number of keys, else what differs."""
+    """Return '' if these tables have that digest and that number of keys, else the difference."""
     count = sum(each.keys for each in sums.values())
     if count != keys:
-        return f"{count} keys were folded, the mark counts {keys}"
+        return f"{count} keys were folded, the commit record has {keys}"
     expected = digest.from_bytes(wanted)
     choices = [(each.text, each.packed) for each in list(sums.values())[:_MOST_TABLES]]
     rest = sum(each.text for each in list(sums.values())[_MOST_TABLES:])
     if any((sum(chosen) + rest) % MODULUS == expected for chosen in product(*choices)):
         return ""
     found = sum(each.text for each in sums.values())
-    return f"the folded state's digest is {digest.show(found)}, the mark's {digest.show(expected)}"
+    return f"the folded state's digest is {digest.show(found)}, the commit record's {digest.show(expected)}"

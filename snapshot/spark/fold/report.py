@@ -1,8 +1,8 @@
-"""What a task is to read of one partition, and what it found there, for the driver to judge. Small, whatever the state.
+"""The task of an executor for one partition, and its report to the driver. Small for any state size.
 
-A stretch is what one task reads of one topic partition, in order. The stretches of an increment partition are cut
-behind marks that the driver has seen, so each one's chain begins with the transaction after its mark, and all of them
-together are the same proof as one: what a stretch ends with must be what the next one was told to begin after.
+A stretch is the range of one topic partition that one task reads, in order. The driver divides a changelog partition
+after commit records, so the chain of each stretch begins with the next transaction. All stretches together prove the
+same as one, because a stretch must end with the transaction after which the next one begins.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from statehold.snapshot.format.records import Manifest
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of an increment partition begins at this offset, after transaction `n`."""
+    """The start of a stretch: a changelog offset, after transaction `n`."""
 
     offset: int
     n: int
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What an executor needs to know of one partition's plan."""
+    """The parts of a partition's plan that an executor needs."""
 
     partition: int
-    #: id of the base, '' without one
+    #: Id of the full snapshot; '' without one.
     full: str
     chunks: int
     first: int
     lineage: str
     topic: str
-    #: where the second and later stretches begin: of the increments, and of the base's chunks (offsets)
+    #: Starts of the second and later stretches: of the changelog, and of the chunks (offsets).
     cuts: tuple[Cut, ...] = ()
     chunk_cuts: tuple[int, ...] = ()
 
     def stretch(self, topic: str, offset: int) -> int:
-        """The number of the stretch that a record belongs to."""
+        """Return the number of a record's stretch."""
         starts = [cut.offset for cut in self.cuts] if topic == self.topic else self.chunk_cuts
         return bisect_right(starts, offset)
 
     def after(self, stretch: int) -> int:
-        """The transaction after which the increments of a stretch begin; -1: whatever comes first."""
+        """Return the transaction after which a stretch begins; -1 for any."""
         return self.cuts[stretch - 1].n if stretch else self.first
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """What one task found in its stretch."""
+class TaskReport(msgspec.Struct, kw_only=True):
+    """One task's report about its stretch."""
 
     partition: int
     kind: str
-    #: number of the stretch, and how many there are
+    #: Number of the stretch, and number of stretches.
     stretch: int = 0
     of: int = 1
-    #: '' or why nothing of this partition may be used
+    #: Why the partition must not be used; '' if it may.
     finding: str = ""
-    #: of chunks: number of the first one, and the checksums from there on
+    #: Chunks: number of the first one, and the checksums from it.
     begin: int = 0
     checksums: list[int] = []
-    #: of increments: the transaction that it was told to begin after; the last whole transaction, where its header
-    #: lies, and its mark's digest and number of keys
+    #: Changelog: the transaction before the stretch; the last complete transaction, the offset of its header, and
+    #: digest and number of keys of its commit record.
     after: int = -1
     last: int = -1
     header: int = -1
@@ -72,13 +72,12 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 encode_report = msgspec.msgpack.Encoder().encode
-decode_report = msgspec.msgpack.Decoder(Report).decode
+decode_report = msgspec.msgpack.Decoder(TaskReport).decode
 
 
-def gathered(reports: Iterable[Report]) -> dict[int, dict[str, Report]]:
-    """Partition -> kind -> the report of all its stretches; each of them was read, and leads on to the next, or there
-    is a finding."""
-    found: dict[int, dict[str, list[Report]]] = {}
+def gathered(reports: Iterable[TaskReport]) -> dict[int, dict[str, TaskReport]]:
+    """Join reports: partition -> kind -> report of all stretches; a finding if one is missing or unconnected."""
+    found: dict[int, dict[str, list[TaskReport]]] = {}
     for report in reports:
         found.setdefault(report.partition, {}).setdefault(report.kind, []).append(report)
     return {
@@ -87,7 +86,7 @@ def gathered(reports: Iterable[Report]) -> dict[int, dict[str, Report]]:
     }
 
 
-def _joined(reports: Sequence[Report]) -> Report:
+def _joined(reports: Sequence[TaskReport]) -> TaskReport:
     *before, last = reports
     checksums, gap = _checksums(reports)
     findings = [each.finding for each in reports if each.finding]
@@ -102,20 +101,20 @@ def _joined(reports: Sequence[Report]) -> Report:
     )
 
 
-def _not_one(reports: Sequence[Report]) -> str:
+def _not_one(reports: Sequence[TaskReport]) -> str:
     read, wanted = [each.stretch for each in reports], list(range(reports[0].of))
     if reports[0].kind != "increments":
-        return ""  # a chunk that was not read is missed by its number
+        return ""  # the chunk numbers reveal a stretch that was not read
     if read != wanted:
         return f"stretches {read} of {len(wanted)} were read"
     for one, following in pairwise(reports):
         if one.last != following.after:
-            return f"the increments before transaction {following.after + 1} end with transaction {one.last}"
+            return f"the changelog before transaction {following.after + 1} ends with transaction {one.last}"
     return ""
 
 
-def _checksums(reports: Sequence[Report]) -> tuple[list[int], str]:
-    """Doubled chunks at a cut are fine where they are the same."""
+def _checksums(reports: Sequence[TaskReport]) -> tuple[list[int], str]:
+    """Join the checksums; equal duplicates at a boundary are valid."""
     sums: list[int] = []
     for report in filter(lambda each: each.checksums, reports):
         known = sums[report.begin :]
@@ -125,14 +124,14 @@ def _checksums(reports: Sequence[Report]) -> tuple[list[int], str]:
     return sums, ""
 
 
-def judge_chunks(manifest: Manifest, report: Report | None) -> str:
-    """Why these are not exactly the chunks that the manifest names, or ''."""
+def judge_chunks(manifest: Manifest, report: TaskReport | None) -> str:
+    """Return why these are not exactly the manifest's chunks; '' if they are."""
     wanted = len(manifest.checksums)
     if report is None:
-        return "" if wanted == 0 else f"0 of {wanted} chunks are there"
+        return "" if wanted == 0 else f"0 of {wanted} chunks exist"
     if report.finding:
         return report.finding
     for i, (expected, found) in enumerate(zip(manifest.checksums, report.checksums, strict=False)):
         if expected != found:
             return f"chunk {i} of {wanted} is damaged"
-    return "" if len(report.checksums) == wanted else f"{len(report.checksums)} of {wanted} chunks are there"
+    return "" if len(report.checksums) == wanted else f"{len(report.checksums)} of {wanted} chunks exist"

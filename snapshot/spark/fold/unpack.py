@@ -1,9 +1,8 @@
-"""Chunks and increments into rows, on the executors: `mapInArrow` over whole Kafka records, columns made at a time.
+"""Converts chunks and deltas to rows on the executors, with `mapInArrow` over Kafka records.
 
-A task reads one stretch of one topic partition, in order, so a chain is checked where it is read (`Chain`), and what it
-found leaves the task as one row of another kind: a report. Nothing of an incomplete transaction becomes a row, and of
-a key that many transactions have written only the newest value does, as far as the task has seen (`Newest`): what the
-JVM shuffles, sorts and folds is then nearer to the number of keys than to that of entries.
+A task reads one stretch of one topic partition in order, checks its chain (`Chain`) and adds one row with a report.
+Incomplete transactions give no rows. Of a key only the newest value that the task has read becomes a row (`Newest`), so
+the JVM processes about as many rows as there are keys.
 """
 
 from __future__ import annotations
@@ -18,17 +17,14 @@ from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.chain_check import Chain, Increment
 from statehold.snapshot.format.records import Chunk
 from statehold.snapshot.spark.fold.newest import CHUNKS, REPORT, WINDOW, Newest, rows_of
-from statehold.snapshot.spark.fold.report import Report, Scan, encode_report
+from statehold.snapshot.spark.fold.report import Scan, TaskReport, encode_report
 
-#: (partition, table, key as msgpack, value as stored or null, rank: see `Newest.take`)
+#: (partition, table, key as msgpack, value as stored or null, rank: see `Newest.take`).
 SCHEMA: Final = "partition int, table string, key binary, value binary, rank long"
 
 
 class Unpacker:
-    """For `mapInArrow`: columns topic, partition, offset, value in, `SCHEMA` out; pickled by reference.
-
-    `window` is `newest.WINDOW`.
-    """
+    """Function for `mapInArrow` from columns topic, partition, offset, value to `SCHEMA`; pickled by reference."""
 
     def __init__(self, scans: Mapping[int, Scan], window: int = WINDOW) -> None:
         self._scans, self._window = scans, window
@@ -45,12 +41,12 @@ class Unpacker:
         for each in stretches.open.values():
             yield from each.rows.take(each.rank)
             report = each.done()
-            key = f"{report.kind} {report.stretch}".encode()  # one row each: the fold keeps one per key
+            key = f"{report.kind} {report.stretch}".encode()  # unique, because the fold keeps one row per key
             yield rows_of(report.partition, REPORT, [key], [encode_report(report)], -1)
 
 
 class _Increments:
-    """A stretch of an increment partition: whole transactions above S become rows."""
+    """A stretch of a changelog partition: complete transactions after the full snapshot become rows."""
 
     def __init__(self, scan: Scan, stretch: int, window: int) -> None:
         self._scan, self._stretch = scan, stretch
@@ -61,7 +57,7 @@ class _Increments:
         elif after >= 0:
             self._chain.last = after
         self.rows = Newest(scan.partition, window)
-        self.report = Report(
+        self.report = TaskReport(
             partition=scan.partition, kind="increments", stretch=stretch, of=len(scan.cuts) + 1, after=after
         )
 
@@ -92,7 +88,7 @@ class _Increments:
         report.last, report.header = mark.n, increment.offset
         report.digest, report.keys = mark.digest, mark.keys
 
-    def done(self) -> Report:
+    def done(self) -> TaskReport:
         try:
             self._chain.finish(-1)
         except PartitionError as error:
@@ -101,22 +97,22 @@ class _Increments:
 
 
 def _beginning(increment: Increment) -> str:
-    """Without a full all must be there from an empty state on: the genesis, or an adopt record without a base."""
+    """Check that the deltas begin with an empty state: an initial commit or a replacement without a full snapshot."""
     n, adopt = increment.mark.n, increment.adopt
     if adopt is not None and adopt.base is not None:
-        return f"the full that adopt record {n} names cannot be used, nor a later one"
+        return f"the full snapshot of state-replacement record {n} is unusable, and so is every later one"
     if n > 0 and adopt is None:
-        return f"no usable full, and the deltas begin with transaction {n}"
+        return f"no full snapshot is usable, and the deltas begin with transaction {n}"
     return ""
 
 
 class _Chunks:
-    """A stretch of a full partition: the chunks of the base in order; doubles and those of others are passed over."""
+    """A stretch of a snapshot partition: the base's chunks in order, without duplicates and other chunks."""
 
     def __init__(self, scan: Scan, stretch: int) -> None:
         self._scan = scan
         self.rows, self.rank = Newest(scan.partition, CHUNKS), scan.first
-        self.report = Report(
+        self.report = TaskReport(
             partition=scan.partition, kind="chunks", stretch=stretch, of=len(scan.chunk_cuts) + 1, begin=0
         )
 
@@ -132,7 +128,7 @@ class _Chunks:
             if chunk.full != scan.full:
                 return
             if report.stretch and not report.checksums:
-                report.begin = chunk.i  # whether it follows the stretch before it is seen when they are joined
+                report.begin = chunk.i  # `gathered` checks the connection to the previous stretch
             seen = report.begin + len(report.checksums)
             if chunk.i < seen:
                 return
@@ -145,12 +141,12 @@ class _Chunks:
         except frame.BadFrame as error:
             report.finding = f"offset {offset}: {error}"
 
-    def done(self) -> Report:
+    def done(self) -> TaskReport:
         return self.report
 
 
 class _Stretches:
-    """Those that a task has seen: one, or more where it reads what lies in a store."""
+    """The stretches that a task reads: one, or several if it reads from a store."""
 
     def __init__(self, scans: Mapping[int, Scan], window: int) -> None:
         self._scans, self._window = scans, window

@@ -1,1 +1,1 @@
-"""Read and write the topics with Spark."""
+"""Reads and writes the topics with Spark."""

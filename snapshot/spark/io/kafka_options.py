@@ -1,4 +1,4 @@
-"""Settings -> options of Spark's Kafka source, whose client is Java's and calls things by other names."""
+"""Converts settings to options of Spark's Kafka source, which uses the names of the Java client."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MODULES = {
 
 
 def kafka_options(settings: Settings) -> dict[str, str]:
-    """For `spark.read.format("kafka")`. Certificates are read here and passed as text: executors have no such files."""
+    """Return options for `spark.read.format("kafka")`. Certificates are text: executors lack the files."""
     kafka, security = settings.kafka, settings.kafka.security
     options = {
         "kafka.bootstrap.servers": ",".join(server.strip() for server in kafka.bootstrap_servers.split(",")),
         "kafka.isolation.level": "read_committed",
         "kafka.security.protocol": security.protocol.upper(),
         "kafka.max.partition.fetch.bytes": str(max(8_000_000, kafka.message_max_bytes + 1024)),
-        # The connector makes up group ids of its own; a prefix that an ACL can cover.
+        # The connector generates group ids, so it needs a prefix that an ACL can cover.
         "groupIdPrefix": "statehold-spark",
     }
     mechanism = security.sasl_mechanism

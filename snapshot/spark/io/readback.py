@@ -1,4 +1,4 @@
-"""Reads fulls back from their topic, all of a run in one job, before anything is deleted behind them (C2, C4)."""
+"""Reads full snapshots back in one job, before older ones are deleted (rules C2, C4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _entry = msgspec.msgpack.Decoder(tuple[str, list[msgspec.Raw], list[bytes]]).dec
 
 
 class Back(msgspec.Struct):
-    """What lies on the topic of one full."""
+    """The stored chunks of one full snapshot."""
 
     checksums: list[int]
     sums: dict[str, tuple[bytes, bytes, int]]
@@ -37,9 +37,9 @@ _decode = msgspec.msgpack.Decoder(Back).decode
 def read_back(
     spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, LocatedManifest]]
 ) -> dict[tuple[int, int], str]:
-    """(partition, offset of the manifest) -> what is wrong with that full, or '' where it is whole.
+    """Return (partition, offset of the manifest) -> the fault of that full snapshot, '' if it is good.
 
-    The chunks' order and checksums are compared with the manifest, and their digest where the manifest has one.
+    Compares order, checksums and, if the manifest has one, the digest of the chunks with the manifest.
     """
     wanted = list(fulls)
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
@@ -52,7 +52,7 @@ def read_back(
     if any(found.manifest.checksums for _, found in wanted):
         ids = {(place.partition, found.manifest.full) for place, found in wanted}
         manifests = [(place, found.manifest) for place, found in wanted]
-        frames = with_stored(spark, settings, [ranges], manifests).mapInArrow(ReadBack(ids), _READ)
+        frames = with_stored(spark, settings, [ranges], manifests).mapInArrow(ChunkReader(ids), _READ)
         backs = {(row["partition"], row["full"]): _decode(row["payload"]) for row in collect(frames)}
     return {
         (place.partition, found.offset): _judge(found, backs.get((place.partition, found.manifest.full)))
@@ -66,7 +66,7 @@ def _judge(found: LocatedManifest, back: Back | None) -> str:
     if back.finding:
         return back.finding
     if back.checksums != list(manifest.checksums):
-        return f"{len(back.checksums)} of {wanted} chunks are there, or one is another"
+        return f"{len(back.checksums)} of {wanted} chunks exist, or a checksum differs"
     if not manifest.digest or manifest.first != manifest.through:
         return ""
     return proves(_sums(back.sums), manifest.digest, manifest.keys)
@@ -79,8 +79,8 @@ def _sums(sums: Mapping[str, tuple[bytes, bytes, int]]) -> dict[str, Sums]:
     }
 
 
-class ReadBack:
-    """For `mapInArrow`: Kafka records in, one row for each full of `ids` out."""
+class ChunkReader:
+    """Function for `mapInArrow` from Kafka records to one row for each full snapshot of `ids`."""
 
     def __init__(self, ids: set[tuple[int, str]]) -> None:
         self._ids = ids
@@ -100,13 +100,13 @@ class ReadBack:
                 return
             chunk = records.unpack(data)
         except frame.BadFrame:
-            return  # whose full it was part of misses it
+            return  # the full snapshot of this chunk reports it as missing
         if isinstance(chunk, Chunk) and (key := (partition, chunk.full)) in self._ids:
             reading.setdefault(key, _Reading()).feed(chunk, frame.body_checksum(data))
 
 
 class _Reading:
-    """The chunks of one full, in order; doubles are passed over as a restore does."""
+    """The chunks of one full snapshot in order, without duplicates, as in a restore."""
 
     def __init__(self) -> None:
         self.back = Back([], {})

@@ -1,12 +1,12 @@
 """Spark sessions: a small one on this machine, or the one that spark-submit has configured.
 
-Two cases, told apart by `SparkOptions.master`:
+`SparkOptions.master` selects one of two cases:
 
-* `local[...]`: everything comes from here. Executors are threads of one JVM and its Python workers run this very
-  interpreter, so they see what is installed in it, an editable install too. The connector's jars are given as files.
-* anything else (`spark://...`, `yarn`, `k8s://...`, or None under spark-submit): memory, jars (`--packages`) and the
-  executors' Python (`--archives` of a packed environment, `PYSPARK_PYTHON`) are the cluster's affair. Only what a
-  query's result depends on is set here: time zone, partitions of a shuffle, Arrow.
+* `local[...]`: this module sets everything. Executors are threads of one JVM, and its Python workers run this
+  interpreter with its installed packages, including editable installs. The connector's jars are given as files.
+* any other value (`spark://...`, `yarn`, `k8s://...`, or None under spark-submit): the cluster sets memory, jars
+  (`--packages`) and the executors' Python (`--archives` of a packed environment, `PYSPARK_PYTHON`). This module sets
+  only what affects a query's result: time zone, shuffle partitions, Arrow.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LOCAL = "local[2]"
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """How to get a session.
+    """Options of a session.
 
-    `jars` are files for a session on this machine. `memory` is the JVM's heap there (Python workers come on top, about
-    100 MB each). `shuffle_partitions` bounds parallelism after a shuffle: a few per core. `settings` win over all.
+    `jars` are files for a session on this machine, `memory` is its JVM heap (each Python worker needs about 100 MB
+    more). `shuffle_partitions` limits the parallelism after a shuffle: use a few per core. `settings` override all.
     """
 
     master: str | None = LOCAL
@@ -41,15 +41,15 @@ class SparkOptions:
 
     @property
     def local(self) -> bool:
-        """Whether the session's JVM is started here and is all there is."""
+        """True if this process starts the session's JVM on this machine."""
         return self.master is not None and self.master.startswith("local")
 
 
 @contextmanager
 def spark_session(name: str, options: SparkOptions | None = None) -> Iterator[SparkSession]:
-    """Open a session called `name`, stop it at the end. Blocks for about 3 s; one session per process at a time.
+    """Open a session called `name` and stop it at the end. Blocks for about 3 s; one session per process at a time.
 
-    Scratch files (shuffles, spills) lie in a folder of their own under $TMPDIR, which is removed.
+    Scratch files (shuffles, spills) are in a temporary folder under $TMPDIR, which is removed at the end.
     """
     options = options or SparkOptions()
     with tempfile.TemporaryDirectory(prefix="statehold-spark-") as scratch:
@@ -61,11 +61,11 @@ def spark_session(name: str, options: SparkOptions | None = None) -> Iterator[Sp
 
 
 class Tasks:
-    """How many of a session's tasks are done, of those of all stages that it has begun so far. Any thread."""
+    """Counts the finished tasks and all tasks of a session's started stages. Any thread."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
-        #: stage -> tasks done, tasks in all
+        #: Stage -> finished tasks, all tasks.
         self._stages: dict[int, tuple[int, int]] = {}
 
     def __call__(self) -> tuple[int, int]:
@@ -81,9 +81,9 @@ class Tasks:
 def _open(name: str, options: SparkOptions, scratch: str) -> SparkSession:
     chosen = _of_every_session(options) | (_of_this_machine(options, scratch) if options.local else {})
     if options.local:
-        # Read when the session starts, and copied into it; only spark-submit reads spark.pyspark.python.
+        # Spark reads this variable when the session starts; only spark-submit reads spark.pyspark.python.
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        # Without it Spark resolves the machine's own name, and ends where that does not resolve.
+        # Without this address Spark resolves the machine's name, and fails if that does not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if options.master is not None:
@@ -98,7 +98,7 @@ def _of_every_session(options: SparkOptions) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(options.arrow_batch),
-        # The consumers of the connector would otherwise keep connections of partitions they no longer read.
+        # Otherwise the connector's consumers keep connections of partitions that they no longer read.
         "spark.kafka.consumer.cache.timeout": "1m",
     }
 

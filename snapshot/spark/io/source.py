@@ -1,6 +1,6 @@
-"""Reads the topics with Spark's Kafka source: committed records only, between offsets that were fixed beforehand.
+"""Reads the topics with Spark's Kafka source: only committed records, between planned offsets.
 
-`state_at` is the way in for whoever wants a state as a DataFrame; `Fold.check` tells whether it is the right one.
+`state_at` returns a state as a DataFrame; `Fold.check` verifies it.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Manifest
 from statehold.snapshot.spark.fold import fold as folding
 from statehold.snapshot.spark.fold.newest import REPORT
-from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.proof import Sums, proves
-from statehold.snapshot.spark.fold.report import Cut, Report, Scan, decode_report, gathered, judge_chunks
+from statehold.snapshot.spark.fold.report import Cut, Scan, TaskReport, decode_report, gathered, judge_chunks
 from statehold.snapshot.spark.fold.unpack import SCHEMA, Unpacker
 from statehold.snapshot.spark.io.kafka_options import kafka_options
 from statehold.snapshot.spark.io.stored import stored
 
-#: for whoever must not import pyspark
+#: For modules that must not import pyspark.
 Session = SparkSession
-#: Kafka records in one Arrow batch: chunks are large
+#: Kafka records in one Arrow batch; few, because chunks are large.
 _BATCH: Final = "500"
-#: the columns of a folded state
+#: Columns of a folded state.
 FOLDED: Final = "partition int, bucket int, table string, key binary, value binary"
 Edit = Callable[[Iterable[Any]], Iterable[Any]]
-#: (topic, partition) -> first offset, end offset
+#: (topic, partition) -> first offset, end offset.
 Ranges = Mapping[tuple[str, int], tuple[int, int]]
 
 
 def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
-    """Kafka records as (topic, partition, offset, value); ranges must not be empty and have start < end.
+    """Return Kafka records as (topic, partition, offset, value); there must be ranges, each with start < end.
 
-    One task reads each range, in order. Running it fails when records have been truncated meanwhile.
+    One task reads each range in order. The job fails if records were truncated meanwhile.
     """
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _BATCH)
     reader = spark.read.format("kafka")
@@ -69,9 +69,9 @@ def read(spark: SparkSession, settings: Settings, ranges: Ranges) -> DataFrame:
 def with_stored(
     spark: SparkSession, settings: Settings, layers: Sequence[Ranges], fulls: Iterable[tuple[Place, Manifest]]
 ) -> DataFrame:
-    """`read` of each layer, and the chunks of those fulls that are kept elsewhere than in Kafka; something must be.
+    """Return the union of `read` of each layer and the chunks of full snapshots in a store; one of them must exist.
 
-    A layer names a topic partition once, as Spark's source does; several tasks share one by way of several layers.
+    A layer names a topic partition once, as Spark requires. Several tasks share a partition through several layers.
     """
     frames = [read(spark, settings, ranges) for ranges in layers if ranges]
     elsewhere = stored(spark, settings, fulls)
@@ -79,13 +79,13 @@ def with_stored(
 
 
 class JobFailed(KafkaTrouble):
-    """A Spark job ended with an error; run it again."""
+    """A Spark job failed; run it again."""
 
 
 def collect(frame: DataFrame) -> list[Any]:
-    """Run the job; its rows must be few.
+    """Run the job and return its rows, which must be few.
 
-    :raises JobFailed: telling the innermost cause, which Spark hides behind its own frames.
+    :raises JobFailed: the text has the innermost cause, which Spark's stack trace hides.
     """
     try:
         return list(frame.collect())
@@ -95,36 +95,38 @@ def collect(frame: DataFrame) -> list[Any]:
 
 def cause_of(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("Caused by:", "statehold.", "msgspec.", "ModuleNotFoundError"))]
-    return (told or lines or ["it told no cause"])[-1 if told else 0][:500]
+    causes = [
+        line for line in lines if line.startswith(("Caused by:", "statehold.", "msgspec.", "ModuleNotFoundError"))
+    ]
+    return (causes or lines or ["no cause was reported"])[-1 if causes else 0][:500]
 
 
 class Fold:
-    """The states of some partitions, each at its plan's goal, not computed before it is asked for."""
+    """The states of some partitions, each at its plan's goal. Spark computes them at the first use."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int) -> None:
+    def __init__(self, spark: SparkSession, settings: Settings, plans: Sequence[FoldPlan], tasks: int) -> None:
         self._spark, self._settings, self.plans = spark, settings, {plan.partition: plan for plan in plans}
         self._tasks = tasks
 
     @property
     def state(self) -> DataFrame:
-        """(partition, table, key, value): keys are msgpack, values as they are stored."""
+        """(partition, table, key, value): keys are msgpack, values as stored."""
         return self._folded.where(F.col("table") != REPORT).select("partition", "table", "key", "value")
 
     @property
     def chunks(self) -> DataFrame:
-        """`fold.CHUNKS`, among them the reports."""
+        """`fold.CHUNKS`, including the reports."""
         return folding.chunks(self._folded, self._settings.snapshot.chunk_bytes)
 
     def having(self, table: str, keys: Sequence[bytes]) -> DataFrame:
-        """(partition, key) of those of the given keys, msgpack, that the state holds."""
+        """Return (partition, key) for those of the given msgpack keys that the state holds."""
         mine = (F.col("table") == table) & F.col("key").isin(*map(bytearray, keys))
         return self.state.where(mine).select("partition", "key")
 
     def edited(self, edit: Edit, born: Sequence[Any] = ()) -> DataFrame:
-        """As `chunks`, of the state that `edit` makes of this one: `mapInArrow` over `FOLDED`, reports included.
+        """Return `chunks` of the edited state; `edit` runs in `mapInArrow` over `FOLDED`, including reports.
 
-        `born` are further rows, of a bucket of their own: keys that were not there.
+        `born` are rows for new keys, in a bucket of their own.
         """
         rows = self._folded.mapInArrow(edit, FOLDED)
         if born:
@@ -134,7 +136,7 @@ class Fold:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Within it the folded state stays on the executors' disks once it is computed: for several looks at it."""
+        """Keep the folded state on the executors' disks within the context, for repeated use."""
         self._folded.persist(StorageLevel.DISK_ONLY)
         try:
             yield
@@ -142,9 +144,9 @@ class Fold:
             self._folded.unpersist(blocking=True)
 
     def check(self) -> dict[int, str]:
-        """Fold, and compare with the marks' digests: partition -> what differs, '' where the state is proven.
+        """Fold, and compare with the commit records' digests: partition -> the difference, '' without one.
 
-        Reads everything once. Only sums and reports come to the driver.
+        Reads everything once. The driver receives only sums and reports.
         """
         return judge(self.plans.values(), collect(folding.sums_of(self.chunks)))
 
@@ -162,8 +164,8 @@ class Fold:
         return folding.fold(rows, self._tasks)
 
 
-def _stretches(plan: Plan) -> Iterator[tuple[int, tuple[str, int], tuple[int, int]]]:
-    """Number, (topic, partition) and (first, end offset) of each stretch of a plan."""
+def _stretches(plan: FoldPlan) -> Iterator[tuple[int, tuple[str, int], tuple[int, int]]]:
+    """Yield number, (topic, partition) and (first, end offset) of each stretch of a plan."""
     names, base = plan.place.names, plan.base
     starts = [plan.start, *(cut.offset + 1 for cut in plan.cuts)]
     for number, bounds in enumerate(zip(starts, [*starts[1:], plan.end], strict=True)):
@@ -176,19 +178,19 @@ def _stretches(plan: Plan) -> Iterator[tuple[int, tuple[str, int], tuple[int, in
 
 
 def pieces(spark: SparkSession, partitions: int) -> int:
-    """Into how many stretches each of so many partitions is to be cut, that all of the cluster reads."""
+    """Return the number of stretches per partition that uses the whole cluster."""
     return max(1, math.ceil(spark.sparkContext.defaultParallelism / max(1, partitions)))
 
 
-def state_at(spark: SparkSession, settings: Settings, plans: Sequence[Plan], tasks: int = 0) -> Fold:
-    """The states that `plan.make` has planned, one plan for each partition. Nothing runs before it is asked for.
+def state_at(spark: SparkSession, settings: Settings, plans: Sequence[FoldPlan], tasks: int = 0) -> Fold:
+    """Return the states of the plans, one per partition. Spark runs nothing before the first use.
 
-    `tasks` is how many share the fold, by default what the cluster runs at a time, twice.
+    `tasks` is the number of fold tasks, by default twice the cluster's parallelism.
     """
     return Fold(spark, settings, plans, tasks or 2 * spark.sparkContext.defaultParallelism)
 
 
-def scan_of(plan: Plan) -> Scan:
+def scan_of(plan: FoldPlan) -> Scan:
     base = plan.base
     return Scan(
         partition=plan.partition,
@@ -202,10 +204,10 @@ def scan_of(plan: Plan) -> Scan:
     )
 
 
-def judge(plans: Iterable[Plan], rows: Iterable[Any]) -> dict[int, str]:
-    """Partition -> why its state is not proven, or ''. Rows are those of `fold.sums_of` and the reports."""
+def judge(plans: Iterable[FoldPlan], rows: Iterable[Any]) -> dict[int, str]:
+    """Return partition -> why its state differs, '' if it does not. `rows` are `fold.sums_of` and the reports."""
     sums: dict[int, dict[str, Sums]] = {}
-    told: list[Report] = []
+    told: list[TaskReport] = []
     for row in rows:
         if row["table"] == REPORT:
             told.append(decode_report(row["report"]))
@@ -217,8 +219,8 @@ def judge(plans: Iterable[Plan], rows: Iterable[Any]) -> dict[int, str]:
     }
 
 
-def verdict(plan: Plan, reports: Mapping[str, Report], sums: Mapping[str, Sums]) -> str:
-    """Why this is not the state at the plan's goal, or ''."""
+def verdict(plan: FoldPlan, reports: Mapping[str, TaskReport], sums: Mapping[str, Sums]) -> str:
+    """Return why this is not the state at the plan's goal; '' if it is."""
     finding = base_finding(plan, reports)
     if finding:
         return finding
@@ -227,12 +229,12 @@ def verdict(plan: Plan, reports: Mapping[str, Report], sums: Mapping[str, Sums])
         return increments.finding
     last = increments.last if increments is not None else -1
     if goal.n not in (last, plan.first):
-        return f"the increments end with transaction {last}, the state of {goal.n} is asked for"
+        return f"the changelog ends with transaction {last}, but the state of {goal.n} is requested"
     return proves(sums, goal.digest, goal.keys)
 
 
-def base_finding(plan: Plan, reports: Mapping[str, Report]) -> str:
-    """What is wrong with the base, so that another one should be tried, or ''."""
+def base_finding(plan: FoldPlan, reports: Mapping[str, TaskReport]) -> str:
+    """Return the fault of the base, so that the caller tries another one; '' if it is good."""
     if plan.base is None:
         return ""
     finding = judge_chunks(plan.base.manifest, reports.get("chunks"))

@@ -1,4 +1,4 @@
-"""Fulls that are in a directory or object store, as a DataFrame that looks like Kafka's."""
+"""Reads full snapshots from a directory or object store, as a DataFrame with Kafka's columns."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from statehold.snapshot.store.fetch import stored_frames
 
 _MANIFESTS: Final = "topic string, partition int, manifest binary"
 _FRAMES: Final = "topic string, partition int, offset long, value binary"
-#: bytes of chunks in one Arrow batch
+#: Bytes of chunks in one Arrow batch.
 _BATCH: Final = 4_000_000
 
 
 def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place, Manifest]]) -> DataFrame | None:
-    """The chunks of those fulls that are not in Kafka, as (topic, partition, offset, value); None when all are.
+    """Return the chunks of full snapshots in a store as (topic, partition, offset, value); None without any.
 
-    One task reads each full, in order; offsets only count. Only the configured stores are read. What is missing or
-    damaged ends a full early, which its manifest tells. The store must be open to the workers as to us: credentials,
-    directories, `statehold[s3]`.
+    One task reads each full snapshot in order; offsets are just numbers. Only the configured stores are read. A missing
+    or damaged chunk ends a snapshot early, which the comparison with its manifest reports. The executors need access to
+    the store: credentials, directories, `statehold[s3]`.
     """
     rows = [
         (place.names.snapshot, place.partition, records.pack(manifest, manifest.format))
@@ -40,7 +40,7 @@ def stored(spark: SparkSession, settings: Settings, fulls: Iterable[tuple[Place,
 
 
 class Fetch:
-    """For `mapInArrow` over `_MANIFESTS`; the store's credentials are those of the executor."""
+    """Function for `mapInArrow` over `_MANIFESTS`; uses the executor's credentials for the store."""
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = roots
@@ -64,9 +64,9 @@ def _chunks(topic: str, partition: int, manifest: Manifest, roots: tuple[str, ..
                 yield _rows(topic, partition, offset, values)
                 offset, values, size = offset + len(values), [], 0
     except (SegmentGone, frame.BadFrame):
-        pass  # too few chunks: whoever counts them says so
+        pass  # the comparison with the manifest reports too few chunks
     except StoreTrouble as error:
-        raise RuntimeError(str(error)) from error  # its message alone passes from a worker to the driver
+        raise RuntimeError(str(error)) from error  # because Spark passes only the message to the driver
     if values:
         yield _rows(topic, partition, offset, values)
 

@@ -1,10 +1,9 @@
-"""Writes the chunks of a folded state, on the executors; the manifest is the driver's (rule C2).
+"""Writes the chunks of a folded state on the executors; the driver writes the manifest (rule C2).
 
-Not with Spark's sink: that gives back no offsets, and a task that runs twice would mix its chunks under one name. Here
-each run of a task writes a full of its own, with an id of its own, to where workers write theirs: the full topic,
-through an idempotent producer, or the store. It reports id, offsets and checksums when all of it is acknowledged. Spark
-keeps the report of one run only, so the manifest names the chunks of exactly one run; what others left is never
-referred to, and truncated one day.
+Spark's sink is not used, because it returns no offsets, and a task that runs twice would mix its chunks. Here each run
+of a task writes a full snapshot with its own id to the snapshot topic (idempotent producer) or to the store. It reports
+id, offsets and checksums after all acknowledgements. Spark keeps the report of one run, so the manifest names chunks of
+exactly one run. Chunks of other runs are never referred to, and truncated later.
 """
 
 from __future__ import annotations
@@ -27,41 +26,41 @@ from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.proof import Sums
 
 WRITTEN: Final = "partition int, kind string, payload binary"
-#: seconds without any acknowledgement after which the task fails
+#: Seconds without any acknowledgement after which the task fails.
 _PATIENCE: Final = 60.0
 _32: Final = 0xFFFFFFFF
 
-#: makes the producer of one partition's full topic; called on an executor, so it is pickled by reference
+#: Creates the sink of one partition; called on an executor, so it is pickled by reference.
 SinkOf = Callable[[int], FullSink]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Of one partition: the newest manifest known, for the chunks to name (rule S5), and the format to write."""
+    """The newest known manifest of a partition, which the chunks name (rule S5), and the format to write."""
 
     newest: int
     format: int
 
 
-class Written(msgspec.Struct):
-    """What a task has written of one partition: enough for its manifest and for the proof."""
+class WrittenFull(msgspec.Struct):
+    """The chunks that a task has written for one partition, with the data for manifest and verification."""
 
     partition: int
     full: str
-    #: offsets of the first and the last chunk; -1 where there was none, nothing was to be written, or not to Kafka
+    #: Offsets of the first and the last chunk; -1 without chunks, in a dry run, or in a store.
     low: int
     high: int
     checksums: list[int]
     keys: int
     size: int
-    #: bytes on the topic
+    #: Bytes on the topic.
     sent: int
     sums: dict[str, tuple[bytes, bytes, int]]
-    #: as in the manifest
+    #: As in the manifest.
     store: str = ""
     segments: int = 0
 
     def digest_sums(self) -> dict[str, Sums]:
-        """By table."""
+        """Return the sums by table."""
         return {
             table: Sums(int.from_bytes(text, "little"), int.from_bytes(packed, "little"), keys)
             for table, (text, packed, keys) in self.sums.items()
@@ -69,25 +68,27 @@ class Written(msgspec.Struct):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-decode_written = msgspec.msgpack.Decoder(Written).decode
+decode_written = msgspec.msgpack.Decoder(WrittenFull).decode
 
 
 def write(chunks: DataFrame, targets: Mapping[int, Target], sink_of: SinkOf | None) -> DataFrame:
-    """`WRITTEN` rows: one of kind 'full' per partition with chunks, and the reports. Without a sink nothing is sent.
+    """Return `WRITTEN` rows: one of kind 'full' per partition with chunks, and the reports. No sink: write nothing.
 
-    A partition's chunks pass through one task, in order and one at a time, so that they lie in order on the topic.
+    One task writes a partition's chunks in order, so that they are in order on the topic.
     """
     tasks = max(1, len(targets))
     return (
         chunks.repartition(tasks, _slots(sorted(targets), tasks)[F.col("partition")])
         .sortWithinPartitions("partition", "bucket", "table", "seq")
-        .mapInArrow(Writer(dict(targets), sink_of), WRITTEN)
+        .mapInArrow(ChunkWriter(dict(targets), sink_of), WRITTEN)
     )
 
 
 def _slots(partitions: Sequence[int], tasks: int) -> Column:
-    """A map from each partition to a number whose hash leads to a task of its own: the hashes of the partitions would
-    lead several of a few to one task."""
+    """Map each partition to a task slot, a number whose hash selects a separate task.
+
+    The hashes of the partitions themselves would select the same task for some of them.
+    """
     free, slot = set(range(tasks)), 0
     found: list[int] = []
     while free:
@@ -95,12 +96,12 @@ def _slots(partitions: Sequence[int], tasks: int) -> Column:
             free.remove(task)
             found.append(slot)
         slot += 1
-    pairs = zip(partitions, found, strict=False)  # without partitions there is one task, and nothing for it
+    pairs = zip(partitions, found, strict=False)  # without partitions there is one task without work
     return F.create_map(*(F.lit(number) for pair in pairs for number in pair))
 
 
 def spread(number: int) -> int:
-    """Spark's hash of an int, which is that of Murmur3 with seed 42."""
+    """Return Spark's hash of an int: Murmur3 with seed 42."""
     k = number * 0xCC9E2D51 & _32
     k = _rotated(k, 15) * 0x1B873593 & _32
     h = _rotated(42 ^ k, 13) * 5 + 0xE6546B64 & _32
@@ -115,8 +116,8 @@ def _rotated(word: int, by: int) -> int:
     return (word << by | word >> 32 - by) & _32
 
 
-class Writer:
-    """For `mapInArrow` over `fold.CHUNKS`, sorted."""
+class ChunkWriter:
+    """Function for `mapInArrow` over sorted `fold.CHUNKS`."""
 
     def __init__(self, targets: Mapping[int, Target], sink_of: SinkOf | None) -> None:
         self._targets, self._sink_of = targets, sink_of
@@ -150,7 +151,7 @@ def _batch(rows: list[tuple[int, str, bytes]]) -> pa.RecordBatch:
 
 
 class _Full:
-    """The chunks of one partition, as they go out."""
+    """Writes the chunks of one partition."""
 
     def __init__(self, partition: int, target: Target, sink_of: SinkOf | None) -> None:
         self.partition, self._target = partition, target
@@ -172,11 +173,11 @@ class _Full:
         if self._sink is not None:
             self._sink.send(payload)
 
-    def finish(self) -> Written:
-        """:raises KafkaTrouble: a chunk was refused, or not acknowledged in time; the task may be run again."""
+    def finish(self) -> WrittenFull:
+        """Wait for the acknowledgements. :raises KafkaTrouble: a chunk was rejected or not acknowledged; run again."""
         segments = self._sink.seal() if self._sink else 0
         offsets = acknowledged(self._sink, len(self._checksums)) if self._sink else []
-        return Written(
+        return WrittenFull(
             partition=self.partition,
             full=self._id,
             low=offsets[0] if offsets else -1,
@@ -192,9 +193,9 @@ class _Full:
 
 
 def acknowledged(sink: FullSink, count: int) -> list[int]:
-    """The offsets of all `count` records that were sent; closes the sink.
+    """Return the offsets of all `count` records, and close the sink.
 
-    :raises KafkaTrouble: one was refused, or for a minute none was acknowledged.
+    :raises KafkaTrouble: a record was rejected, or none was acknowledged for a minute.
     """
     try:
         offsets, known = sink.acknowledged(_PATIENCE), 0
@@ -208,11 +209,11 @@ def acknowledged(sink: FullSink, count: int) -> list[int]:
         sink.close()
 
 
-def empty(partition: int) -> Written:
-    """A state without keys has a full without chunks."""
-    return Written(partition, uuid.uuid4().hex[:16], -1, -1, [], 0, 0, 0, {})
+def empty(partition: int) -> WrittenFull:
+    """Return the result for a state without keys: a full snapshot without chunks."""
+    return WrittenFull(partition, uuid.uuid4().hex[:16], -1, -1, [], 0, 0, 0, {})
 
 
 def _wide(number: int) -> bytes:
-    """A sum of 128 bit hashes that is not reduced yet."""
+    """Encode a sum of 128-bit hashes before its reduction."""
     return number.to_bytes(24, "little")

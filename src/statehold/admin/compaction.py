@@ -26,12 +26,12 @@ from statehold.snapshot.format.records import COMPACTION, Writer
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import TruncationOffsets, kept
 from statehold.snapshot.spark.fold import plan as planning
-from statehold.snapshot.spark.fold.plan import Plan
-from statehold.snapshot.spark.fold.report import Report, decode_report, gathered
+from statehold.snapshot.spark.fold.plan import FoldPlan
+from statehold.snapshot.spark.fold.report import TaskReport, decode_report, gathered
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
 from statehold.snapshot.spark.io.source import JobFailed, Session, base_finding, collect, pieces, state_at, verdict
-from statehold.snapshot.spark.io.write import Target, Written
+from statehold.snapshot.spark.io.write import Target, WrittenFull
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 
@@ -97,8 +97,8 @@ class Compaction:
         roots = roots_of(self._settings)
         return [Place(names, p, count, ids, writer, roots=roots) for p in partitions or range(count)]
 
-    def _plans(self, places: Sequence[Place]) -> dict[int, Plan]:
-        plans: dict[int, Plan] = {}
+    def _plans(self, places: Sequence[Place]) -> dict[int, FoldPlan]:
+        plans: dict[int, FoldPlan] = {}
         for place in places:
             plan = self._plan(place, ())
             if plan is None:
@@ -113,7 +113,7 @@ class Compaction:
                 self._note(plan, status, cause=cause, proven=plan.up_to_date)
         return plans
 
-    def _plan(self, place: Place, damaged: Sequence[int]) -> Plan | None:
+    def _plan(self, place: Place, damaged: Sequence[int]) -> FoldPlan | None:
         reader = CommittedReader(self._settings, self._names.group, self._admin)
         try:
             return planning.divided(reader, planning.make(reader, place, damaged=damaged), self._pieces)
@@ -127,15 +127,15 @@ class Compaction:
 
     # Folding and verification
 
-    def _fold(self, spark: Session, plans: dict[int, Plan]) -> list[tuple[Plan, Written, Report]]:
+    def _fold(self, spark: Session, plans: dict[int, FoldPlan]) -> list[tuple[FoldPlan, WrittenFull, TaskReport]]:
         """Return the verified states, whose chunks are written. Record an outcome for every other partition."""
-        proven: list[tuple[Plan, Written, Report]] = []
+        proven: list[tuple[FoldPlan, WrittenFull, TaskReport]] = []
         damaged: dict[int, list[int]] = {}
         pending = [plan for partition, plan in plans.items() if partition not in self._outcomes]
         for attempt in range(1, _ATTEMPTS + 1):
             if not pending:
                 break
-            again: list[tuple[Plan, str]] = []
+            again: list[tuple[FoldPlan, str]] = []
             self._tell(f"folding {len(pending)} partitions")
             try:
                 written, reports = self._run(spark, pending)
@@ -161,7 +161,9 @@ class Compaction:
             self._note(plan, "failed", cause=f"abandoned after {_ATTEMPTS} attempts; damaged full snapshots: {damaged}")
         return proven
 
-    def _run(self, spark: Session, plans: Sequence[Plan]) -> tuple[dict[int, Written], dict[int, dict[str, Report]]]:
+    def _run(
+        self, spark: Session, plans: Sequence[FoldPlan]
+    ) -> tuple[dict[int, WrittenFull], dict[int, dict[str, TaskReport]]]:
         """Run one Spark job that reads, folds and writes chunks; in a dry run it only counts them."""
         targets = {
             plan.partition: Target(max((full.offset for full in plan.fulls), default=-1), plan.goal.mark.format)
@@ -169,8 +171,8 @@ class Compaction:
         }
         sink_of = None if self._dry_run else SnapshotSinkFactory(self._settings, self._names)
         frame = writing.write(state_at(spark, self._settings, plans).chunks, targets, sink_of)
-        written: dict[int, Written] = {}
-        told: list[Report] = []
+        written: dict[int, WrittenFull] = {}
+        told: list[TaskReport] = []
         for row in collect(frame):
             if row["kind"] == "full":
                 written[row["partition"]] = writing.decode_written(row["payload"])
@@ -178,7 +180,7 @@ class Compaction:
                 told.append(decode_report(row["payload"]))
         return written, gathered(told)
 
-    def _overtaken(self, plans: Sequence[Plan], error: JobFailed, attempt: int) -> None:
+    def _overtaken(self, plans: Sequence[FoldPlan], error: JobFailed, attempt: int) -> None:
         """Log a truncation that made the read fail. :raises KafkaTrouble: the read failed for another reason."""
         for plan in plans:
             full, increment = self._truncation.starts(plan.place)
@@ -189,8 +191,8 @@ class Compaction:
         raise error
 
     def _plan_again(
-        self, again: Sequence[tuple[Plan, str]], damaged: Mapping[int, list[int]], plans: dict[int, Plan]
-    ) -> list[Plan]:
+        self, again: Sequence[tuple[FoldPlan, str]], damaged: Mapping[int, list[int]], plans: dict[int, FoldPlan]
+    ) -> list[FoldPlan]:
         made = []
         for plan, finding in again:
             fresh = self._plan(plan.place, damaged.get(plan.partition, []))
@@ -203,7 +205,7 @@ class Compaction:
 
     # Publishing and truncation
 
-    def publish(self, written: Sequence[tuple[Plan, Written, Report]]) -> dict[int, LocatedManifest]:
+    def publish(self, written: Sequence[tuple[FoldPlan, WrittenFull, TaskReport]]) -> dict[int, LocatedManifest]:
         """Write each manifest, which makes the chunks a full snapshot. Returns when Kafka has acknowledged them."""
         self._tell(f"publishing {len(written)} full snapshots")
         found = publish(self._settings, self._names, written)
@@ -215,7 +217,7 @@ class Compaction:
         return {each.manifest.partition: each for each in found}
 
     def _truncate_all(
-        self, spark: Session, plans: Mapping[int, Plan], fresh: Mapping[int, LocatedManifest], lock: CompactionLock
+        self, spark: Session, plans: Mapping[int, FoldPlan], fresh: Mapping[int, LocatedManifest], lock: CompactionLock
     ) -> None:
         """Read back the new full snapshots and every other one to keep; then delete what precedes the oldest."""
         fulls = {p: [*([fresh[p]] if p in fresh else []), *plan.fulls] for p, plan in plans.items()}
@@ -261,13 +263,13 @@ class Compaction:
 
     def _note(
         self,
-        plan: Plan,
+        plan: FoldPlan,
         status: str,
         *,
         cause: str = "",
         proven: bool = False,
-        written: Written | None = None,
-        reports: Mapping[str, Report] | None = None,
+        written: WrittenFull | None = None,
+        reports: Mapping[str, TaskReport] | None = None,
     ) -> None:
         mark = plan.goal.mark
         self._outcomes[plan.partition] = CompactionResult(

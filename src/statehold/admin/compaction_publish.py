@@ -21,10 +21,10 @@ from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import COMPACTION, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.restore.truncate import TruncationOffsets, cut
-from statehold.snapshot.spark.fold.plan import Plan
-from statehold.snapshot.spark.fold.report import Report
+from statehold.snapshot.spark.fold.plan import FoldPlan
+from statehold.snapshot.spark.fold.report import TaskReport
 from statehold.snapshot.spark.io import write as writing
-from statehold.snapshot.spark.io.write import Written
+from statehold.snapshot.spark.io.write import WrittenFull
 from statehold.snapshot.store.base import root_of
 from statehold.snapshot.store.by_url import open_store
 from statehold.telemetry.log_events import Log
@@ -61,11 +61,13 @@ class CompactionResult(msgspec.Struct, kw_only=True):
         return self.status != "failed"
 
 
-def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Written, Report]]) -> list[LocatedManifest]:
+def publish(
+    settings: Settings, names: Names, written: Sequence[tuple[FoldPlan, WrittenFull, TaskReport]]
+) -> list[LocatedManifest]:
     """Write the manifests. Returns when Kafka has acknowledged all. :raises KafkaTrouble: one was not acknowledged."""
     sink_of = SnapshotSinkFactory(settings, names)
 
-    def send(each: tuple[Plan, Written, Report]) -> LocatedManifest:
+    def send(each: tuple[FoldPlan, WrittenFull, TaskReport]) -> LocatedManifest:
         plan, found, report = each
         manifest, sink = manifest_of(plan, found, report), sink_of.manifests(plan.partition)
         sink.send(records.pack(manifest, manifest.format))
@@ -75,7 +77,7 @@ def publish(settings: Settings, names: Names, written: Sequence[tuple[Plan, Writ
         return list(pool.map(send, written))
 
 
-def manifest_of(plan: Plan, written: Written, report: Report) -> Manifest:
+def manifest_of(plan: FoldPlan, written: WrittenFull, report: TaskReport) -> Manifest:
     place, mark = plan.place, plan.goal.mark
     return Manifest(
         full=written.full,

@@ -86,7 +86,7 @@ class InitialCommits:
             committed = self._admin.committed(self._names.input, partition)
             if committed is None:
                 raise StartError(
-                    f"{self._names.input}[{partition}]: read the offset of group {self._names.group!r}: there is none. "
+                    f"{self._names.input}[{partition}]: read the offset of group {self._names.group!r}: it is unset. "
                     f"Nothing was written. Next: choose --start-at beginning, --start-at end or a time"
                 )
             return committed

@@ -45,7 +45,7 @@ class TopicChange(NamedTuple):
 
 
 def compare(names: Names, known: TopicFacts, now: TopicFacts | None) -> TopicChange | None:
-    """Return the change of a topic since the service started; None if there is none (pure)."""
+    """Return the change of a topic since the service started; None without one (pure)."""
     ours = known.name in (names.input, names.changelog, names.snapshot)
     if now is None:
         advice = (

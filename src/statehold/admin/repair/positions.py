@@ -109,7 +109,7 @@ class AdoptOffsets:
 
 
 def required_mark(stopped: StoppedService, place: Place) -> CommitRecord:
-    """Return the last commit record. :raises NoMark: there is none."""
+    """Return the last commit record. :raises NoMark: there is no commit record."""
     mark = stopped.mark(place.partition)
     if mark is None:
         raise NoMark(

@@ -29,7 +29,7 @@ from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 class RepairedState(msgspec.Struct, frozen=True, kw_only=True):
     """The state and position that one partition continues from after a repair."""
 
-    #: Last commit record; None if there is none.
+    #: Last commit record; None without one.
     old: CommitRecord | None
     #: Commit record of `state`: `old`, or one derived from a full snapshot.
     like: CommitRecord
@@ -114,7 +114,7 @@ def run(
 def _each(
     stopped: StoppedService, facts: Mapping[str, TopicFacts], count: int, repair: Repair, lineage: str | None
 ) -> tuple[list[RepairStep], list[Adoption]]:
-    """Examine each partition. With a lineage, write its state as a full snapshot, not yet named by a commit record."""
+    """Examine each partition. With a `lineage`, write its state as a full snapshot, not yet named by a commit record."""
     steps, adoptions = [], []
     for partition in range(count):
         place = stopped.place(partition, count, facts)

@@ -74,7 +74,7 @@ def migrate(
 def _each(
     stopped: StoppedService, facts: Mapping[str, TopicFacts], edits: Edits, lineage: str | None
 ) -> tuple[list[Migrated], list[Adoption]]:
-    """Edit each partition in turn. With a lineage, write it as a full snapshot, not yet named by a commit record."""
+    """Edit each partition in turn. With a `lineage`, write it as a full snapshot, not yet named by a commit record."""
     done, adoptions, count = [], [], facts[stopped.names.input].partitions
     for partition in range(count):
         place = stopped.place(partition, count, facts)

@@ -27,12 +27,12 @@ from statehold.snapshot.format.records import CommitRecord, FullRef, Manifest
 from statehold.snapshot.restore.discovery import LocatedManifest
 from statehold.snapshot.spark.export.edit import BORN, EDITED, Editor, Row, decode_tally, packed, tables_of
 from statehold.snapshot.spark.fold import plan as planning
-from statehold.snapshot.spark.fold.plan import Plan
+from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.fold.report import decode_report
 from statehold.snapshot.spark.io import write as writing
 from statehold.snapshot.spark.io.readback import read_back
 from statehold.snapshot.spark.io.source import Fold, Session, collect, pieces, state_at
-from statehold.snapshot.spark.io.write import Target, Written
+from statehold.snapshot.spark.io.write import Target, WrittenFull
 from statehold.snapshot.state_edits import Counts, Edit, Edits, Patch
 from statehold.snapshot.state_replacement import Adoption, ReplacementReason
 
@@ -94,7 +94,7 @@ class _Work:
             each.full = bases[each.partition].offset if each.counts.after else None
         return done, [self._adoption(plan, written[p], bases[p], lineage) for p, plan in plans.items()]
 
-    def _plans(self) -> dict[int, Plan]:
+    def _plans(self) -> dict[int, FoldPlan]:
         count = self._facts[self._names.input].partitions
         plans = {}
         for partition in range(count):
@@ -126,8 +126,8 @@ class _Work:
         self._edits.require_used()
 
     def _write(
-        self, fold: Fold, plans: Mapping[int, Plan], publish: bool
-    ) -> tuple[dict[int, Written], dict[int, Counts]]:
+        self, fold: Fold, plans: Mapping[int, FoldPlan], publish: bool
+    ) -> tuple[dict[int, WrittenFull], dict[int, Counts]]:
         newest = {p: max((full.offset for full in plan.fulls), default=-1) for p, plan in plans.items()}
         targets = {p: Target(offset, frame.NEWEST) for p, offset in newest.items()}
         sink_of = SnapshotSinkFactory(self._settings, self._names) if publish else None
@@ -143,14 +143,14 @@ class _Work:
             tallies.setdefault(partition, Counts()).join(Counts(after=1, added=1))
         return written, tallies
 
-    def _digest(self, written: Written) -> int:
+    def _digest(self, written: WrittenFull) -> int:
         """Return the digest: keys of type str or bytes are hashed as they are, others as msgpack."""
         tables, total = tables_of(self._editor.handler), 0
         for name, sums in written.digest_sums().items():
             total += sums.text if name in tables and tables[name].key_type in (str, bytes) else sums.packed
         return total % MODULUS
 
-    def _told(self, plan: Plan, written: Written, counts: Counts) -> Migrated:
+    def _told(self, plan: FoldPlan, written: WrittenFull, counts: Counts) -> Migrated:
         return Migrated(
             partition=plan.partition,
             position=plan.last.positions[self._names.input],
@@ -160,7 +160,7 @@ class _Work:
         )
 
     def _publish(
-        self, plans: Mapping[int, Plan], written: Mapping[int, Written], lineage: str
+        self, plans: Mapping[int, FoldPlan], written: Mapping[int, WrittenFull], lineage: str
     ) -> dict[int, LocatedManifest]:
         """Write the manifests and read everything back. No commit record refers to these full snapshots yet."""
         bases: dict[int, LocatedManifest] = {}
@@ -175,7 +175,7 @@ class _Work:
             raise ToolRefused(f"read back the new full snapshots: {'; '.join(wrong)}. The state was not replaced")
         return bases
 
-    def _manifest(self, plan: Plan, written: Written, lineage: str) -> Manifest:
+    def _manifest(self, plan: FoldPlan, written: WrittenFull, lineage: str) -> Manifest:
         place, last = plan.place, plan.last
         return Manifest(
             full=written.full,
@@ -202,10 +202,10 @@ class _Work:
             schemas=self._schemas(plan),
         )
 
-    def _schemas(self, plan: Plan) -> dict[str, int]:
+    def _schemas(self, plan: FoldPlan) -> dict[str, int]:
         return plan.place.merged_schemas(plan.last, self._edits.tables)
 
-    def _adoption(self, plan: Plan, written: Written, base: LocatedManifest, lineage: str) -> Adoption:
+    def _adoption(self, plan: FoldPlan, written: WrittenFull, base: LocatedManifest, lineage: str) -> Adoption:
         last: CommitRecord = plan.last
         ref: FullRef | None = base.ref if written.keys else None
         return Adoption(

@@ -9,7 +9,7 @@ from statehold.tables.system import by_default_name
 
 
 def unresolved_failures(stopped: StoppedService, found: LastState, partition: int) -> str:
-    """Describe dead letters, retries and commands that are pending for the partition; '' if there are none.
+    """Describe dead letters, retries and commands that are pending for the partition; '' without any.
 
     They refer to the partition by its number, so a redistribution would separate them from their keys.
     """
