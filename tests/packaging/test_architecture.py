@@ -199,10 +199,7 @@ OTHER_SIZES: dict[str, str] = {}
 TWICE: dict[str, str] = {
     "DeadLetters": "to be renamed",
     "OutputRecord": "to be renamed",
-    "ReadBack": "to be renamed",
-    "Report": "to be renamed",
     "SideInputs": "to be renamed",
-    "Writer": "to be renamed",
 }
 
 

@@ -90,7 +90,7 @@ def test_a_stretch_that_was_not_read_is_missed(lost: int) -> None:
 def test_what_is_missing_at_a_seam_is_a_finding() -> None:
     _, reports = stretches(scan(), LOG)
     reports[0].last = 1
-    assert gathered(reports)[0]["increments"].finding == "the increments before transaction 3 end with transaction 1"
+    assert gathered(reports)[0]["increments"].finding == "the changelog before transaction 3 ends with transaction 1"
     for at in (3, 6):  # a transaction is gone before, and after the first seam
         _, reports = task(scan(), "increment", [(i, each) for i, each in enumerate(LOG) if not at <= i < at + 3])
         assert gathered(reports)[0]["increments"].finding, at

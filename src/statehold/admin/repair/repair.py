@@ -114,7 +114,7 @@ def run(
 def _each(
     stopped: StoppedService, facts: Mapping[str, TopicFacts], count: int, repair: Repair, lineage: str | None
 ) -> tuple[list[RepairStep], list[Adoption]]:
-    """Examine each partition. With a `lineage`, write its state as a full snapshot, not yet named by a commit record."""
+    """Examine each partition. With a `lineage`, write its state as a full snapshot without a commit record."""
     steps, adoptions = [], []
     for partition in range(count):
         place = stopped.place(partition, count, facts)
