@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from statehold.config.common.units import format_duration
-from statehold.kafka.survey.open_transactions import OpenTransaction, opened_at
+from statehold.kafka.survey.open_transactions import OpenTransaction, open_transaction_at
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
 
@@ -92,7 +92,7 @@ class Hanging:
         """Old ones that are the same at a second look: times in records alone may be those of old events."""
         limit, now = case.settings.commit.transaction_timeout, case.wall()
         places = [(topic, each.partition) for topic in case.data for each in case.topic(topic).partitions]
-        asked = [opened_at(case.settings, case.cluster, *place) for place in places]
+        asked = [open_transaction_at(case.settings, case.cluster, *place) for place in places]
         old = [each for each in asked if each is not None and now - each.since > limit]
         if old:
             time.sleep(_SECOND_LOOK)

@@ -59,8 +59,8 @@ def explained(error: StateholdError) -> str:
     """`; who may not do what, and the line that grants it`, or ''. Blocks for some seconds; raises nothing."""
     if not _about:
         return ""
-    from statehold.kafka.admin.acl_diagnosis import why_refused
+    from statehold.kafka.admin.acl_diagnosis import missing_right
 
     about, role = _about[0], role_of(sys.argv[1:])
-    told = why_refused(about.settings, about.group, about.rights(role), role, error)
+    told = missing_right(about.settings, about.group, about.rights(role), role, error)
     return f"; {told}" if told else ""

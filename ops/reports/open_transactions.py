@@ -16,7 +16,7 @@ from statehold.errors import KafkaTrouble, ToolRefused, UsageError
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.kafka.survey.cluster import ClusterSurvey
-from statehold.kafka.survey.open_transactions import fence_id, opened_at
+from statehold.kafka.survey.open_transactions import fence_id, open_transaction_at
 from statehold.kafka.tools.group_lock import members
 from statehold.ops.reports.transaction_tool import Owner, TransactionTool
 from statehold.telemetry.log_events import Log
@@ -78,7 +78,7 @@ class OpenTransactions:
             if fact is None:
                 raise UsageError(f"there is no topic {topic!r}")
             for each in fact.partitions:
-                opened = opened_at(self._settings, self._cluster, topic, each.partition)
+                opened = open_transaction_at(self._settings, self._cluster, topic, each.partition)
                 if opened is not None and now - opened.since >= older_than:
                     found.append(opened)
         if found:

@@ -9,7 +9,7 @@ from statehold.config.sections.connection import GroupSettings
 from statehold.config.sections.service import ServiceSettings
 from statehold.config.settings import Settings
 from statehold.errors import InstanceTaken, TransactionAborted
-from statehold.kafka.clients.static_member import StaticName, means
+from statehold.kafka.clients.static_member import StaticName, has_code
 from statehold.kafka.common.error_actions import translate
 from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
@@ -54,4 +54,4 @@ def test_a_name_that_is_not_free_yet_is_waited_for_and_told_once_in_a_while() ->
 
 def test_any_other_error_is_not_about_names() -> None:
     assert taken(10)[0].check(KafkaError(KafkaError._TRANSPORT)) is None
-    assert not means(KafkaError(KafkaError._FATAL, "Fatal error: something else"), KafkaError.FENCED_INSTANCE_ID)
+    assert not has_code(KafkaError(KafkaError._FATAL, "Fatal error: something else"), KafkaError.FENCED_INSTANCE_ID)

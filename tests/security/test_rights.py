@@ -19,7 +19,7 @@ from statehold.common.access_rights import GROUP, IDS, ROLES, Right, rights_of
 from statehold.common.names import Names
 from statehold.config.load import load
 from statehold.errors import AccessLost, AccessRefused, KafkaTrouble
-from statehold.kafka.admin.acl_diagnosis import why_refused
+from statehold.kafka.admin.acl_diagnosis import missing_right
 
 pytestmark = pytest.mark.kafka
 
@@ -116,10 +116,10 @@ def test_a_silence_is_explained_where_a_right_on_the_group_is_missing(guarded: S
     """A client that must not ask for the coordinator looks for it until its time is over, and says no more."""
     settings, user = load(env=guarded.scram(user_of(stage, "reader"))), user_of(stage, "reader")
     rights, silence = rights_of("reader", stage.names, [stage.output]), KafkaTrouble("no answer within 10 s")
-    assert why_refused(settings, stage.names.group, rights, "reader", silence) == ""
+    assert missing_right(settings, stage.names.group, rights, "reader", silence) == ""
     lost = next(right for right in rights if right.kind == GROUP)
     with guarded.without(rule(stage, "reader", lost)):
-        told = why_refused(settings, stage.names.group, rights, "reader", silence)
+        told = missing_right(settings, stage.names.group, rights, "reader", silence)
     assert f"User:{user} may not: DESCRIBE on group {stage.names.group}. " in told
     assert lost.rule(f"User:{user}") in told
 

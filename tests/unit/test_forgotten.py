@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.system.processes import await_true
 
-from statehold.kafka.common.lost_brokers import BrokerMemory, known
+from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
 from statehold.kafka.common.transaction_taint import Taint
 
 
@@ -44,10 +44,12 @@ class Lab:
 
 
 def test_stand_ins_for_coordinators_are_no_brokers() -> None:
-    assert known(statistics((1, "logical"), (-1, "internal"))) == frozenset()
-    assert known(statistics((1, "logical"), (2, "learned"))) == frozenset({2})
-    assert known(statistics((-1, "configured"), (2, "learned"))) is None, "a bootstrap address can still be asked"
-    assert known({}) == frozenset()
+    assert known_brokers(statistics((1, "logical"), (-1, "internal"))) == frozenset()
+    assert known_brokers(statistics((1, "logical"), (2, "learned"))) == frozenset({2})
+    assert known_brokers(statistics((-1, "configured"), (2, "learned"))) is None, (
+        "a bootstrap address can still be asked"
+    )
+    assert known_brokers({}) == frozenset()
 
 
 def test_one_that_knows_nobody_is_lost_soon() -> None:

@@ -13,7 +13,7 @@ from statehold.config.settings import Settings
 from statehold.errors import AccessRefused, KafkaTrouble, Misconfigured, StartError, TopicMismatch, TopicMissing
 from statehold.kafka.admin.admin import Admin, TopicFacts
 from statehold.kafka.admin.topics import TopicAdmin
-from statehold.kafka.common.retry import patiently
+from statehold.kafka.common.retry import call_patiently
 from statehold.telemetry.log_events import Log
 
 #: Required settings of the changelog and snapshot topics, with the reasons.
@@ -80,7 +80,7 @@ def require(
     wanted = [names.input, names.changelog, names.snapshot, *outputs]
     asked = list(dict.fromkeys(wanted))
     # Retry, because one unreachable broker must not fail a start; the next request goes to another broker.
-    found = patiently(lambda: admin.describe(asked, cancelled), patience, cancelled=cancelled)
+    found = call_patiently(lambda: admin.describe(asked, cancelled), patience, cancelled=cancelled)
     missing = [topic for topic in wanted if found[topic] is None]
     if missing:
         _require_certainty(admin, missing)
@@ -143,7 +143,7 @@ def _require_certainty(admin: Admin, missing: Sequence[str]) -> None:
     """
     for topic in missing:
         try:
-            admin.require_there(topic)
+            admin.require_existing(topic)
         except TopicMissing:
             return
     raise KafkaTrouble(f"one broker does not know {', '.join(missing)}; no second broker confirms it")

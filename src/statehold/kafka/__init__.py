@@ -1,1 +1,1 @@
-"""The only package that knows confluent_kafka: ports of `statehold.ports` on librdkafka, errors turned into ours."""
+"""The Kafka clients: the only package that imports confluent_kafka. It implements `statehold.ports` on librdkafka."""

@@ -1,1 +1,1 @@
-"""The records that statehold reads and writes beside the changelog: commands, dead letters, retries."""
+"""The formats of records outside changelog and snapshots: commands, dead letters, retries."""

@@ -157,7 +157,7 @@ class TopicMonitor:
         """Ask a second broker, because the metadata of one broker may be stale."""
         try:
             for topic in self._facts:
-                self._admin.require_there(topic)
+                self._admin.require_existing(topic)
         except TopicMissing:
             return True
         return False

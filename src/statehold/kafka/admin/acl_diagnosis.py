@@ -22,7 +22,7 @@ from statehold.kafka.common.error_advice import LOGIN
 _SILENCE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._WAIT_COORD})
 
 
-def why_refused(settings: Settings, group: str, rights: Sequence[Right], role: str, error: BaseException) -> str:
+def missing_right(settings: Settings, group: str, rights: Sequence[Right], role: str, error: BaseException) -> str:
     """Return the missing rights and the commands that grant them; '' if the error has another cause.
 
     Blocks for some seconds at most, and raises nothing.

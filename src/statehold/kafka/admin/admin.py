@@ -23,16 +23,16 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured, RestoreTimeout
 from statehold.health.connectivity import NoContact
-from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
+from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, require_offset, result
 from statehold.kafka.admin.group_offsets import PEEK, RENEW_EVERY, GroupOffsets
 from statehold.kafka.admin.groups import describe_group
-from statehold.kafka.admin.topic_absence import require_there, tells_of_absence
+from statehold.kafka.admin.topic_absence import may_mean_absence, require_existing
 from statehold.kafka.admin.tracked_client import TrackedClient
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import about, kafka_error, translate
 from statehold.kafka.common.error_advice import login_refused
-from statehold.kafka.common.retry import OncePerMinute, patiently
+from statehold.kafka.common.retry import OncePerMinute, call_patiently
 from statehold.ports import Bounds, Cancelled, ConsumerGroup
 from statehold.telemetry.log_events import Log
 
@@ -125,12 +125,12 @@ class Admin(GroupOffsets):
                 place = {"topic": topic, "partition": partition}
                 self._log.warning("kafka_retry", doing=doing, waited=round(waited, 1), cause=str(error), **place)
             inner = kafka_error(error.__cause__) if error.__cause__ else None
-            if tells_of_absence(inner):
-                self.require_there(topic, partition)
+            if may_mean_absence(inner):
+                self.require_existing(topic, partition)
             self._learn_leaders(topic)
 
         try:
-            found = patiently(ask, deadline, cancelled=cancelled, tell=tell)
+            found = call_patiently(ask, deadline, cancelled=cancelled, tell=tell)
         except KafkaTrouble as error:
             if cancelled():
                 raise Cancelled from error
@@ -157,13 +157,13 @@ class Admin(GroupOffsets):
         if found.controller_id < 0:
             raise KafkaTrouble("the cluster has no controller")
 
-    def require_there(self, topic: str, partition: int = -1) -> None:
+    def require_existing(self, topic: str, partition: int = -1) -> None:
         """Check that a topic or partition exists. Blocks for seconds.
 
         :raises TopicMissing: two live brokers, or the only one, report that it does not exist.
         """
         config: dict[str, Any] = dict(client.offsets(self._settings, self._group, isolation="read_uncommitted"))
-        require_there(self._nodes, quiet(config, "witness"), topic, partition)
+        require_existing(self._nodes, quiet(config, "witness"), topic, partition)
 
     def _nodes(self) -> dict[int, str]:
         """Return the addresses of the live brokers, by number."""
@@ -218,7 +218,7 @@ class Admin(GroupOffsets):
             if wait <= 0 and not (end.done() and start.done()):
                 return None
             try:
-                return Bounds(told(end.result(wait).offset), told(start.result(wait).offset))
+                return Bounds(require_offset(end.result(wait).offset), require_offset(start.result(wait).offset))
             except FutureTimeout:
                 return None
             except KafkaTrouble:
@@ -280,7 +280,7 @@ class Admin(GroupOffsets):
 
     def _offset(self, topic: str, partition: int, spec: Any, cancelled: Callable[[], bool]) -> int:
         try:
-            return told(result(self._ask(topic, partition, spec), cancelled).offset)
+            return require_offset(result(self._ask(topic, partition, spec), cancelled).offset)
         except Misconfigured as error:
             raise about(topic, error) from error.__cause__
 

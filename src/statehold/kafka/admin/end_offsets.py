@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import IsolationLevel, TopicPartition
 
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import LATEST, told
+from statehold.kafka.admin.futures import LATEST, require_offset
 
 #: seconds between two requests, while callers look
 _EVERY: Final = 2.0
@@ -68,7 +68,7 @@ class CachedEnds:
         failed = False
         for partition, stable, high in open_:
             try:
-                first, last = told(stable.result(0).offset), told(high.result(0).offset)
+                first, last = require_offset(stable.result(0).offset), require_offset(high.result(0).offset)
             except Exception:  # noqa: BLE001  brokers restart, and the next request may succeed
                 failed = True
             else:

@@ -27,7 +27,7 @@ EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-def told(offset: int) -> int:
+def require_offset(offset: int) -> int:
     """Return the offset of a ListOffsets answer.
 
     If the leader does not answer, librdkafka 2.16 gives -1001 and no error.

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, MemberA
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.futures import NO_TIMEOUT, RESULT_WAIT, result
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of
-from statehold.kafka.common.retry import patiently
+from statehold.kafka.common.retry import call_patiently
 from statehold.ports import ConsumerGroup, GroupMember
 
 #: longest pause between two questions while the coordinator moves: a move mostly takes less than a second
@@ -51,7 +51,7 @@ def find_group(
     :raises KafkaTrouble: the coordinator does not answer, or refuses.
     """
     try:
-        return patiently(
+        return call_patiently(
             lambda: describe_group(client, group, topic, rights=rights),
             patience,
             again=lambda error: code_of(error) in COORDINATOR_MOVES,

@@ -20,12 +20,12 @@ _ABSENT: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOW
 Nodes = Callable[[], Mapping[int, str]]
 
 
-def tells_of_absence(error: KafkaError | None) -> bool:
+def may_mean_absence(error: KafkaError | None) -> bool:
     """Return whether the error may mean that the topic or partition does not exist."""
     return error is not None and error.code() in _ABSENT
 
 
-def require_there(nodes: Nodes, config: Mapping[str, Any], topic: str, partition: int = -1) -> None:
+def require_existing(nodes: Nodes, config: Mapping[str, Any], topic: str, partition: int = -1) -> None:
     """Ask live brokers for a topic or partition. Blocks for some seconds at most.
 
     `nodes` returns their addresses by number; `config` is a consumer's configuration.
@@ -60,4 +60,4 @@ def _says_absent(config: Mapping[str, Any], topic: str, partition: int) -> bool:
         asker.close()
     if found is None:
         return False
-    return tells_of_absence(found.error) or (found.error is None and 0 <= partition not in found.partitions)
+    return may_mean_absence(found.error) or (found.error is None and 0 <= partition not in found.partitions)

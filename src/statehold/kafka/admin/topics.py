@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, result, told
+from statehold.kafka.admin.futures import ATTEMPT, EARLIEST, LATEST, NO_TIMEOUT, require_offset, result
 from statehold.kafka.common.error_actions import about, kafka_error
 
 
@@ -61,4 +61,4 @@ class TopicAdmin:
                 spec = OffsetSpec.for_timestamp(int(start_at))
         place = TopicPartition(topic, partition)
         offset: int = result(self._client.list_offsets({place: spec}, request_timeout=ATTEMPT)[place]).offset
-        return offset if offset == -1 and start_at not in ("beginning", "end") else told(offset)
+        return offset if offset == -1 and start_at not in ("beginning", "end") else require_offset(offset)

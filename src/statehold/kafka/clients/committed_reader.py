@@ -11,11 +11,11 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.admin.futures import EARLIEST, LATEST, require_offset, result
 from statehold.kafka.admin.topics import TopicAdmin
 from statehold.kafka.clients.reader import KafkaReader
 from statehold.kafka.common.error_actions import about
-from statehold.kafka.common.retry import patiently
+from statehold.kafka.common.retry import call_patiently
 
 #: seconds for the offsets of a partition while its leader moves
 _DEADLINE: Final = 20.0
@@ -35,7 +35,7 @@ class CommittedReader(KafkaReader):
 
         :raises KafkaTrouble: no answer within 20 s.
         """
-        return patiently(lambda: self._bounds(topic, partition), _DEADLINE, cancelled=self._cancelled)
+        return call_patiently(lambda: self._bounds(topic, partition), _DEADLINE, cancelled=self._cancelled)
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         return self._offset(topic, partition, EARLIEST), self._offset(topic, partition, LATEST)
@@ -46,7 +46,10 @@ class CommittedReader(KafkaReader):
             wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
         )
         try:
-            return {place.partition: told(result(future, self._cancelled).offset) for place, future in futures.items()}
+            return {
+                place.partition: require_offset(result(future, self._cancelled).offset)
+                for place, future in futures.items()
+            }
         except KafkaTrouble:
             self._admin.look_again(topic)
             raise
@@ -66,6 +69,6 @@ class CommittedReader(KafkaReader):
             {place: spec}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_DEADLINE / 2
         )
         try:
-            return told(result(asked[place]).offset)
+            return require_offset(result(asked[place]).offset)
         except Misconfigured as error:
             raise about(topic, error) from error.__cause__

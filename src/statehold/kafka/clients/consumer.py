@@ -15,13 +15,13 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble, Misconfigured
 from statehold.health.connectivity import GROUP, NoContact
-from statehold.kafka.clients.static_member import StaticName, give_back, means, unsubscribe
+from statehold.kafka.clients.static_member import StaticName, has_code, release_id, unsubscribe
 from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import client_logger
 from statehold.kafka.common.error_actions import describe, translate
 from statehold.kafka.common.error_advice import REFUSES_MEMBER, login_refused
-from statehold.kafka.common.lost_brokers import BrokerMemory, known
+from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
 from statehold.kafka.common.retry import OncePerMinute
 from statehold.ports import ConsumerTrouble, Listener
 from statehold.telemetry.log_events import Log
@@ -113,7 +113,7 @@ class KafkaGroupConsumer:
         The group uses the classic protocol and cannot change while its members are there, or it has gone back to the
         classic protocol while the session ended. The client stops for good, so its partitions are lost.
         """
-        thrown = next((error for error in errors if means(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
+        thrown = next((error for error in errors if has_code(error, KafkaError.GROUP_ID_NOT_FOUND)), None)
         if thrown is None:
             return None
         if time.monotonic() >= self._tell_at:
@@ -228,7 +228,7 @@ class KafkaGroupConsumer:
             unsubscribe(self._consumer)
         self._consumer.close()
         if static and self._settings.group.protocol == "consumer":
-            give_back(self._settings, self._names, self._log)
+            release_id(self._settings, self._names, self._log)
 
     def _callback(self, call: Callable[[Sequence[int]], None]) -> Callable[[Any, list[TopicPartition]], None]:
         def told(source: Any, places: list[TopicPartition]) -> None:
@@ -260,7 +260,7 @@ class KafkaGroupConsumer:
         """Check the group's coordinator once a second, because an idle member would not notice its loss."""
         told = json.loads(text)
         state = told.get("cgrp", {}).get("state", "")
-        self._memory.saw(known(told), works=state == "up")
+        self._memory.saw(known_brokers(told), works=state == "up")
         if state == "up":
             self._contact.works(GROUP)
         elif state in _SEARCHING:

@@ -22,7 +22,7 @@ from statehold.common.names import Names
 from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import ATTEMPT, LATEST, result, told
+from statehold.kafka.admin.futures import ATTEMPT, LATEST, require_offset, result
 from statehold.kafka.clients.unwritable_partitions import Place
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import describe
@@ -128,7 +128,10 @@ class HiddenRecords:
         asked = {TopicPartition(*place): LATEST for place in places}
         futures = self._admin.client.list_offsets(asked, isolation_level=isolation, request_timeout=ATTEMPT)
         try:
-            return {(at.topic, at.partition): told(result(future, cancelled).offset) for at, future in futures.items()}
+            return {
+                (at.topic, at.partition): require_offset(result(future, cancelled).offset)
+                for at, future in futures.items()
+            }
         except Exception:
             for topic in dict.fromkeys(topic for topic, _ in places):
                 self._admin.look_again(topic)  # a leader may have moved

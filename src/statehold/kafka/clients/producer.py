@@ -22,7 +22,7 @@ from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.group_offsets import LINEAGE
 from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer_handle import KNOW, ProducerHandle
-from statehold.kafka.clients.unwritable_partitions import ANY, Place, waiting, why_not
+from statehold.kafka.clients.unwritable_partitions import ANY, Place, unacknowledged, unwritable_cause
 from statehold.kafka.common.call_timeout import GRACE, STUCK_AFTER, bounded
 from statehold.kafka.common.error_actions import Action, action, describe, kafka_error, translate
 from statehold.kafka.common.transaction_taint import Taint
@@ -86,7 +86,7 @@ class KafkaTransactions:
             self._resume(self._handle.init, "init_transactions", step=_FENCE_STEP, cancelled=cancelled)
         except OutcomeUnknown as error:
             # The last transaction must end first in all of its partitions (CONCURRENT_TRANSACTIONS).
-            why = why_not(self._settings, self._reached)
+            why = unwritable_cause(self._settings, self._reached)
             self._contact.broken(self._partition, f"{error}{why}")
             raise OutcomeUnknown(f"{error}{why}") from error
         if self._hidden is not None and (hidden := self._hidden.aborted(cancelled)):
@@ -158,7 +158,7 @@ class KafkaTransactions:
     def _flush_all(self, deadline: float) -> None:
         while self._flush(deadline) > 0:
             if self._clock() >= deadline:
-                why = why_not(self._settings, self._waiting)
+                why = unwritable_cause(self._settings, self._waiting)
                 trouble = f"outputs were not acknowledged within {self._timeout:.0f} s{why}"
                 self._contact.broken(self._partition, trouble)
                 raise OutcomeUnknown(trouble)
@@ -179,7 +179,7 @@ class KafkaTransactions:
             self._resume(producer.commit_transaction, "commit_transaction")
         except TransactionAborted as error:
             # Rule T4: any error of the commit call itself leaves the outcome open.
-            raise OutcomeUnknown(f"{error}{why_not(self._settings, self._waiting)}") from error
+            raise OutcomeUnknown(f"{error}{unwritable_cause(self._settings, self._waiting)}") from error
         finally:
             self._taint.ended(self._clock() - began)
             self._drain_log()
@@ -285,7 +285,7 @@ class KafkaTransactions:
     def _statistics(self, text: str) -> None:
         self._taint.statistics(text)
         told = json.loads(text)
-        self._waiting = waiting(told) or self._waiting
+        self._waiting = unacknowledged(told) or self._waiting
         eos = told.get("eos", {})
         identity = (eos.get("producer_id", -1), eos.get("producer_epoch", -1))
         if identity != self._identity and identity[0] >= 0:

@@ -12,7 +12,7 @@ from statehold.config.settings import Settings
 from statehold.errors import HangingTransaction, RestoreTimeout
 from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.topic_absence import tells_of_absence
+from statehold.kafka.admin.topic_absence import may_mean_absence
 from statehold.kafka.common.call_timeout import STUCK_AFTER
 from statehold.kafka.common.client_log import quiet
 from statehold.kafka.common.error_actions import about, describe, translate
@@ -114,8 +114,8 @@ class KafkaReader:
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
             _require_right(message.topic() or "", error)
-            if tells_of_absence(error):
-                self._admin.require_there(message.topic() or "", message.partition() or 0)
+            if may_mean_absence(error):
+                self._admin.require_existing(message.topic() or "", message.partition() or 0)
         return reached
 
     def _check_patience(self, topic: str, partition: int, since: float, blocked_at: int, end: int) -> None:

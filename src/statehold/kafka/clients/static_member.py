@@ -27,7 +27,7 @@ _STEP: Final = 0.1
 _POLLS: Final = 5
 
 
-def means(error: KafkaError, code: int) -> bool:
+def has_code(error: KafkaError, code: int) -> bool:
     """Return whether it is this error. A fatal error has the code _FATAL, and only its text names the cause."""
     return error.code() == code or (error.code() == KafkaError._FATAL and KafkaError(code).str() in error.str())
 
@@ -47,13 +47,13 @@ class StaticName:
         :raises InstanceTaken: another process has joined with this id (FENCED_INSTANCE_ID), or the id was taken for
             longer than `group.join_patience` (UNRELEASED_INSTANCE_ID).
         """
-        if means(error, KafkaError.FENCED_INSTANCE_ID):
+        if has_code(error, KafkaError.FENCED_INSTANCE_ID):
             raise InstanceTaken(
                 f"FENCED_INSTANCE_ID: another process has joined the group as {self._name!r}; this one ends, "
                 f"because they would fence each other forever. Give each process its own service.instance "
                 f"({describe(error)})"
             )
-        if not means(error, KafkaError.UNRELEASED_INSTANCE_ID):
+        if not has_code(error, KafkaError.UNRELEASED_INSTANCE_ID):
             return None
         now = time.monotonic()
         self._since = self._since or now
@@ -82,7 +82,7 @@ def unsubscribe(consumer: Consumer) -> None:
         consumer.consume(1, _STEP)
 
 
-def give_back(settings: Settings, names: Names, log: Log) -> None:
+def release_id(settings: Settings, names: Names, log: Log) -> None:
     """Release the id of a closed static member of the `consumer` protocol.
 
     librdkafka can only announce that the member comes back (epoch -2). A member of the classic protocol may take the id

@@ -28,7 +28,7 @@ Place = tuple[str, int]
 ANY: Final = -1
 
 
-def waiting(statistics: Mapping[str, Any]) -> list[Place]:
+def unacknowledged(statistics: Mapping[str, Any]) -> list[Place]:
     """Return the partitions whose records a producer still holds, from its statistics."""
     return [
         (topic, place["partition"])
@@ -38,7 +38,7 @@ def waiting(statistics: Mapping[str, Any]) -> list[Place]:
     ]
 
 
-def why_not(settings: Settings, places: Iterable[Place]) -> str:
+def unwritable_cause(settings: Settings, places: Iterable[Place]) -> str:
     """Return `; TOPIC[P]: ERROR: what to change` for the first unwritable partition; '' if none is found. Blocks."""
     config = quiet(client.admin(settings), "unwritable")
     asker = TrackedClient(config)

@@ -27,7 +27,7 @@ _PROBE_EVERY: Final = 10.0
 Brokers = frozenset[int]
 
 
-def known(statistics: Mapping[str, Any]) -> Brokers | None:
+def known_brokers(statistics: Mapping[str, Any]) -> Brokers | None:
     """Return the brokers that a client knows, from its statistics; None while it still knows a bootstrap address."""
     brokers = [each for each in statistics.get("brokers", {}).values() if each.get("source") not in _STAND_INS]
     if any(each["nodeid"] < 0 for each in brokers):

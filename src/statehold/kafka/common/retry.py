@@ -23,7 +23,7 @@ _LONGEST_PAUSE: Final = 2.0
 _TELL_EVERY: Final = 60.0
 
 
-def patiently(
+def call_patiently(
     call: Callable[[], T],
     seconds: float,
     *,

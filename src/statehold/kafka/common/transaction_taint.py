@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from statehold.kafka.common.lost_brokers import known
+from statehold.kafka.common.lost_brokers import known_brokers
 
 #: a lost connection or a timed-out request. During a transaction any broker's counts, because offsets go to the
 #: group's coordinator
@@ -40,7 +40,7 @@ class Taint:
 
     def statistics(self, text: str) -> None:
         statistics = json.loads(text)
-        if known(statistics) == frozenset():
+        if known_brokers(statistics) == frozenset():
             self._set("the client has forgotten every broker (librdkafka issue 5301)")
         requests = sum(broker.get("req", {}).get("EndTxn", 0) for broker in statistics["brokers"].values())
         if requests > self._calls:

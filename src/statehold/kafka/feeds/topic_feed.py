@@ -15,7 +15,7 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.kafka.common.broker_probe import probe_brokers
 from statehold.kafka.common.client_log import quiet_logger
-from statehold.kafka.common.lost_brokers import BrokerMemory, known
+from statehold.kafka.common.lost_brokers import BrokerMemory, known_brokers
 from statehold.telemetry.log_events import Log
 
 #: seconds and records of one poll: changed lanes are assigned between polls
@@ -142,4 +142,4 @@ class FeedLane(ABC):
 def _remember(memory: BrokerMemory, text: str) -> None:
     told = json.loads(text)
     brokers = told.get("brokers", {}).values()
-    memory.saw(known(told), works=any(each.get("state") == "UP" for each in brokers))
+    memory.saw(known_brokers(told), works=any(each.get("state") == "UP" for each in brokers))

@@ -34,11 +34,11 @@ from statehold.config import client
 from statehold.config.settings import Settings
 from statehold.errors import KafkaTrouble
 from statehold.kafka.admin.admin import Admin
-from statehold.kafka.admin.futures import EARLIEST, LATEST, result, told
+from statehold.kafka.admin.futures import EARLIEST, LATEST, require_offset, result
 from statehold.kafka.admin.groups import find_group, operations
 from statehold.kafka.common.client_log import quiet, quiet_logger
 from statehold.kafka.common.error_actions import COORDINATOR_MOVES, code_of, translate
-from statehold.kafka.common.retry import patiently
+from statehold.kafka.common.retry import call_patiently
 from statehold.kafka.survey.facts import Acl, BrokerAddress, BrokerClock, Replicas, Topic
 from statehold.ports import ConsumerGroup
 
@@ -108,7 +108,7 @@ class ClusterSurvey:
             except KafkaException as error:
                 raise translate(error) from error
 
-        found = patiently(
+        found = call_patiently(
             ask, _DEADLINE, again=lambda error: code_of(error) in COORDINATOR_MOVES, longest=_COORDINATOR_PAUSE
         )
         return {place.partition: place.offset for place in found if place.error is None and place.offset >= 0}
@@ -190,7 +190,7 @@ class ClusterSurvey:
     def _offset(self, topic: str, partition: int, spec: Any, isolation: IsolationLevel) -> int:
         place = TopicPartition(topic, partition)
         asked = self._admin.client.list_offsets({place: spec}, isolation_level=isolation, request_timeout=_DEADLINE)
-        return told(result(asked[place]).offset)
+        return require_offset(result(asked[place]).offset)
 
 
 def _clock(producer: Producer, topic: str, partition: int, broker: int, wall: Callable[[], float]) -> BrokerClock:

@@ -36,7 +36,9 @@ class OpenTransaction(NamedTuple):
         return self.end - self.stable
 
 
-def opened_at(settings: Settings, cluster: ClusterSurvey, topic: str, partition: int) -> OpenTransaction | None:
+def open_transaction_at(
+    settings: Settings, cluster: ClusterSurvey, topic: str, partition: int
+) -> OpenTransaction | None:
     """Return the oldest open transaction of a partition; None if every transaction has ended. Blocks for seconds.
 
     :raises KafkaTrouble: the leader did not return the end offsets.
