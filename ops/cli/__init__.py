@@ -1,1 +1,1 @@
-"""The command line: `statehold ...`. Needs the extra [cli]; nothing else in statehold imports it."""
+"""The command line, `statehold ...`. It needs the extra [cli]; no other package imports it."""

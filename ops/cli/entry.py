@@ -1,4 +1,4 @@
-"""The console script. It imports typer only after having looked whether it is there."""
+"""The console script. It imports typer only after checking that it is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if sys.argv[1:2] == ["run"]:
 
 
 def main() -> None:
-    """Run `statehold`. An error of ours is one line and exit code 1; wrong usage is typer's 2."""
+    """Run `statehold`. A statehold error is one line and exit code 1; wrong usage is typer's 2."""
     import importlib.util
 
     if any(importlib.util.find_spec(needed) is None for needed in ("typer", "rich")):
@@ -31,12 +31,12 @@ def main() -> None:
 
         sys.exit(f"statehold: {error}{explained(error)}{_name_of(error)}")
     except OSError as error:
-        if error.filename is None:  # no file that somebody named, so perhaps a bug
+        if error.filename is None:  # not a file of the user's, so perhaps a bug
             raise
         sys.exit(f"statehold: {error.filename}: {error.strerror}")
     except KeyboardInterrupt:
         _exit_interrupted()
-    except SystemError as error:  # a call of confluent-kafka that Ctrl-C met returns as if it had not
+    except SystemError as error:  # an interrupted call of confluent-kafka raises this
         if isinstance(error.__cause__, KeyboardInterrupt):
             _exit_interrupted()
         raise
@@ -49,7 +49,7 @@ def _exit_interrupted() -> NoReturn:
 
 
 def _name_of(error: BaseException) -> str:
-    """The error's section in docs/runbook/errors.md; wrong usage needs none."""
+    """Return the error's section in docs/runbook/errors.md; wrong usage has no section."""
     from statehold import errors
 
     kind = type(error)

@@ -39,7 +39,7 @@ class _Commands(LazyGroup):
             CommandEntry("command", "service.command:command", "Send a command to every partition, in input order."),
             CommandEntry("pause", "service.pause:pause", "Pause partitions: commit, then stop consuming."),
             CommandEntry("resume", "service.pause:resume", "Resume paused partitions."),
-            CommandEntry("drain", "service.drain:drain", "Stop a process and give up its partitions at once."),
+            CommandEntry("drain", "service.drain:drain", "Stop a process and hand its partitions over at once."),
             CommandEntry(
                 "finish-upgrade", "service.upgrade:finish_upgrade", "Write the newest format in every partition."
             ),

@@ -1,12 +1,12 @@
-"""A job for spark-submit, which decides on master, memory, packages: `statehold compact`, or with the name of another
-command that runs on Spark (`snapshot export`, `state migrate`) before its options that one; see docs/cli.md."""
+"""A job for spark-submit, which sets master, memory and packages: `statehold compact`, or with the name of another
+command that runs on Spark (`snapshot export`, `state migrate`) before its options, that one; see docs/cli.md."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# Python puts a script's own folder first on the path, where `http` would be ours.
+# Python puts a script's own folder first on the path, where `http` would hide the standard library's.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [each for each in sys.path if os.path.abspath(each) != _HERE]
 

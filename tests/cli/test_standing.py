@@ -52,7 +52,7 @@ def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafk
     again.wait_for("resumed")
     still = on_kafka.run("pause", "app:service")
     assert still.returncode == 0, still.stderr
-    assert still.stdout.count("stands still from position 2 on") == 2, "all was handled once it went on"
+    assert still.stdout.count("paused from position 2 on") == 2, "all was handled once it went on"
 
     instance = instance_of(on_kafka)
     drained = on_kafka.run("drain", instance, "--service", on_kafka.name, "--json")

@@ -51,9 +51,8 @@ INSTEAD = {
 #: a part of a path or of a name, and what an f-string computes, is no word
 BANNED = {re.compile(rf"(?<![\w./{{`])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
 NOT_CLEAN = """
-benchmarks config config/common config/librdkafka config/sections docs/cli-reference.md docs/doctor.md
-docs/metrics.md docs/settings.md examples examples/around examples/clearing examples/letters examples/microservice
-examples/sinks ops/cli ops/cli/common ops/cli/inspect ops/cli/service ops/cli/state ops/cli/topics ops/doctor
+benchmarks config config/common config/librdkafka config/sections docs/doctor.md docs/metrics.md docs/settings.md
+examples examples/around examples/clearing examples/letters examples/microservice examples/sinks ops/doctor
 ops/generate ops/http ops/process ops/remote ops/reports script script/generate snapshot snapshot/format
 snapshot/restore snapshot/store src/statehold/common src/statehold/declared src/statehold/kafka
 src/statehold/kafka/admin src/statehold/kafka/clients src/statehold/kafka/survey src/statehold/messages

@@ -80,7 +80,7 @@ def test_by_names_alone_and_for_people(ledger: Ledger) -> None:
     assert "FAIL    replication" in done.stdout
     assert "UNKNOWN clocks" in done.stdout
     assert "PASS" not in done.stdout
-    assert "        mend: " in done.stdout
+    assert "        fix: " in done.stdout
 
 
 @pytest.mark.kafka

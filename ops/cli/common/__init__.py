@@ -1,1 +1,1 @@
-"""What the commands share: arguments, output, progress."""
+"""Arguments, output and progress of all commands."""

@@ -1,4 +1,4 @@
-"""A bar per partition that restores or replays, below the log lines of `statehold run` on a terminal."""
+"""Shows a bar for each partition that restores or replays, below the log lines of `statehold run`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Partitions = Callable[[], list[dict[str, Any]]]
 
 
 class Bars:
-    """`with Bars(...)` looks at the partitions five times a second, from a thread of its own.
+    """`with Bars(...)` reads the partitions five times a second, on its own thread.
 
-    `lines` is the stream for log lines: while bars stand at the bottom of the terminal, lines go above them.
+    `lines` is the stream for log lines, which puts them above the bars.
     """
 
     def __init__(self, partitions: Partitions, terminal: TextIO) -> None:
@@ -85,14 +85,14 @@ class Bars:
 
 
 def figures(view: dict[str, Any]) -> str:
-    """What is told beside a bar: bytes, speed, keys, time left."""
+    """Return the text next to a bar: bytes, speed, keys, time left."""
     left = "" if view["left"] is None else f", {view['left']:.0f} s left"
     speed = shown_size(view["bytes_per_second"])
     return f"{shown_size(view['bytes'])}, {speed}/s, {view['keys']:,} keys{left}"
 
 
 class _Above(io.TextIOBase):
-    """The terminal as a stream; rich prints above its bars what is written while they stand."""
+    """The terminal as a stream; rich prints what is written above its bars."""
 
     def __init__(self, progress: Progress, terminal: TextIO) -> None:
         self._progress, self._terminal = progress, terminal

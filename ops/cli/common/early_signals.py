@@ -1,6 +1,6 @@
-"""Signals to `statehold run` before its service runs, and after: a stop is no error at any moment.
+"""Handles signals to `statehold run` before and after its service runs, so that a stop is never an error.
 
-Imports nothing of weight: this comes before everything else.
+It imports little, because it runs before everything else.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ _asked = False
 
 
 def listen() -> None:
-    """From now on SIGTERM and SIGINT end the process with exit code 0. For the main thread.
+    """Let SIGTERM and SIGINT end the process with exit code 0. Call it on the main thread.
 
-    Nothing has been done yet that would have to be undone but by `finally`. `Service.run` puts its own handlers in the
-    place of these while it runs.
+    Until then `finally` blocks suffice to clean up. `Service.run` replaces these handlers with its own
+    while it runs.
     """
     for number in _SIGNALS:
         signal.signal(number, _end)
 
 
 def obey() -> None:
-    """End now if a signal came whose SystemExit was lost in somebody's bare `except`."""
+    """End now if a bare `except` of other code has swallowed the SystemExit of a signal."""
     if _asked:
         sys.exit(0)
 
 
 def ignore() -> None:
-    """The service has ended and the exit code is known: a signal has nothing left to stop."""
+    """Ignore signals, because the service has ended and the exit code is known."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -1,4 +1,4 @@
-"""One key at a time from the terminal, without Enter."""
+"""Reads one key at a time from the terminal, without Enter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Keyboard:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def wait(self, seconds: float) -> str:
-        """The key that was pressed within that time, or ''."""
+        """Return the key pressed within that time, or ''."""
         if self._before is None:
             time.sleep(seconds)
             return ""

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs."""
+"""Prints text for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print a JSON document to standard output."""
     sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
 
 
 def tell(line: str) -> None:
-    """One line for people on standard output."""
+    """Print one line to standard output."""
     Console(highlight=False, soft_wrap=True).print(Text(line))
 
 
 def complain(line: str) -> None:
-    """One line about what is wrong on standard error."""
+    """Print one line about an error to standard error."""
     sys.stderr.write(f"statehold: {line}\n")
 
 
 def compact(value: Any) -> str:
-    """A value in a cell: text as it is, '-' for nothing, anything else as JSON."""
+    """Format a value for a cell: text unchanged, '-' for None, anything else as JSON."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def moment(milliseconds: int) -> str:
-    """Milliseconds since 1970 as a time in UTC."""
+    """Format milliseconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""The steps of a long job on a terminal: a bar for each, and what is done of it; without a terminal a line for each."""
+"""Shows the steps of a long job: as bars with progress on a terminal, as lines otherwise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rich.text import Text
 
 _REFRESH: Final = 0.25
 
-#: how many tasks are done, of how many that are known of
+#: number of tasks done, and number of known tasks
 Tasks = Callable[[], tuple[int, int]]
 
 
 class Steps:
-    """`with Steps(console) as steps`: `tell` begins a step and ends the one before. Any thread may tell."""
+    """`with Steps(console) as steps`: a new step ends the previous one. Any thread may start one."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -32,7 +32,7 @@ class Steps:
         )
         self._step: TaskID | None = None
         self._tasks: Tasks | None = None
-        #: what the tasks were when the step began, and when they were last asked for
+        #: tasks at the start of the step, and at the last look
         self._before = self._seen = (0, 0)
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -55,7 +55,7 @@ class Steps:
             self._progress.stop()
 
     def tell(self, step: str) -> None:
-        """What is done from now on."""
+        """Start a step."""
         if not self._console.is_terminal:
             self._console.print(Text(step, "dim"))
             return
@@ -64,9 +64,9 @@ class Steps:
             self._step = self._progress.add_task(step, total=None, figures="")
 
     def watch(self, tasks: Tasks | None) -> None:
-        """Whom to ask how far a step has come, a few times a second; None: nobody any more.
+        """Set the function that returns the progress of a step, a few times a second; None: stop asking.
 
-        Its counts go on from step to step, so a bar begins where the one before ended.
+        Its counts continue from step to step, so a bar starts where the previous one ended.
         """
         with self._lock:
             self._tasks = tasks

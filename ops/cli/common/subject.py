@@ -1,7 +1,7 @@
-"""Which service a command is about: `module:service`, or its names where its code is not at hand; and its settings.
+"""Finds the service of a command, by `module:service` or by its names, and its settings.
 
-Nearly every command takes the same options for that, so they are written once, here: `@with_subject` and
-`@with_settings` show them to typer and give the command what they come to.
+Nearly every command takes these options, so they are declared once: `@with_subject` and
+`@with_settings` add them to a command and pass it the result.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from statehold.snapshot.inspect.typed import Typed
 
 Command = Callable[..., None]
 
-#: what comes last in every command's help
+#: the last options in every command's help
 _LAST: Final = ("config", "overrides", "secrets_dir", "profile", "as_json")
 
 
 class Subject(NamedTuple):
-    """`service` is None when only the names were given: values are then shown without their types."""
+    """Without the code (only names given) `service` is absent, and values are shown without their types."""
 
     settings: Settings
     names: Names
@@ -48,16 +48,16 @@ class Subject(NamedTuple):
 
     @property
     def typed(self) -> Typed:
-        """What turns stored values into what JSON can hold."""
+        """Return the converter from stored values to JSON."""
         return Typed(declared(handler_of(self.service))[0]) if self.service is not None else Typed()
 
     @property
     def sinks(self) -> list[Sink[Any]] | None:
-        """Those that its handler declares, where it is known."""
+        """Return the sinks of its handler, if that is known."""
         return list(sinks_of(self.service.handler_class).values()) if self.service is not None else None
 
     def outputs(self, given: Sequence[str] | None = None) -> list[str]:
-        """The output topics that its handler declares, or those that are given in place of it.
+        """Return the output topics that its handler declares, or the given ones.
 
         :raises UsageError: both.
         """
@@ -101,12 +101,12 @@ def _subject(
 
 
 def with_settings(command: Command) -> Command:
-    """The command's parameter `settings` is what --config, --set, --secrets-dir and --profile say."""
+    """Pass the command `settings`, from --config, --set, --secrets-dir and --profile."""
     return _lending(_settings, "settings", command)
 
 
 def with_subject(command: Command) -> Command:
-    """The command's parameter `about` is the service that MODULE:SERVICE, or --name and --input, say; with settings."""
+    """Pass the command `about`, from MODULE:SERVICE, or --name and --input, and the settings."""
     return _lending(_subject, "about", command)
 
 

@@ -1,4 +1,4 @@
-"""What a command is about: a service named as `module:attribute`, and its settings."""
+"""Arguments that name a service, and its settings."""
 
 from __future__ import annotations
 
@@ -22,34 +22,41 @@ from statehold.ops.process.logs import configure_quietly
 from statehold.ops.reports.acl_hint import remember
 from statehold.service import Service
 
-Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Read settings from this TOML file.")
+]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="One setting; comes before environment and files."),
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set one setting; it overrides environment and files."),
 ]
 SecretsDir = Annotated[
     Path | None,
-    typer.Option("--secrets-dir", metavar="DIR", help="Directory with one file per secret setting."),
+    typer.Option("--secrets-dir", metavar="DIR", help="Read secrets from here, one file per setting."),
 ]
 Profile = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="Shipped defaults: development or production."),
+    typer.Option("--profile", metavar="NAME", help="Use shipped defaults: development or production."),
 ]
 
 Target = Annotated[
     str | None,
-    typer.Argument(metavar="[MODULE:SERVICE]", help="A service, or its names by the options below."),
+    typer.Argument(metavar="[MODULE:SERVICE]", help="Name the service, here or by the options below."),
 ]
-ServiceName = Annotated[str | None, typer.Option("--name", metavar="SERVICE", help="The service's name.")]
-InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Its input topic.")]
+ServiceName = Annotated[
+    str | None, typer.Option("--name", metavar="SERVICE", help="Name the service without its code.")
+]
+InputName = Annotated[str | None, typer.Option("--input", metavar="TOPIC", help="Name its input topic.")]
 Outputs = Annotated[
-    list[str] | None, typer.Option("--output", metavar="TOPIC", help="An output topic; may be repeated.")
+    list[str] | None, typer.Option("--output", metavar="TOPIC", help="Name an output topic; may be repeated.")
 ]
 ViaControlTopic = Annotated[
-    bool, typer.Option("--via-control-topic", help="Where other readers of the input would choke on a command.")
+    bool,
+    typer.Option(
+        "--via-control-topic", help="Use the control topic, if other readers of the input cannot skip a command."
+    ),
 ]
-Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept in the log for ever.")]
-Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Who does it. [default: user@host]")]
+Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Record this reason in the changelog permanently.")]
+Who = Annotated[str | None, typer.Option("--who", metavar="TEXT", help="Record this person. [default: user@host]")]
 Partitions = Annotated[
     str | None, typer.Option("--partitions", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
 ]
@@ -58,7 +65,7 @@ Partitions = Annotated[
 def load_settings(
     config: Path | None, overrides: Sequence[str] | None, secrets_dir: Path | None, profile: str | None
 ) -> Settings:
-    """The settings of a command: command line > environment > secrets > TOML > profile > defaults.
+    """Load the settings: command line > environment > secrets > TOML > profile > defaults.
 
     :raises UsageError: a --set without '='. :raises SettingsError: unknown keys and bad values.
     """
@@ -68,7 +75,7 @@ def load_settings(
 def quiet_settings(
     config: Path | None, overrides: Sequence[str] | None, secrets_dir: Path | None, profile: str | None
 ) -> Settings:
-    """The same for a command that ends by itself: only its errors are logged, as `configure_quietly` says."""
+    """Load the settings and log errors only, for a command that ends by itself."""
     settings = load_settings(config, overrides, secrets_dir, profile)
     configure_quietly(settings.log)
     return settings
@@ -105,7 +112,7 @@ def find_service(target: str) -> Service:
 
 
 def service_of(settings: Settings, target: str) -> Service:
-    """`find_service`, with the settings of this command."""
+    """Find the service and give it the settings of this command."""
     service = find_service(target)
     service.settings = settings
     remember(settings, service.names, lambda: outputs_of(service))
@@ -113,7 +120,7 @@ def service_of(settings: Settings, target: str) -> Service:
 
 
 def names_of(settings: Settings, target: str | None, name: str | None, input_topic: str | None) -> Names:
-    """The names of the service that a command is about: as its module declares them, or as the options say.
+    """Return the service's names, as its module declares them or as the options give them.
 
     :raises UsageError: both, or neither.
     """
@@ -131,9 +138,9 @@ def names_of(settings: Settings, target: str | None, name: str | None, input_top
 
 
 def partitions_of(text: str | None) -> list[int]:
-    """The numbers in a list such as 0,3-5; none where no list is given.
+    """Parse a list such as 0,3-5; return no numbers without a list.
 
-    :raises UsageError: it is no such list.
+    :raises UsageError: it is not such a list.
     """
     found: list[int] = []
     for piece in (text or "").split(",") if text else ():
@@ -145,7 +152,7 @@ def partitions_of(text: str | None) -> list[int]:
 
 
 def outputs_of(service: Service) -> list[str]:
-    """The output topics that its handler declares."""
+    """Return the output topics that its handler declares."""
     kind = service.handler if isinstance(service.handler, type) else type(service.handler())
     return [output.topic for output in declared(kind)[1].values()] + failure_topics(kind, service.names)
 
@@ -170,7 +177,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _where(error: BaseException) -> str:
-    """`file:line: ` of the user's own line, the innermost that is not the import machinery's."""
+    """Return `file:line: ` of the user's own line: the innermost outside the import machinery."""
     if isinstance(error, SyntaxError):
         return ""  # its text names both
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]

@@ -1,1 +1,1 @@
-"""Commands that look and change nothing."""
+"""Commands that read and change nothing."""

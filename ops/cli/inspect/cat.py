@@ -1,4 +1,4 @@
-"""`statehold cat TOPIC`: records as JSON lines, ours and the service's own."""
+"""`statehold cat TOPIC`: prints records of any topic as JSON lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def cat(
         typer.Option("--service", metavar="MODULE:SERVICE", help="Decode keys and values with its types."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option("--partition", "-p", metavar="LIST", help="Only these, such as 0,3-5. [default: all]")
+        str | None,
+        typer.Option("--partition", "-p", metavar="LIST", help="Read only these, such as 0,3-5. [default: all]"),
     ] = None,
     offset: Annotated[
         str | None,
@@ -52,16 +53,16 @@ def cat(
         ),
     ] = None,
     most: Annotated[
-        int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after so many. [0: no limit]")
+        int, typer.Option("--max-records", "-n", min=0, metavar="N", help="Stop after N records. [0: no limit]")
     ] = 0,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")] = False,
-    _as_json: Annotated[bool, typer.Option("--json", help="JSON lines: what it prints anyway.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
+    _as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, which is the default.")] = False,
 ) -> None:
-    """Print committed records as JSON lines: marks, deltas, fulls, inputs, outputs.
+    """Print committed records as JSON lines: commit records, deltas, full snapshots, inputs, outputs.
 
     statehold cat fills --service examples.clearing.app:service -n 3
 
-    A record of an increment or full topic that cannot be read has kind "damaged".
+    An unreadable record of a changelog or snapshot topic has kind "damaged".
     """
     found = service_of(settings, service) if service is not None else None
     remember_topic(settings, topic)
@@ -76,14 +77,14 @@ def cat(
     reader = CommittedReader(settings, "statehold-cat", admin)
     try:
         _print(_messages(reader, topic, wanted, offset, follow=follow), _lines(topic, found), most)
-    except BrokenPipeError:  # whoever read has enough, such as head
+    except BrokenPipeError:  # the reader of the pipe has ended, such as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         reader.close()
 
 
 def _lines(topic: str, service: Service | None) -> Lines:
-    """Without the service the names tell which topics are ours."""
+    """Without the service, recognise statehold's topics by their names."""
     if service is None:
         return Lines(topic.endswith((".changelog", ".snapshot")), Typed(), {})
     kind = handler_of(service)
@@ -104,7 +105,7 @@ def _print(messages: Iterator[Message], lines: Lines, most: int) -> None:
 def _messages(
     reader: CommittedReader, topic: str, partitions: Sequence[int], offset: str | None, *, follow: bool
 ) -> Iterator[Message]:
-    """Partition after partition up to its end, again and again while following."""
+    """Yield the records of each partition up to its end, repeatedly while following."""
     where = offset or ("end" if follow else "beginning")
     positions = {each: _start(reader, topic, each, where) for each in partitions}
     while True:

@@ -1,4 +1,4 @@
-"""`statehold config show | check`: the settings in force, and where each of them was written."""
+"""`statehold config show | check`: prints or checks the settings in force and their origins."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.target import Config, Overrides, Profile, SecretsDir, pairs_of
 
-app = typer.Typer(help="The settings in force, and where each was written.", no_args_is_help=True)
+app = typer.Typer(help="Show or check the settings in force.", no_args_is_help=True)
 
 
 @app.command("show")
 def show_(
-    changed: Annotated[bool, typer.Option("--changed", help="Only those that somebody wrote.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Show only settings that differ from their defaults.")
+    ] = False,
     config: Config = None,
     overrides: Overrides = None,
     secrets_dir: SecretsDir = None,
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show every setting, its value and where it came from; passwords and keys never.
+    """Show every setting with its value and origin; passwords and keys are redacted.
 
     statehold config show -c examples/clearing/clearing.toml --changed
 
-    Exit code 0: shown; 1: a setting is wrong, each named with its origin.
+    Exit code 0: shown; 1: a setting is invalid; each one is named with its origin.
     """
-    _, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
-    wanted = [each for each in told if each.changed or not changed]
+    _, shown = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+    wanted = [each for each in shown if each.changed or not changed]
     if as_json:
         output.print_json([each._asdict() for each in wanted])
         return
@@ -53,15 +55,15 @@ def check(
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the settings as `statehold run` would, and say whether they are good; asks no broker.
+    """Check the settings as `statehold run` would, without asking a broker.
 
     statehold config check -c examples/clearing/clearing.toml
 
-    Exit code 0: they are; 1: each wrong one is named with its origin and what is allowed.
+    Exit code 0: valid; 1: each invalid one is named with its origin and the allowed values.
     """
-    _, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
-    written = sum(each.changed for each in told)
+    _, shown = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
+    written = sum(each.changed for each in shown)
     if as_json:
-        output.print_json({"good": True, "settings": len(told), "written": written})
+        output.print_json({"good": True, "settings": len(shown), "written": written})
     else:
-        output.tell(f"good: {written} written, {len(told) - written} by default; `statehold doctor` asks the brokers")
+        output.tell(f"good: {written} written, {len(shown) - written} by default; `statehold doctor` asks the brokers")

@@ -1,4 +1,4 @@
-"""`statehold doctor`: what is wrong before it is felt."""
+"""`statehold doctor`: finds problems before they cause an outage."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def doctor(
     input_topic: InputName = None,
     outputs: Outputs = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CHECK", help="Only this check; may be repeated.")
+        list[str] | None, typer.Option("--only", metavar="CHECK", help="Run only this check; may be repeated.")
     ] = None,
     no_probe: Annotated[
-        bool, typer.Option("--no-probe", help="Write nothing: leave out the clocks, which need a topic of their own.")
+        bool, typer.Option("--no-probe", help="Write nothing: skip the check of the clocks, which needs its own topic.")
     ] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Read everything that is kept, and prove it.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Leave out what is good.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Read and verify everything stored.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide checks that pass.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at the cluster, the service's topics and this machine; say what is wrong and what mends it.
+    """Check the cluster, the service's topics and this machine, and print a fix for each problem.
 
     statehold doctor examples.clearing.app:service \\
         -c examples/clearing/clearing.toml
 
-    Without a service only the cluster and this machine are looked at.
+    Without a service it checks the cluster and this machine only.
 
-    Exit code 0: all is good; 10: warnings; 11: something could not be looked at;
+    Exit code 0: all checks pass; 10: warnings; 11: a check could not run;
     12: a check failed. docs/doctor.md has every check.
     """
     strange = set(only or ()) - {each.name for each in CHECKS}
@@ -72,7 +72,7 @@ def _as_json(findings: list[Finding]) -> dict[str, Any]:
 
 
 def _print(findings: list[Finding]) -> None:
-    """What has one reason and one remedy is one line: with the brokers away that is nearly everything."""
+    """Print findings with one reason and one fix as one line, because an outage causes nearly all of them."""
     console = Console(highlight=False, soft_wrap=True)
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for each in findings:
@@ -87,4 +87,4 @@ def _print(findings: list[Finding]) -> None:
             Text.assemble((f"{first.level:7} ", _COLOURS[first.level]), (checks, "bold"), f"{about} {first.reason}")
         )
         if first.mend:
-            console.print(Text(f"        mend: {first.mend}", "dim"))
+            console.print(Text(f"        fix: {first.mend}", "dim"))

@@ -1,4 +1,4 @@
-"""`statehold lag`: how far a service is behind, in records and in seconds."""
+"""`statehold lag`: shows how far a service is behind, in records and in seconds."""
 
 from __future__ import annotations
 
@@ -27,29 +27,31 @@ def lag(
     about: Subject,
     partitions: Partitions = None,
     most: Annotated[
-        int | None, typer.Option("--most", min=0, metavar="RECORDS", help="More in one partition is exit code 1.")
+        int | None,
+        typer.Option("--most", min=0, metavar="RECORDS", help="Exit with 1 if a partition is further behind."),
     ] = None,
     most_seconds: Annotated[
-        float | None, typer.Option("--most-seconds", min=0, metavar="SECONDS", help="More is exit code 1, too.")
+        float | None,
+        typer.Option("--most-seconds", min=0, metavar="SECONDS", help="Exit with 1 if a partition is further behind."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far each partition is behind: offsets to the end, and the age of the record that comes next.
+    """Show how far each partition is behind: offsets to the end, and the age of the next record.
 
     statehold lag --name clearing --input trades --most-seconds 60
 
-    Exit code 0: shown, and within --most; 1: more behind than that.
+    Exit code 0: within --most and --most-seconds; 1: further behind.
     """
     names, lags = about.names, Lags(about.settings, about.names)
     try:
-        told = lags.now(partitions_of(partitions))
+        shown = lags.now(partitions_of(partitions))
     finally:
         lags.close()
     if as_json:
-        output.print_json(msgspec.to_builtins(told))
+        output.print_json(msgspec.to_builtins(shown))
     else:
-        _print(told)
-    late = [each for each in told if _exceeds(each, most, most_seconds)]
+        _print(shown)
+    late = [each for each in shown if _exceeds(each, most, most_seconds)]
     if late:
         worst = max(late, key=lambda each: each.records)
         output.complain(
@@ -63,14 +65,14 @@ def _exceeds(each: Lag, records: int | None, seconds: float | None) -> bool:
     return (records is not None and each.records > records) or (seconds is not None and each.seconds > seconds)
 
 
-def _print(told: list[Lag]) -> None:
-    later = any(each.later for each in told)
+def _print(shown: list[Lag]) -> None:
+    later = any(each.later for each in shown)
     table = Table(*_COLUMNS, *([_LATER] if later else []), box=box.SIMPLE_HEAD, pad_edge=False)
-    for each in told:
+    for each in shown:
         position = "-" if each.position is None else str(each.position)
         cells = (each.partition, position, each.end, each.records, f"{each.seconds:.1f}", each.hidden or "-")
         table.add_row(*(Text(str(cell)) for cell in (*cells, *([each.later or "-"] if later else []))))
     Console(highlight=False).print(table)
     output.tell(
-        f"{sum(each.records for each in told)} records behind, {max(each.seconds for each in told):.1f} s at most"
+        f"{sum(each.records for each in shown)} records behind, {max(each.seconds for each in shown):.1f} s at most"
     )

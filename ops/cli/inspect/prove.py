@@ -1,4 +1,4 @@
-"""`statehold prove`: positions, keys and digest of every partition as a signed document, and checking one."""
+"""`statehold prove`: signs positions, keys and digest of every partition as a document, and checks one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statehold.ops.cli.common.subject import subject_of, with_settings
 from statehold.ops.cli.common.target import InputName, ServiceName, Target
 from statehold.snapshot.inspect import proof
 
-#: what is compared when a document is computed again
+#: fields that `--recompute` compares
 _SAME = ("position", "n", "keys", "digest", "lineage")
 
 
@@ -41,7 +41,9 @@ def prove(
     ] = "latest",
     key: Annotated[
         Path | None,
-        typer.Option("--key", envvar="STATEHOLD_PROOF_KEY", metavar="FILE", help="Secret key, 32 bytes or more."),
+        typer.Option(
+            "--key", envvar="STATEHOLD_PROOF_KEY", metavar="FILE", help="Sign with this secret key of 32 bytes or more."
+        ),
     ] = None,
     make_key: Annotated[
         Path | None, typer.Option("--make-key", metavar="FILE", help="Write a new key and do nothing else.")
@@ -56,14 +58,14 @@ def prove(
     input_topic: InputName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild the state of every partition, and print positions, keys, digests, signed.
+    """Rebuild the state of every partition, and print a signed document of positions, keys and digests.
 
     statehold prove examples.clearing.app:service \\
         --at 2026-11-21T18:00:00Z --key proof.key
 
     Then: statehold prove --check FILE --key proof.key --recompute
 
-    Exit code 0: proven, or the document is good; 1: it is not, or a state cannot be rebuilt.
+    Exit code 0: proven, or the document is valid; 1: it is invalid, or a state cannot be rebuilt.
     """
     if make_key is not None:
         _make(make_key)
@@ -96,7 +98,7 @@ def _head(view: TopicView, at: str) -> dict[str, Any]:
 
 
 def _points(view: TopicView, at: str) -> list[str]:
-    """One for each partition."""
+    """Return a point for each partition."""
     if "=" not in at:
         return [at] * view.partitions
     given: dict[str, str] = dict(piece.strip().split("=", 1) for piece in at.split(",") if "=" in piece)
@@ -125,7 +127,7 @@ def _check(file: Path, secret: bytes, settings: Settings, as_json: bool, *, reco
 
 
 def _recomputed(given: dict[str, Any], settings: Settings) -> list[str]:
-    """What the topics say otherwise than the document."""
+    """Return the differences between the topics and the document."""
     names, faults = Names(given["service"], given["input"], given["namespace"]), []
     with topic_view(settings, names) as view:
         if view.place(0).topic_ids[names.input] != given["input_id"]:

@@ -1,4 +1,4 @@
-"""`statehold schema`: what a service reads and writes, for those who are to read and write it, too."""
+"""`statehold schema`: prints the topics of a service and their types, for other producers and consumers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statehold.ops.generate import asyncapi
 
 
 class Format(StrEnum):
-    """How to tell it."""
+    """The format of the schema."""
 
     ASYNCAPI = "asyncapi"
     JSON_SCHEMA = "json-schema"
@@ -22,14 +22,16 @@ class Format(StrEnum):
 
 def schema(
     target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
-    form: Annotated[Format, typer.Option("--format", help="A whole document, or the schemas alone.")] = Format.ASYNCAPI,
+    form: Annotated[
+        Format, typer.Option("--format", help="Print a whole document, or the schemas alone.")
+    ] = Format.ASYNCAPI,
     as_json: AsJson = False,
 ) -> None:
-    """Print the topics of a service and the types of their values as JSON; asks no broker. With --json on one line.
+    """Print the topics of a service and the types of their values as JSON, without asking a broker.
 
     statehold schema examples.clearing.app:service > asyncapi.json
 
-    Exit code 0: printed; 1: there is no such service.
+    Exit code 0: printed; 1: the service does not exist.
     """
     service = find_service(target)
     told = asyncapi.asyncapi(service) if form is Format.ASYNCAPI else asyncapi.json_schemas(service)

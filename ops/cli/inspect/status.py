@@ -1,4 +1,4 @@
-"""`statehold status`: what the services on this machine are doing, asked of their processes."""
+"""`statehold status`: shows what the services on this machine are doing, by asking their processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _COLOURS: Final = {"live": "green", "failed": "red"}
 
 def status(
     target: Target = None,
-    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only this service.")] = None,
+    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Show only this service.")] = None,
     name: ServiceName = None,
     input_topic: InputName = None,
     config: Config = None,
@@ -59,10 +59,10 @@ def status(
 
     statehold status
 
-    With MODULE:SERVICE, or --name and --input, the brokers are asked who is in the group, and each member by the ops
+    With MODULE:SERVICE, or --name and --input, it reads the group's members from the brokers, and asks each by the ops
     server that it advertises (ops.advertised, ops.token).
 
-    Exit code 0: every partition is live; 1: one is not, Kafka or a process does not answer; 3: none runs.
+    Exit code 0: every partition is live; 1: one is not, Kafka or a process does not answer; 3: no service runs.
     """
     if target is not None or name is not None:
         settings = quiet_settings(config, overrides, secrets_dir, profile)
@@ -147,12 +147,12 @@ def _show_partitions(partitions: Sequence[dict[str, Any]], names: str) -> None:
                 overflow="fold",
             ),
         )
-    # whoever reads a pipe looks for words, which must not be broken
+    # a program that reads a pipe searches for words, which must not be wrapped
     Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE).print(table)
 
 
 def _copy(copy: dict[str, Any]) -> str:
-    """One that is kept of a partition of another instance."""
+    """Describe a standby replica of another instance's partition."""
     if (view := copy["loading"]) is not None:
         return f"copy of partition {copy['partition']}: {figures(view) if view else 'begins'}"
     return (
@@ -162,34 +162,34 @@ def _copy(copy: dict[str, Any]) -> str:
 
 
 def _retention(partitions: Sequence[dict[str, Any]]) -> float | None:
-    """The least that any partition has; None without a limit."""
+    """Return the least hours of any partition; None without a limit."""
     return min((hours for each in partitions if (hours := each.get("retention_hours")) is not None), default=None)
 
 
 def _waiting(partition: dict[str, Any], names: str) -> str:
-    """What failed and is not settled."""
+    """Describe failed records that are not resolved."""
     live = partition.get("live") or {}
     keys, later = live.get("parked"), live.get("later")
-    said = [f"{keys} key(s) wait for dead letters (`statehold dlq list {names}`)"] if keys else []
-    return "; ".join([*said, *([f"{later} record(s) are tried later"] if later else [])])
+    said = [f"{keys} blocked key(s) (`statehold dlq list {names}`)"] if keys else []
+    return "; ".join([*said, *([f"{later} record(s) wait for a retry"] if later else [])])
 
 
 def _paused(partition: dict[str, Any], names: str) -> str:
     by = partition.get("paused")
-    return f"paused by {by}; `statehold resume {names}` has it go on" if by else ""
+    return f"paused by {by}; `statehold resume {names}` continues it" if by else ""
 
 
 def _owing(partition: dict[str, Any]) -> str:
-    """Side effects that are owed for longer than a moment."""
+    """Describe effects that have been pending for longer than a moment."""
     live = partition.get("live") or {}
     since = live.get("effects_since")
     if not since or time.time() - since < _OWED_LONG:
         return ""
-    return f"{live['effects']} side effects owed, the oldest for {time.time() - since:.0f} s"
+    return f"{live['effects']} effects pending, the oldest for {time.time() - since:.0f} s"
 
 
 def _progress(partition: dict[str, Any]) -> str:
-    """How far a restore or a replay has come, or that Kafka does not answer."""
+    """Describe the progress of a restore or replay, or an outage of Kafka."""
     if trouble := partition.get("unanswered"):
         return f"waits for Kafka for {trouble['seconds']:.0f} s: {trouble['cause']}"
     view = partition.get("restore")

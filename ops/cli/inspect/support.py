@@ -1,4 +1,4 @@
-"""`statehold support-bundle`: what somebody else needs to help, in one file."""
+"""`statehold support-bundle`: collects what a helper needs in one file."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ def support_bundle(
     name: ServiceName = None,
     input_topic: InputName = None,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FILE", help="[default: statehold-NAME-TIME.tar.gz here]")
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Write this file. [default: statehold-NAME-TIME.tar.gz here]"),
     ] = None,
     logs: Annotated[
-        list[Path] | None, typer.Option("--log", metavar="FILE", help="A log file to add; may be repeated.")
+        list[Path] | None, typer.Option("--log", metavar="FILE", help="Add this log file; may be repeated.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option("--unit", metavar="UNIT", help="A systemd unit whose journal to add.")
+        str | None, typer.Option("--unit", metavar="UNIT", help="Add the journal of this systemd unit.")
     ] = None,
     config: Config = None,
     overrides: Overrides = None,
@@ -53,14 +54,14 @@ def support_bundle(
     profile: Profile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put settings, status, doctor, lag, stacks and logs into one file, without secrets and without records.
+    """Collect settings, status, doctor, lag, stacks and logs in one file, without secrets and records.
 
     statehold support-bundle examples.clearing.app:service \\
         -c examples/clearing/clearing.toml
 
-    What cannot be asked, such as brokers that are away, is told in the file instead.
+    The file names what did not answer, such as brokers that are down.
 
-    Exit code 0: written; 1: not.
+    Exit code 0: written; 1: not written.
     """
     settings, told = effective(config, pairs_of(overrides), secrets_dir=secrets_dir, profile=profile)
     configure_quietly(settings.log)

@@ -1,4 +1,4 @@
-"""`statehold top`: a service as it lives, on the whole screen."""
+"""`statehold top`: shows a running service on the whole screen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from statehold.ops.reports.top_model import PartitionRow, Sample, Watch
 _COLOURS: Final = {"live": "green", "failed": "bold red", "nobody": "red", "assigned": "cyan"}
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _HISTORY: Final = 20
-#: seconds after which the screen says that it is old
+#: seconds after which the screen marks a sample as old
 _LATE: Final = 5.0
 _COLUMNS: Final = ("P", "phase", "instance", "position", "behind", "seconds", "records/s", "", "restore or cause")
 
@@ -35,17 +35,19 @@ _COLUMNS: Final = ("P", "phase", "instance", "position", "behind", "seconds", "r
 @with_subject
 def top(
     about: Subject,
-    interval: Annotated[float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="How often to look.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, print it and end.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.2, metavar="SECONDS", help="Take a sample this often.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a service on the whole screen: who has which partition, its phase, how far behind, how fast. q ends it.
+    """Watch a service on the whole screen: owner, phase, lag and speed of each partition. Press q to quit.
 
     statehold top --name clearing --input trades
 
-    Members, positions and speed are the group's own, from anywhere; phases and restores come from the instances: of
-    this machine by their sockets, of others by the ops servers that they advertise (ops.advertised, ops.token).
-    Without a terminal, with --once or --json it looks once.
+    Members, positions and speed come from the group; phases and restores come from the instances: those of
+    this machine by their sockets, others by the ops servers that they advertise (ops.advertised, ops.token).
+    Without a terminal, or with --once or --json, it prints one sample.
 
     Exit code 0: shown; 1: the brokers do not answer.
     """
@@ -61,7 +63,7 @@ def top(
 
 def _once(sample: Sample, as_json: bool) -> None:
     if sample.trouble:
-        raise StartError(f"the brokers do not tell: {sample.trouble}; `statehold doctor` looks why")
+        raise StartError(f"connect: {sample.trouble}. Next: run `statehold doctor`")
     if as_json:
         output.print_json(msgspec.to_builtins(sample))
     else:
@@ -78,7 +80,7 @@ def _live(watch: Watch, interval: float) -> None:
 
 
 class Looking:
-    """Takes samples on a thread of its own: while brokers do not answer the screen moves on, and q ends it at once."""
+    """Takes samples on its own thread, so that the screen and `q` work while brokers do not answer."""
 
     def __init__(self, watch: Watch, interval: float) -> None:
         self._watch, self._interval = watch, interval
@@ -87,7 +89,7 @@ class Looking:
         threading.Thread(target=self._run, name="looking", daemon=True).start()
 
     def newest(self) -> Sample:
-        """Raises what ended the looking."""
+        """Return the newest sample; raise the error that ended sampling."""
         if self._error is not None:
             raise self._error
         return self._sample
@@ -97,7 +99,7 @@ class Looking:
             while True:
                 self._sample = self._watch.sample()
                 time.sleep(self._interval)
-        except BaseException as error:  # noqa: BLE001  told where the user is
+        except BaseException as error:  # noqa: BLE001  raised in the user's thread
             self._error = error
 
 
@@ -109,7 +111,7 @@ class Screen:
         self._last: Sample | None = None
 
     def of(self, sample: Sample) -> RenderableType:
-        """The last good sample stays when a new one could not be taken, with why."""
+        """Draw a sample; after a failed one, keep the last good one and show the reason."""
         if not sample.trouble and sample is not self._last:
             self._last = sample
             for row in sample.rows:

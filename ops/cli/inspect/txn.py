@@ -1,4 +1,4 @@
-"""`statehold txn list | abort`: open transactions that hold readers up."""
+"""`statehold txn list | abort`: finds and ends open transactions that block readers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from statehold.ops.cli.common.subject import subject_of, with_settings
 from statehold.ops.cli.common.target import InputName, ServiceName
 from statehold.ops.reports.open_transactions import OpenPartition, OpenTransactions
 
-app = typer.Typer(help="Open transactions that hold readers up.", no_args_is_help=True)
+app = typer.Typer(help="Find and end open transactions that block readers.", no_args_is_help=True)
 Service = Annotated[
-    str | None, typer.Option("--service", metavar="MODULE:SERVICE", help="The service, in place of its names.")
+    str | None, typer.Option("--service", metavar="MODULE:SERVICE", help="Name the service by its module.")
 ]
 _COLUMNS: Final = ("partition", "from offset", "hidden", "open for", "ends itself after", "owner", "holds up")
 
@@ -37,21 +37,22 @@ def list_(
     name: ServiceName = None,
     input_topic: InputName = None,
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="These, in place of the service's.")
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Look at these topics instead of the service's."),
     ] = None,
     older_than: Annotated[
-        float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Leave younger ones out.")
+        float, typer.Option("--older-than", min=0, metavar="SECONDS", help="Hide younger ones.")
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show who holds readers up: the transaction, for how long, and which partitions.
+    """Show open transactions that block readers, with their age and partitions.
 
     statehold txn list --name clearing --input trades
 
-    Asks Kafka's own tool, in a JVM that lives for seconds; without Java the owner is a guess.
+    It runs Kafka's own tool in a JVM for some seconds; without Java it guesses the owner.
 
-    Exit code 0: none hangs; 11: one is open, and whose it is cannot be told;
-    12: one has outlived its time.
+    Exit code 0: none is old; 11: one is open and its owner is unknown;
+    12: one has exceeded its timeout.
     """
     about = subject_of(settings, service, name, input_topic)
     names, transactions = about.names, OpenTransactions(about.settings, about.names)
@@ -78,24 +79,28 @@ def list_(
 def abort(
     settings: Settings,
     place: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC[PARTITION]]", help="Where it hides the end, as `list` shows it.")
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC[PARTITION]]", help="End the transaction at the end of this partition, as `list` shows it."
+        ),
     ] = None,
     own: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="A transactional id of the service, in place of that.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="End the transaction of this transactional id of the service."),
     ] = None,
-    foreign: Annotated[bool, typer.Option("--foreign", help="Also one that belongs to no id of the service.")] = False,
+    foreign: Annotated[bool, typer.Option("--foreign", help="End also a transaction of another application.")] = False,
     service: Service = None,
     name: ServiceName = None,
     input_topic: InputName = None,
     as_json: AsJson = False,
 ) -> None:
-    """End an open transaction: one of our own ids by fencing it, a stranger's by Kafka's tool.
+    """End an open transaction: that of the service by fencing its id, another one by Kafka's tool.
 
     statehold txn abort 'fills[3]' --name clearing --input trades --foreign
 
-    Refused for an id of the service while its group has members. What the transaction wrote is thrown away.
+    It rejects an id of the service while its group has members. Kafka discards what the transaction wrote.
 
-    Exit code 0: it has ended; 1: refused, and nothing was changed.
+    Exit code 0: ended; 1: rejected, and nothing was changed.
     """
     if (place is None) == (own is None):
         raise UsageError("give either TOPIC[PARTITION], such as 'fills[3]', or --id")

@@ -1,1 +1,1 @@
-"""Commands that start, stop and steer a service."""
+"""Commands that start, stop and control a service."""

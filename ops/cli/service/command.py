@@ -1,4 +1,4 @@
-"""`statehold command NAME` and `statehold snapshot take`: records of the input that are addressed to the service."""
+"""`statehold command NAME` and `statehold snapshot take`: send commands to a service as records of its input."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, ViaControlTopic, partitions_of
 
-#: what a partition does once it has obeyed
-_STATES = {PAUSE: "stands still from", GO_ON: "goes on from"}
+#: what a partition reports after a command
+_STATES = {PAUSE: "paused from", GO_ON: "continues from"}
 
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the marks that acknowledge it.")]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait, for all partitions.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the commit records that acknowledge it.")]
+Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for all partitions.")]
 
 
 @with_subject
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What on_command is called with.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that on_command receives.")],
     about: Subject,
     partitions: Partitions = None,
     value: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The record's value. [default: null, which other readers skip]")
+        str | None, typer.Option(metavar="TEXT", help="Send this value. [default: null, which other readers skip]")
     ] = None,
     via_control_topic: ViaControlTopic = False,
     wait: Wait = True,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Send a command through the input: on_command gets it in its place in the order, on every partition.
+    """Send a command to every partition, ordered with the input; the service passes it to on_command.
 
     statehold command close-day examples.clearing.app:service --no-wait
 
-    With --via-control-topic its place is between two transactions, and the mark of the first of them keeps it.
+    With --via-control-topic its place is between two transactions, and a commit record stores that place.
 
     Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it stays in the input).
     """
@@ -63,13 +63,13 @@ def take(
     timeout: Timeout = 300.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have the running service take a full of each partition, from this place in its input on.
+    """Take a full snapshot of each partition of a running service.
 
     statehold snapshot take examples.clearing.app:service
 
     Needs the right WRITE on the input: the command is a record with the header statehold-command and a null value.
 
-    Exit code 0: every full is there, or sent with --no-wait; 1: not in time (whoever owns the partition still owes it).
+    Exit code 0: every snapshot is written, or the command is sent with --no-wait; 1: not in time; it stays pending.
     """
     commander = Commander(about.settings, about.names)
     sent = commander.send(TAKE, partitions_of(partitions), control=via_control_topic)
@@ -77,7 +77,7 @@ def take(
 
 
 def follow(commander: Commander, name: str, sent: Sequence[SentCommand], timeout: float | None, as_json: bool) -> None:
-    """Tell the answer of each partition as it comes, for `timeout` seconds at most; None: wait for none.
+    """Print the answer of each partition for at most `timeout` seconds; None: do not wait.
 
     :raises typer.Exit: code 1, not every partition has answered in time.
     """
@@ -116,7 +116,7 @@ def _late(name: str, late: Sequence[CommandResult], timeout: float) -> str:
     where = ", ".join(f"{answer.partition}@{answer.offset}" for answer in late)
     said = (
         f"{name}: partitions {where} have not answered within {timeout:.0f} s. The records (header {COMMAND_HEADER}) "
-        f"stay in the input and are obeyed in their turn; `statehold status` tells whether the service is live"
+        f"stay in the input and take effect in their turn. Next: run `statehold status`"
     )
     if name not in _STATES:
         return said

@@ -1,4 +1,4 @@
-"""`statehold deploy systemd`: the units of one service on this machine."""
+"""`statehold deploy systemd`: writes the units of one service on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.target import find_service, load_settings
 from statehold.ops.generate import systemd_units
 
-app = typer.Typer(help="Files with which machines run a service.", no_args_is_help=True)
+app = typer.Typer(help="Write files with which machines run a service.", no_args_is_help=True)
 
 _SYSTEM = Path("/etc/systemd/system")
 
@@ -24,28 +24,30 @@ _SYSTEM = Path("/etc/systemd/system")
 @app.command()
 def systemd(
     target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Such as examples.clearing.app:service.")],
-    config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")],
-    instances: Annotated[int, typer.Option("--instances", metavar="N", help="Processes on this machine.")] = 1,
-    name: Annotated[str, typer.Option("--name", help="For the units. [default: the service's]")] = "",
-    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Where the units go.")] = _SYSTEM,
+    config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="Read settings from this TOML file.")],
+    instances: Annotated[int, typer.Option("--instances", metavar="N", help="Run N processes on this machine.")] = 1,
+    name: Annotated[str, typer.Option("--name", help="Name the units. [default: the service's name]")] = "",
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Write the units here.")] = _SYSTEM,
     directory: Annotated[
-        Path | None, typer.Option("--directory", metavar="DIR", help="What holds the module. [default: this one]")
+        Path | None, typer.Option("--directory", metavar="DIR", help="Import the module from here. [default: this one]")
     ] = None,
     secrets_dir: Annotated[
-        Path | None, typer.Option("--secrets-dir", metavar="DIR", help="Directory with one file per secret setting.")
+        Path | None, typer.Option("--secrets-dir", metavar="DIR", help="Read secrets from here, one file per setting.")
     ] = None,
-    user: Annotated[str, typer.Option("--user", help="Whom they run as; a locked user.")] = "statehold",
+    user: Annotated[str, typer.Option("--user", help="Run as this user, which needs no login.")] = "statehold",
     memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="MemoryMax of one instance. [default: 75 % in equal parts]")
+        str,
+        typer.Option("--memory", metavar="SIZE", help="Set MemoryMax of one instance. [default: 75 % in equal parts]"),
     ] = "",
     ops_port: Annotated[
-        int, typer.Option("--ops-port", metavar="PORT", help="Instance i listens on PORT + i; 0: on any free port.")
+        int, typer.Option("--ops-port", metavar="PORT", help="Let instance i listen on PORT + i; 0: on any free port.")
     ] = 8470,
-    compaction: Annotated[bool, typer.Option("--compaction/--no-compaction", help="Also a nightly compaction.")] = True,
+    compaction: Annotated[bool, typer.Option("--compaction/--no-compaction", help="Add a nightly compaction.")] = True,
     systemd_version: Annotated[
-        int | None, typer.Option("--systemd", metavar="VERSION", help="Whom they are for. [default: this machine's]")
+        int | None,
+        typer.Option("--systemd", metavar="VERSION", help="Write units for this version. [default: this machine's]"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print them, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the units and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the systemd units of a service: a template, its instances, a target, a nightly compaction.
@@ -54,9 +56,9 @@ def systemd(
         --config examples/clearing/clearing.toml \\
         --instances 2 --dry-run
 
-    Files that are there are replaced: what is your own belongs in drop-ins (`systemctl edit`).
+    It replaces existing files; put your own changes in drop-ins (`systemctl edit`).
 
-    Exit code 0: written, or shown; 1: not, and nothing was changed.
+    Exit code 0: written, or shown; 1: rejected, and nothing was changed.
     """
     settings = load_settings(config, None, secrets_dir, "production")
     made = systemd_units.units(
@@ -89,7 +91,7 @@ def _version() -> int:
 
 
 def _write(made: dict[str, str], output: Path) -> None:
-    """Each file whole or not at all: systemd may read the directory at any moment."""
+    """Write each file atomically, because systemd may read the directory at any moment."""
     try:
         for path, text in made.items():
             target = output / path

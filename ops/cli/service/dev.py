@@ -1,4 +1,4 @@
-"""`statehold dev up | status | down`: a real Kafka on this machine."""
+"""`statehold dev up | status | down`: runs a real Kafka on this machine."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from statehold.dev.jars import DEFAULT_VERSION
 from statehold.ops.cli.common import output
 from statehold.ops.cli.common.output import AsJson
 
-app = typer.Typer(help="A real Kafka on this machine, for development.", no_args_is_help=True)
+app = typer.Typer(help="Run a real Kafka on this machine, for development.", no_args_is_help=True)
 
 
 class Brokers(StrEnum):
-    """How many; three replicate everything (RF 3, min.isr 2)."""
+    """The number of brokers; three replicate everything (RF 3, min.isr 2)."""
 
     ONE = "1"
     THREE = "3"
 
 
-Directory = Annotated[Path | None, typer.Option("--dir", help="Where the brokers keep their data.")]
+Directory = Annotated[Path | None, typer.Option("--dir", help="Keep the brokers' data here.")]
 
 
 @app.command()
 def up(
-    brokers: Annotated[Brokers, typer.Option(help="How many.")] = Brokers.ONE,
-    port: Annotated[int | None, typer.Option(min=1024, max=65000, help="First client port. [default: 9092]")] = None,
+    brokers: Annotated[Brokers, typer.Option(help="Start this many brokers.")] = Brokers.ONE,
+    port: Annotated[
+        int | None, typer.Option(min=1024, max=65000, help="Use client ports from this one on. [default: 9092]")
+    ] = None,
     directory: Directory = None,
     kafka_version: Annotated[
         str | None,
-        typer.Option(help=f"Version of Apache Kafka. [default: {DEFAULT_VERSION}]", metavar="VERSION"),
+        typer.Option(help=f"Use this version of Apache Kafka. [default: {DEFAULT_VERSION}]", metavar="VERSION"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +60,7 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
 
     statehold dev status
 
-    Exit code 0: all answer; 1: some do not; 3: none runs.
+    Exit code 0: all answer; 1: some do not; 3: no broker runs.
     """
     try:
         seen = daemon.status(directory or daemon.default_directory())
@@ -72,10 +74,10 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
 @app.command()
 def down(
     directory: Directory = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove the data too.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the data, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the brokers that `dev up` started; their data stays for the next `dev up`.
+    """Stop the brokers that `dev up` started, and keep their data for the next `dev up`.
 
     statehold dev down --delete
     """

@@ -1,4 +1,4 @@
-"""`statehold drain`: a process of this machine hands its partitions over and ends."""
+"""`statehold drain`: ends a process of this machine after it has handed its partitions over."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from statehold.ops.remote import drain as draining
 
 
 def drain(
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Its service.instance, as status shows it.")],
-    service: Annotated[str | None, typer.Option("--service", metavar="NAME", help="Only of this service.")] = None,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for its end.")] = 60.0,
+    instance: Annotated[
+        str, typer.Argument(metavar="INSTANCE", help="Drain this service.instance, as `status` shows it.")
+    ],
+    service: Annotated[
+        str | None, typer.Option("--service", metavar="NAME", help="Drain only a process of this service.")
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for its end.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have a process on this machine commit, leave the group for good, and end: nobody waits for its session.
+    """Drain a process on this machine: it commits, leaves the group at once, and ends.
 
     statehold drain clearing-2 --service clearing
 
-    A static member that is only stopped keeps its partitions until its session ends; this one gives them away.
+    A static member that is only stopped keeps its partitions until its session ends; a drained one does not.
 
-    Exit code 0: it has ended; 1: not in time, or there is no such process here.
+    Exit code 0: ended; 1: not in time, or no such process runs here.
     """
     drained = draining.drain(instance, service, wait)
     if as_json:

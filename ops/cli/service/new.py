@@ -1,4 +1,4 @@
-"""`statehold new NAME`: the files of a service that runs at once."""
+"""`statehold new NAME`: writes the files of a new service."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from statehold.ops.generate import scaffold
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the service, such as order-totals.")],
-    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="Where. [default: ./NAME]")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name the service, such as order-totals.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Write the files here. [default: ./NAME]")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new service: handler, test, settings, systemd unit, Dockerfile; the test passes as it is.
+    """Create a new service: handler, passing test, settings, systemd unit, Dockerfile.
 
     statehold new order-totals
 
-    Exit code 0: made; 1: not, and nothing was written.
+    Exit code 0: created; 1: rejected, and nothing was written.
     """
     directory = to or Path(name)
     made = scaffold.write(name, directory)

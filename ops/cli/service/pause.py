@@ -1,4 +1,4 @@
-"""`statehold pause` and `statehold resume`: partitions stand still, in the group and across restarts, and go on."""
+"""`statehold pause` and `statehold resume`: stop and continue partitions, also across restarts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def pause(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have partitions commit what they have handled, close their transactions and handle no more records.
+    """Pause partitions: commit in-flight work, then stop consuming.
 
     statehold pause examples.clearing.app:service --partitions 0,3-5
 
-    The processes stay members of the group. The pause is in the partition's last mark: whoever owns it later, after a
-    restart or a rebalance, stands still as well, until `statehold resume`. It goes by the control topic.
+    The processes stay members of the group. The pause is in the partition's last commit record, so that it outlasts
+    restarts and rebalances until `statehold resume`. The command goes through the control topic.
 
-    Exit code 0: every mark says so, or sent with --no-wait; 1: not in time (it is obeyed in its turn).
+    Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it takes effect in its turn).
     """
     _switch(PAUSE, about, partitions, timeout if wait else None, as_json)
 
@@ -38,11 +38,11 @@ def resume(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have partitions that `statehold pause` has stopped go on from where they stand.
+    """Resume partitions that `statehold pause` has paused.
 
     statehold resume examples.clearing.app:service
 
-    Exit code 0: every mark says so, or sent with --no-wait; 1: not in time (it is obeyed in its turn).
+    Exit code 0: acknowledged, or sent with --no-wait; 1: not acknowledged in time (it takes effect in its turn).
     """
     _switch(GO_ON, about, partitions, timeout if wait else None, as_json)
 

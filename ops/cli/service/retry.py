@@ -1,4 +1,4 @@
-"""`statehold retry`: tell a failed partition of a running service to try again."""
+"""`statehold retry`: retries a failed partition of a running service."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ from statehold.ops.remote.local_services import RetryOutcome
 
 
 def retry(
-    partition: Annotated[str, typer.Argument(metavar="PARTITION|all", help="A failed one, or all of them.")],
+    partition: Annotated[
+        str, typer.Argument(metavar="PARTITION|all", help="Retry this failed partition, or all of them.")
+    ],
     service: Annotated[
         str | None,
-        typer.Option("--service", metavar="NAME", help="The service. [default: the one here that has failed ones]"),
+        typer.Option(
+            "--service", metavar="NAME", help="Name the service. [default: the one here with failed partitions]"
+        ),
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to follow it.")] = 30.0,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Follow it for this long.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Try failed partitions again: fence, restore, go on with the record that failed.
+    """Retry failed partitions: fence, restore, and continue with the record that failed.
 
     statehold retry all --service clearing
 
-    Exit code 0: all that were tried are live, or still restoring; 1: one has failed again, or is not here.
+    Exit code 0: all retried ones are live or still restoring; 1: one has failed again, or is not here.
     """
     number = _number(partition)
     service = service or local_services.that_failed()
@@ -57,6 +61,6 @@ def _said(outcome: RetryOutcome, service: str) -> str:
         case "failed":
             return f"failed again: {outcome.cause}"
         case "gone":
-            return "has gone to another member of the group meanwhile, which tries it"
+            return "was assigned to another member of the group, which retries it"
         case phase:
-            return f"{phase}; `statehold status --service {service}` tells when it is live"
+            return f"{phase}; `statehold status --service {service}` shows when it is live"

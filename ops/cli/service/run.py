@@ -1,4 +1,4 @@
-"""`statehold run module:service`: a service as a daemon."""
+"""`statehold run module:service`: runs a service as a daemon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statehold.ops.process.systemd_status import Supervision
 from statehold.service import Service
 from statehold.telemetry.log_events import Log
 
-#: how long a child of --reload may take beyond service.stop_timeout before it is killed
+#: seconds that a child of --reload may take beyond service.stop_timeout before it is killed
 _GRACE = 5.0
 _JSON_LINES = ["log.format=json"]
 _LEAVING = ["group.leave_on_stop=true"]
@@ -36,22 +36,22 @@ def run(
     secrets_dir: SecretsDir = None,
     profile: Profile = None,
     leave: Annotated[
-        bool, typer.Option("--leave", help="A static member that stops leaves the group, as when scaling in.")
+        bool, typer.Option("--leave", help="Leave the group when a static member stops, as when scaling in.")
     ] = False,
     reload: Annotated[
         bool,
-        typer.Option("--reload", help="For development: start again when a .py or .toml file here changes."),
+        typer.Option("--reload", help="Restart when a .py or .toml file here changes, for development."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines, on a terminal too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON lines on a terminal, too.")] = False,
 ) -> None:
     """Run a service until SIGTERM or SIGINT, logging to standard error.
 
     statehold run examples.clearing.app:service -c examples/clearing/clearing.toml
 
-    Exit code 0: stopped in good order; 1: an error, told in one line;
+    Exit code 0: stopped cleanly; 1: an error, reported in one line;
     3: a partition failed, with failure.on_partition_failure = "exit"; 4: a handler is stuck (failure.stuck_exit);
-    5: something is wrong or missing that no new start gets over.
-    docs/cli.md has all of them.
+    5: an obstacle that a restart does not remove.
+    docs/cli.md lists all of them.
     """
     try:
         settings = load_settings(
@@ -71,7 +71,7 @@ def run(
 
 
 def _serve(target: str, settings: Settings) -> Exit:
-    """Run to the end, and say in one line why it ended if it was no stop."""
+    """Run until the end, and report in one line why it ended unless it was stopped."""
     try:
         service = find_service(target)
         service.settings = settings
@@ -88,14 +88,14 @@ def _serve(target: str, settings: Settings) -> Exit:
             ops.close()
     except StateholdError as error:
         return _ended(error, settings, exit_of(error))
-    except Exception as error:  # noqa: BLE001 - a bug, in the handler's module or in ours: logged with its traceback
+    except Exception as error:  # noqa: BLE001 - a bug of the handler or of statehold: logged with its traceback
         Log().error("stopped", error=type(error).__name__, cause=str(error), exc_info=error)
         return Exit.ERROR
     return Exit.STOPPED
 
 
 def _bars(service: Service, settings: Settings) -> AbstractContextManager[object]:
-    """On a terminal that shows lines for people: how far each restore has come."""
+    """Show the progress of each restore on a terminal, unless it shows JSON lines."""
     if not sys.stderr.isatty() or wants_json(settings.log, sys.stderr):
         return nullcontext()
     bars = Bars(lambda: service.status()["partitions"], sys.stderr)
@@ -104,7 +104,7 @@ def _bars(service: Service, settings: Settings) -> AbstractContextManager[object
 
 
 def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[object]:
-    """The doctor, before the start or beside it.
+    """Run the doctor before the start or in parallel.
 
     :raises StartError: `doctor.at_start` is `fail`, and a check has failed.
     """
@@ -116,7 +116,7 @@ def _looked_at(service: Service, settings: Settings) -> AbstractContextManager[o
 
 
 def _open(control: ControlServer) -> None:
-    """A service must not stay down because `statehold status` cannot reach it."""
+    """Open the control socket; continue without it, because the service must not stay down for that."""
     try:
         control.open()
         Log().info("control_open", path=str(control.path))
@@ -125,7 +125,7 @@ def _open(control: ControlServer) -> None:
 
 
 def _open_ops(ops: OpsServer) -> None:
-    """Nor because its port is taken: it is told, and metrics that are missing are an alert."""
+    """Open the ops server; continue without it after logging an error, because missing metrics raise an alert."""
     try:
         if url := ops.open():
             Log().info("ops_open", url=url)
@@ -134,7 +134,7 @@ def _open_ops(ops: OpsServer) -> None:
 
 
 def _ended(error: StateholdError, settings: Settings, code: Exit) -> Exit:
-    """In a log of JSON lines every line is JSON; people get a sentence."""
+    """Report the error as JSON in a log of JSON lines, as a sentence otherwise."""
     if wants_json(settings.log, sys.stderr):
         Log().error("stopped", error=type(error).__name__, cause=str(error), exit_code=int(code))
     else:

@@ -1,4 +1,4 @@
-"""`statehold finish-upgrade`: no older release is to come back."""
+"""`statehold finish-upgrade`: switches all partitions to the newest format."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from statehold.ops.cli.common.target import ViaControlTopic
 @with_subject
 def finish_upgrade(
     about: Subject,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show who wrote each partition, in what.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the writer and format of each partition.")
+    ] = False,
     via_control_topic: ViaControlTopic = False,
-    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait.")] = 60.0,
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have every partition written in the newest format. Older releases of statehold refuse it from then on.
+    """Write every partition in the newest format, which older releases of statehold reject.
 
     statehold finish-upgrade examples.clearing.app:service
 
-    Until then old and new processes run side by side, and you may go back. Refused while an older one is at work.
-    Needs the right WRITE on the input: the owners are asked by a command record, which their handlers do not see.
+    Until then old and new processes run side by side, and you may go back. It is rejected while an older one runs.
+    It needs the right WRITE on the input, because it sends the owners a command record, which handlers do not see.
 
-    Exit code 0: every partition is (or --dry-run); 1: refused, or not in time; asking again is harmless.
+    Exit code 0: every partition is (or --dry-run); 1: rejected, or not in time; you may repeat it.
     """
     upgrade = Upgrade(about.settings, about.names)
     found = upgrade.look() if dry_run else upgrade.finish(timeout, control=via_control_topic)

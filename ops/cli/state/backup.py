@@ -1,4 +1,4 @@
-"""`statehold snapshot backup | restore`: a service's state, and its input, to files and back (docs/backup.md)."""
+"""`statehold snapshot backup | restore`: copies a service's state and input to files and back (docs/backup.md)."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from statehold.snapshot.state_replacement import ReplacementReason
 
 @with_subject
 def backup(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Write to this new directory.")],
     about: Subject,
     with_input: Annotated[
-        bool, typer.Option("--with-input", help="Also the input, from the oldest kept position on.")
+        bool, typer.Option("--with-input", help="Back up the input, too, from the oldest needed position on.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Copy all that is kept of a service's state into files, and prove it from them. The service may be running.
+    """Back up a service's state to files, and verify it from them. The service may be running.
 
     statehold snapshot backup examples.clearing.app:service \\
         --with-input --to backups/today
 
-    Exit code 0: written, read back and proven; 1: not, and there is no manifest.json.
+    Exit code 0: written, read back and verified; 1: failed, and manifest.json is missing.
     """
     made = saving.backup(about.settings, about.names, about.outputs(), to, with_input=with_input)
     if as_json:
@@ -53,40 +53,45 @@ def backup(
     Console(highlight=False).print(table)
     output.tell(f"backup {made.backup} in {to}: proven. Now copy it to another place")
     if not with_input:
-        output.tell("without the input: a restore must be told where to go on in another one (--input-at)")
+        output.tell("without the input: a restore needs --input-at, the position in another input")
 
 
 @with_settings
 def restore(
     settings: Settings,
-    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service, with the code that is to run.")],
-    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="What `snapshot backup` wrote.")],
+    target: Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the service with its code.")],
+    source: Annotated[Path, typer.Option("--from", metavar="DIR", help="Read this directory of `snapshot backup`.")],
     why: Why,
     to_offset: Annotated[
         str | None,
         typer.Option(
             metavar="OFFSET",
-            help="Go back to the newest state at or before this position of the old input: 1200, or 0=1200,1=900. "
+            help="Restore the newest state at or before this position of the old input: 1200, or 0=1200,1=900. "
             "[default: the newest]",
         ),
     ] = None,
     at_time: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Go back to the newest state whose mark Kafka had taken in by then."),
+        typer.Option(metavar="TIME", help="Restore the newest state whose commit record Kafka had appended by then."),
     ] = None,
     input_at: Annotated[
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="The input is there already: go on in it at an offset (1200, or 0=1200,1=900), a time, beginning, "
+            help="Continue in an existing input at an offset (1200, or 0=1200,1=900), a time, beginning, "
             "or same, where a mirror kept the offsets.",
         ),
     ] = None,
     accept_duplicates: Annotated[
-        bool, typer.Option("--accept-duplicates", help="The outputs hold records; those after the cut come again.")
+        bool,
+        typer.Option(
+            "--accept-duplicates",
+            help="Accept that the outputs already hold records and those after the cut-off are duplicated.",
+        ),
     ] = False,
     replication: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Replicas of topics that are created. [default: the brokers']")
+        int,
+        typer.Option(min=0, metavar="N", help="Create topics with this many replicas. [default: the brokers' default]"),
     ] = 0,
     who: Who = None,
     as_json: AsJson = False,
@@ -96,7 +101,7 @@ def restore(
     statehold snapshot restore examples.clearing.app:service \\
         --from backups/today --why "cluster lost"
 
-    Exit code 0: adopted, the service may start; 1: refused, and nothing was adopted.
+    Exit code 0: restored, the service may start; 1: rejected, and nothing was changed.
     """
     service = service_of(settings, target)
     done = restoring.restore(
@@ -120,6 +125,8 @@ def restore(
         row = (each.partition, each.old_position, each.position, each.records, each.keys, each.digest[:12])
         table.add_row(*map(str, row))
     Console(highlight=False).print(table)
-    output.tell(f"adopted; the lineage is {done.lineage}. Start the service: it goes on at these positions")
+    output.tell(
+        f"restored, state generation {done.lineage}. Next: start the service, which continues at these positions"
+    )
     if done.offsets:
         output.tell(f"old offset -> new offset: {done.offsets}")

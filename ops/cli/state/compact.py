@@ -1,4 +1,4 @@
-"""`statehold compact`: new fulls from the old ones and the increments, by Spark, beside the running service."""
+"""`statehold compact`: folds full snapshots and deltas into new full snapshots, by Spark, while the service runs."""
 
 from __future__ import annotations
 
@@ -36,32 +36,36 @@ def compact(
         typer.Option(
             "--spark-master",
             metavar="URL",
-            help="local[N], spark://HOST:PORT, ..., or 'submit' for what spark-submit has configured.",
+            help="Use this Spark: local[N], spark://HOST:PORT, ..., or 'submit' for spark-submit's configuration.",
         ),
     ] = "local[2]",
-    spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    spark_memory: Annotated[
+        str, typer.Option("--spark-memory", metavar="SIZE", help="Set the heap of a local Spark.")
+    ] = "1g",
     keep: Annotated[
-        int | None, typer.Option("--keep", min=1, metavar="N", help="Fulls to keep. [default: snapshot.keep]")
+        int | None, typer.Option("--keep", min=1, metavar="N", help="Keep N full snapshots. [default: snapshot.keep]")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fold and prove; write and delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Fold and verify; write and delete nothing.")] = False,
     metrics_file: Annotated[
         Path | None,
-        typer.Option("--metrics-file", metavar="FILE.prom", help="Figures for node_exporter's textfile collector."),
+        typer.Option(
+            "--metrics-file", metavar="FILE.prom", help="Write metrics for node_exporter's textfile collector."
+        ),
     ] = None,
     pushgateway: Annotated[
-        str | None, typer.Option("--pushgateway", metavar="URL", help="Push the figures there, too.")
+        str | None, typer.Option("--pushgateway", metavar="URL", help="Push the metrics there, too.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a new full of each partition, prove it, and delete what no kept full needs.
+    """Write a new full snapshot of each partition, verify it, and delete what no kept one needs.
 
     statehold compact examples.clearing.app:service \\
         -c examples/clearing/clearing.toml
 
-    Workers keep running. The digest of what Spark folds must be the one that the live worker wrote at that transaction,
-    or that partition's full is not published. May be interrupted and repeated at any time.
+    Workers continue. The digest of Spark's result must equal the one in the worker's commit record of that transaction;
+    otherwise that partition's snapshot is not published. You may interrupt and repeat it at any time.
 
-    Exit code 0: every partition is proven; 1: one is not; 3: another run is at work.
+    Exit code 0: every partition is verified; 1: one is not; 3: another run is active.
     """
     names = about.names
     chosen = partitions_of(partitions)

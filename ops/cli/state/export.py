@@ -1,4 +1,4 @@
-"""`statehold snapshot export`: the state at a position as Parquet or JSON lines, by Spark."""
+"""`statehold snapshot export`: writes the state at a position as Parquet or JSON lines, by Spark."""
 
 from __future__ import annotations
 
@@ -30,33 +30,35 @@ if TYPE_CHECKING:
 
 @with_subject
 def export(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new directory.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Write to this new directory.")],
     about: Subject,
     at_offset: Annotated[
         str | None,
-        typer.Option(metavar="OFFSET", help="Of the input: 1200 for every partition, or 0=1200,1=900."),
+        typer.Option(
+            metavar="OFFSET", help="Export the state at this input offset: 1200 for every partition, or 0=1200,1=900."
+        ),
     ] = None,
     at_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Marks up to then, such as 2026-11-21T17:30:00Z.")
+        str | None, typer.Option(metavar="TIME", help="Export the state at this time, such as 2026-11-21T17:30:00Z.")
     ] = None,
-    latest: Annotated[bool, typer.Option("--latest", help="The newest state.")] = False,
-    form: Annotated[str, typer.Option("--format", metavar="NAME", help="parquet or jsonl.")] = "parquet",
+    latest: Annotated[bool, typer.Option("--latest", help="Export the newest state.")] = False,
+    form: Annotated[str, typer.Option("--format", metavar="NAME", help="Write parquet or jsonl.")] = "parquet",
     partitions: Partitions = None,
     spark_master: Annotated[
-        str, typer.Option(metavar="URL", help="local[N], or 'submit' for what spark-submit has configured.")
+        str, typer.Option(metavar="URL", help="Use this Spark: local[N], or 'submit' for spark-submit's configuration.")
     ] = "local[2]",
-    spark_memory: Annotated[str, typer.Option(metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    spark_memory: Annotated[str, typer.Option(metavar="SIZE", help="Set the heap of a local Spark.")] = "1g",
     as_json: AsJson = False,
 ) -> None:
-    """Write the state at a position as typed columns, one directory for each table. The service may be running.
+    """Export the state at a position as typed columns, one directory for each table. The service may be running.
 
     statehold snapshot export examples.clearing.app:service \\
         --latest --to exports/today
 
-    State exists at marks with a delta: the position is rounded DOWN to one, and told. The digest is compared with the
-    one that the worker wrote there before anything is written.
+    State exists at commit records with a delta. The position is rounded DOWN to one and printed. The digest must equal
+    the worker's before anything is written.
 
-    Exit code 0: written and counted; 1: not.
+    Exit code 0: written and counted; 1: failed.
     """
     if [at_offset is not None, at_time is not None, latest].count(True) != 1:
         raise UsageError("say which state: one of --at-offset OFFSET, --at-time TIME, --latest")
@@ -80,7 +82,7 @@ def export(
         numbers = [place.partition for place in places]
         moments = _moments(view, numbers, at_offset, at_time)
         fresh(to)
-        plan(view.reader, places, moments)  # what is not kept is told before a JVM starts
+        plan(view.reader, places, moments)  # a missing state is reported before a JVM starts
         with spark_session(f"statehold export {about.names.group}", options) as spark:
             done = run(spark, about.settings, view.reader, places, moments, tables, to, form)  # type: ignore[arg-type]
     if as_json:
@@ -110,7 +112,7 @@ def _tables(service: Any) -> list[Table[Any, Any]]:
 
 
 def _moments(view: TopicView, partitions: list[int], at_offset: str | None, at_time: str | None) -> dict[int, Moment]:
-    """Partition -> moment not to go beyond; none for the newest state.
+    """Return the last moment of each partition; an empty dict for the newest state.
 
     :raises UsageError: an offset or a time cannot be read, or a partition has none.
     """

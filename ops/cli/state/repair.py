@@ -1,4 +1,4 @@
-"""`statehold repair accept-gap | rebase | adopt-offsets`: an operator's word where a partition was refused."""
+"""`statehold repair accept-gap | rebase | adopt-offsets`: repairs partitions that refuse to start."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import Partitions, Who, Why, partitions_of, service_of
 from statehold.snapshot.state_replacement import ReplacementReason
 
-app = typer.Typer(
-    help="Have a stopped service go on where it was refused; the log keeps who and why.", no_args_is_help=True
-)
+app = typer.Typer(help="Repair partitions that refuse to start; records who did it and why.", no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The stopped service.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done: what happens without --yes.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it. The group must be empty; every partition is fenced first.")]
+Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the stopped service.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Make the change. The group must be empty; every partition is fenced first.")
+]
 
 
 class Source(StrEnum):
-    """Which of two positions is right."""
+    """The position that is right."""
 
     MARK = "mark"
     GROUP = "group"
 
 
 class Records(StrEnum):
-    """What becomes of the records between the older state and the last mark."""
+    """The treatment of records between the older state and the last commit record."""
 
     REPLAY = "replay"
     AGAIN = "again"
@@ -58,7 +58,7 @@ def accept_gap(
         str | None,
         typer.Option(
             metavar="WHERE",
-            help="Where to go on: beginning, end, an offset, or 0=120,2=90 for some partitions. [default: the first "
+            help="Continue at beginning, end, an offset, or 0=120,2=90 for some partitions. [default: the first "
             "record that is there]",
         ),
     ] = None,
@@ -67,12 +67,12 @@ def accept_gap(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """The input no longer holds what comes next, or was made anew: go on behind the gap with the state as it is.
+    """Accept a gap in the input, which was deleted or created again, and continue behind it with the present state.
 
     statehold repair accept-gap examples.clearing.app:service \\
         --why "ticket 9: retention was 1 h" --dry-run
 
-    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
     repair = AcceptGap(_targets(to))
     _run(repair, target, why, who, dry_run, yes, settings, as_json)
@@ -84,18 +84,20 @@ def adopt_offsets(
     settings: Settings,
     target: Service,
     why: Why,
-    source: Annotated[Source, typer.Option("--from", help="Which position is right: the mark's, or the group's.")],
+    source: Annotated[
+        Source, typer.Option("--from", help="Choose the position of the commit record (mark) or of the group.")
+    ],
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Somebody has reset the group's offsets: say whether they or the marks are right.
+    """Decide, after a reset of the group's offsets, whether they or the commit records are right.
 
     statehold repair adopt-offsets examples.clearing.app:service \\
         --from mark --why "ticket 9" --dry-run
 
-    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    Exit code 0: repaired, or shown; 1: rejected, and nothing was changed.
     """
     repair = AdoptOffsets("mark" if source is Source.MARK else "group")
     _run(repair, target, why, who, dry_run, yes, settings, as_json)
@@ -110,28 +112,29 @@ def rebase(
     records: Annotated[
         Records,
         typer.Option(
-            help="The records since the older state were answered already. replay: handle them here, send nothing; "
-            "again: the service handles them once more, and their outputs come twice."
+            help="Treat the records since the older state. replay: handle them here, send nothing; "
+            "again: the service handles them once more, and their outputs are duplicated."
         ),
     ],
     partitions: Partitions = None,
     full: Annotated[
-        int | None, typer.Option(metavar="OFFSET", help="Go on from this full, of the one partition that is named.")
+        int | None, typer.Option(metavar="OFFSET", help="Continue from this full snapshot of the one named partition.")
     ] = None,
     accept_difference: Annotated[
-        bool, typer.Option("--accept-difference", help="Go on even if the replay gives another state than was lost.")
+        bool,
+        typer.Option("--accept-difference", help="Continue even if the replay gives another state than the lost one."),
     ] = False,
     who: Who = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """The state of the last mark cannot be brought back: go on from the newest one that can be proven.
+    """Continue from the newest verifiable state, if that of the last commit record cannot be restored.
 
     statehold repair rebase examples.clearing.app:service \\
         --records replay --why "ticket 9" --dry-run
 
-    Without --partitions: those that cannot be restored. Exit code 0: adopted, or shown; 1: refused, and nothing was
+    Without --partitions: those that cannot be restored. Exit code 0: repaired, or shown; 1: rejected, and nothing was
     changed.
     """
     kind = "replay" if records is Records.REPLAY else "again"
@@ -163,11 +166,11 @@ def _run(
         what = f"{step.finding}; {step.consequence}" if step.finding else "as it is"
         table.add_row(str(step.partition), before, str(step.position), str(step.keys), step.digest[:12], what)
     Console(highlight=False).print(table)
-    output.tell(f"adopted; the lineage is {done.lineage}" if yes else "nothing was changed; --yes does it")
+    output.tell(f"repaired, state generation {done.lineage}" if yes else "nothing was changed; --yes does it")
 
 
 def _targets(text: str | None) -> dict[int, Target] | Target | None:
-    """:raises UsageError: it is neither a place nor a list of them."""
+    """:raises UsageError: it is neither a position nor a list of positions."""
     if text is None or text in ("beginning", "end"):
         return text  # type: ignore[return-value]
     if text.isdecimal():

@@ -1,4 +1,4 @@
-"""`statehold snapshot diff A B` and `statehold snapshot history KEY`."""
+"""`statehold snapshot diff A B` and `statehold snapshot history KEY`: show changes of the state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _POINT = "latest, a position, n:TRANSACTION, full:OFFSET or a time."
 
 @with_subject
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"The older point: {_POINT}")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The newer one.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=f"Name the older point: {_POINT}")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Name the newer point.")],
     about: Subject,
-    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="Show so many keys; count all.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="Show at most N keys; count all.")] = 100,
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which keys were added, changed and removed between two fulls or positions.
+    """Show the keys that were added, changed and removed between two points.
 
     statehold snapshot diff n:0 latest examples.clearing.app:service
 
@@ -63,22 +63,24 @@ def _print(told: dict[str, Any]) -> None:
 
 @with_subject
 def history(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="Name the key; JSON for a number or a tuple: 17, '[\"a\", 3]'.")
+    ],
     about: Subject,
-    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only in this table.")] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Search only this table.")] = None,
     last: Annotated[
-        int, typer.Option("--last", min=0, metavar="N", help="Only the last N changes. [default: all]")
+        int, typer.Option("--last", min=0, metavar="N", help="Show only the last N changes. [default: all]")
     ] = 0,
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show each kept delta that wrote a key: when, by whom, what it was and what it became.
+    """Show each stored delta that wrote a key: when, by whom, the old and the new value.
 
     statehold snapshot history ALPHA examples.clearing.app:service
 
-    It reaches back as far as increments are kept, to the oldest kept full.
+    It reaches back to the oldest full snapshot whose deltas are stored.
 
-    Exit code 0: found; 1: an error; 4: no kept delta wrote it.
+    Exit code 0: found; 1: an error; 4: no stored delta wrote it.
     """
     told: list[dict[str, Any]] = []
     with topic_view(about.settings, about.names) as view:
@@ -92,7 +94,5 @@ def history(
         print_rows(told, ("partition", "position", "n", "at", "writer", "table", "old", "new"))
     if not told:
         where = f"table {table}" if table else "any table"
-        output.complain(
-            f"no kept delta wrote {key!r} in {where}; `statehold snapshot show --key {key}` tells whether it is there"
-        )
+        output.complain(f"no stored delta wrote {key!r} in {where}. Next: run `statehold snapshot show --key {key}`")
         raise typer.Exit(Answer.DIFFERENT)

@@ -1,4 +1,4 @@
-"""`statehold snapshot list`: fulls and marks of each partition, and what a restore would choose."""
+"""`statehold snapshot list`: shows snapshots and commit records, and what a restore would choose."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def list_(
     about: Subject,
     partitions: Partitions = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also fulls that no mark refers to; reads the whole full topic.")
+        bool, typer.Option("--all", help="Show snapshots without a commit record, too; reads the whole snapshot topic.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show marks and fulls, what a restore would choose and why, and how long it would take.
+    """Show commit records and full snapshots, what a restore would choose and why, and its duration.
 
     statehold snapshot list examples.clearing.app:service
 
-    Exit code 0: every partition can be restored as far as can be seen; 1: one cannot.
+    Exit code 0: no obstacle to a restore was found; 1: a partition cannot be restored.
     """
     names = about.names
     with topic_view(about.settings, names) as view:
@@ -118,7 +118,7 @@ def _full_row(full: dict[str, Any]) -> list[str | Text]:
 
 
 def brief(seconds_: float) -> str:
-    """How long, in the largest unit that fits."""
+    """Format a duration in the largest unit that fits."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds_ >= 2 * length:
             return f"{seconds_ / length:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""`statehold snapshot show`: the state at a point, by table, and rows of it."""
+"""`statehold snapshot show`: shows the state at a point, by table, and rows of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Point = Annotated[
     typer.Option(
         "--at",
         metavar="POINT",
-        help="latest, a position of the input, n:TRANSACTION, full:OFFSET, or a time such as 2026-11-21T17:30:00Z.",
+        help="Use latest, an input position, n:TRANSACTION, full:OFFSET, or a time such as 2026-11-21T17:30:00Z.",
     ),
 ]
 
@@ -34,9 +34,9 @@ Point = Annotated[
 def show_(
     about: Subject,
     at: Point = "latest",
-    rows: Annotated[int, typer.Option("--rows", min=0, metavar="N", help="Also so many rows of each table.")] = 0,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, with its value.")] = None,
-    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Only this table.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, metavar="N", help="Show N rows of each table, too.")] = 0,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Show only this key, with its value.")] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Show only this table.")] = None,
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,45 +44,45 @@ def show_(
 
     statehold snapshot show examples.clearing.app:service --rows 5
 
-    The state exists at marks with a delta: a point between two is rounded down,
-    and the position that is shown is the real one.
+    The state exists at commit records with a delta: a point between two is rounded down,
+    and the real position is shown.
 
-    Exit code 0: shown, its digest is the recorded one; 1: it cannot be brought back; 4: --key is nowhere.
+    Exit code 0: shown, and its digest is the recorded one; 1: it cannot be rebuilt; 4: --key does not exist.
     """
-    told = []
+    state = []
     with topic_view(about.settings, about.names) as view:
         for partition in view.numbers(partitions_of(partitions)):
             found = view.state(partition, at)
-            told.append(summaries.of_state(found, partition, about.typed, rows, key, table))
-    if table is not None and not any(each["tables"] for each in told):
+            state.append(summaries.of_state(found, partition, about.typed, rows, key, table))
+    if table is not None and not any(each["tables"] for each in state):
         raise UsageError(f"there is no table {table!r} in {about.names.group}")
     if as_json:
-        output.print_json(told)
+        output.print_json(state)
     else:
-        for each in told:
+        for each in state:
             _print(each, rows > 0 or key is not None)
-    if key is not None and not any(each["rows"] for each in told):
-        output.complain(f"{key!r} is in no table at {at}; `statehold snapshot history {key}` tells whether it ever was")
+    if key is not None and not any(each["rows"] for each in state):
+        output.complain(f"{key!r} is in no table at {at}. Next: run `statehold snapshot history {key}`")
         raise typer.Exit(Answer.DIFFERENT)
 
 
-def _print(told: dict[str, Any], with_rows: bool) -> None:
-    base = "the beginning" if told["full"] is None else f"full@{told['full']}"
+def _print(state: dict[str, Any], with_rows: bool) -> None:
+    base = "the beginning" if state["full"] is None else f"full@{state['full']}"
     output.tell(
-        f"partition {told['partition']}: position {told['position']}, transaction {told['n']}, {brief(told['age'])} "
-        f"old, from {base} and {told['deltas']} deltas"
+        f"partition {state['partition']}: position {state['position']}, transaction {state['n']}, {brief(state['age'])} "
+        f"old, from {base} and {state['deltas']} deltas"
     )
-    output.tell(f"{told['keys']} keys, {told['bytes']} bytes, digest {told['digest']} as recorded")
+    output.tell(f"{state['keys']} keys, {state['bytes']} bytes, digest {state['digest']} as recorded")
     table = Table("table", "keys", "bytes", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, each in told["tables"].items():
+    for name, each in state["tables"].items():
         table.add_row(Text(name), str(each["keys"]), str(each["bytes"]))
     Console(highlight=False).print(table)
     if with_rows:
-        print_rows(told["rows"], ("table", "key", "value"))
+        print_rows(state["rows"], ("table", "key", "value"))
 
 
 def print_rows(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    """Rows with JSON in their cells; nothing of a user's data is taken for markup."""
+    """Print rows with JSON in their cells, without interpreting markup in a user's data."""
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(output.compact(row[column]), overflow="fold") for column in columns))

@@ -1,4 +1,4 @@
-"""`statehold snapshot verify`: chunks, checksums, digests and the chain; with --replay the handler too."""
+"""`statehold snapshot verify`: verifies everything stored; with --replay the handler, too."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ def verify_(
     about: Subject,
     replay_: Annotated[
         bool,
-        typer.Option("--replay", help="Replay the input between two fulls with the service's own handler."),
+        typer.Option("--replay", help="Replay the input between two full snapshots with the service's handler."),
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="POINT", help="Replay from here. [default: the full before --to]")
+        str | None,
+        typer.Option("--from", metavar="POINT", help="Replay from here. [default: the full snapshot before --to]"),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--to", metavar="POINT", help="Replay up to here. [default: the newest full]")
+        str | None, typer.Option("--to", metavar="POINT", help="Replay up to here. [default: the newest full snapshot]")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also fulls that no mark refers to.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Verify snapshots without a commit record, too.")] = False,
     partitions: Partitions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read everything that is kept and compare it: chunks, checksums, keys, digests, the chain of marks.
+    """Verify everything stored: chunks, checksums, keys, digests, the chain of commit records.
 
     statehold snapshot verify examples.clearing.app:service --replay
 
-    Changes nothing and may run beside the service.
+    It changes nothing; the service may be running.
 
-    Exit code 0: all is good; 1: a fault was found, named with its topic and offset.
+    Exit code 0: all is correct; 1: a fault was found, named with its topic and offset.
     """
     if replay_ and about.service is None:
         raise UsageError("--replay needs the service's code: name it as module:service")
@@ -70,7 +71,7 @@ def _replay(
     since: str | None,
     until: str | None,
 ) -> Replayed | None:
-    """What is damaged cannot be replayed: the faults say why."""
+    """Replay an undamaged partition; return None for a damaged one."""
     assert about.service is not None
     return replay(view, about.service, partition, since, until) if verdict.good else None
 

@@ -1,4 +1,4 @@
-"""`statehold state migrate | repartition`: surgery on a stopped service (docs/state-maintenance.md)."""
+"""`statehold state migrate | repartition`: changes the state of a stopped service (docs/state-maintenance.md)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from statehold.ops.cli.common.target import Who, Why, service_of
 from statehold.snapshot.state_edits import read_patches
 from statehold.snapshot.state_replacement import ReplacementReason
 
-app = typer.Typer(help="Change the state of a stopped service by other means than its input.", no_args_is_help=True)
+app = typer.Typer(help="Migrate and repartition the state of a stopped service.", no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service; its tables say what is stored.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would become of the state.")]
+Service = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the service.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the resulting state.")]
 
 
 @app.command("migrate")
@@ -49,33 +49,35 @@ def migrate(
         typer.Option(
             "--table",
             metavar="TABLE=MODULE:FUNCTION",
-            help="(key, old) -> new for every key of a table; None deletes. May be repeated.",
+            help="Call (key, old) -> new for every key of a table; None deletes. May be repeated.",
         ),
     ] = None,
     patch: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help='JSON lines: {"table": "positions", "key": "ann", "value": {...}}.'),
+        typer.Option(metavar="FILE", help='Apply JSON lines: {"table": "positions", "key": "ann", "value": {...}}.'),
     ] = None,
     spark_master: Annotated[
         str | None,
         typer.Option(
             "--spark-master",
             metavar="URL",
-            help="By Spark: local[N], spark://HOST:PORT, ..., or 'submit' for what spark-submit has configured. "
+            help="Use Spark: local[N], spark://HOST:PORT, ..., or 'submit' for spark-submit's configuration. "
             "[default: in this process, a partition at a time]",
         ),
     ] = None,
-    spark_memory: Annotated[str, typer.Option("--spark-memory", metavar="SIZE", help="Heap of a local Spark.")] = "1g",
+    spark_memory: Annotated[
+        str, typer.Option("--spark-memory", metavar="SIZE", help="Set the heap of a local Spark.")
+    ] = "1g",
     who: Who = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a stopped service another state, for all partitions at once, and say in the log who did it and why.
+    """Change the state of a stopped service, in all partitions at once; records who did it and why.
 
     statehold state migrate examples.clearing.app:service --why "ticket 7" \\
         --table positions=fixes:halve --dry-run
 
-    Exit code 0: adopted, or shown; 1: refused, and nothing was changed.
+    Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
     service = service_of(settings, target)
     functions = {name: _function(text) for name, text in map(_pair, tables or ())}
@@ -107,7 +109,7 @@ def migrate(
         for each in done.partitions
     ]
     _table(columns, rows)
-    output.tell("dry run: nothing was changed" if dry_run else f"adopted; the lineage is {done.lineage}")
+    output.tell("dry run: nothing was changed" if dry_run else f"changed, state generation {done.lineage}")
 
 
 @app.command("repartition")
@@ -115,50 +117,52 @@ def migrate(
 def repartition(
     settings: Settings,
     target: Service,
-    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Partitions of the input from now on.")],
+    to: Annotated[int, typer.Option("--to", min=1, metavar="N", help="Use N partitions of the input.")],
     why: Why,
     partitioner: Annotated[
         str,
-        typer.Option(metavar="NAME", help="How the producers place keys: murmur2, crc32 or MODULE:FUNCTION."),
+        typer.Option(metavar="NAME", help="Name the producers' partitioner: murmur2, crc32 or MODULE:FUNCTION."),
     ] = "murmur2",
     keys: Annotated[
         list[str] | None,
         typer.Option(
             "--key",
             metavar="TABLE=MODULE:FUNCTION",
-            help="(key, value) -> the record key that an entry belongs to. [default: the table's key itself]",
+            help="Call (key, value) -> the record key of an entry. [default: the table's key]",
         ),
     ] = None,
     into: Annotated[
         str | None,
         typer.Option(
-            "--into", metavar="TOPIC", help="Go on in this input topic, and close the old one. With --barrier."
+            "--into", metavar="TOPIC", help="Continue in this input topic, and close the old one. Needs --barrier."
         ),
     ] = None,
     barrier: Annotated[
         str | None,
-        typer.Option(metavar="end|OFFSET|P=OFFSET,...", help="Where the old input ends: nothing may lie beyond it."),
+        typer.Option(metavar="end|OFFSET|P=OFFSET,...", help="End the old input here; no record may be beyond it."),
     ] = None,
     spool_dir: Annotated[
         Path | None,
-        typer.Option("--spool-dir", metavar="DIR", help="For the state while it is dealt. [default: TMPDIR]"),
+        typer.Option(
+            "--spool-dir", metavar="DIR", help="Store the state here while it is redistributed. [default: TMPDIR]"
+        ),
     ] = None,
     quiet: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Watch the input at least so long for producers.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Watch the input for producers at least this long.")
     ] = 5.0,
     who: Who = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Deal the state of a stopped service out to more partitions, and grow its topics; the producers must have stopped.
+    """Redistribute the state of a stopped service to more partitions, and grow its topics. Stop the producers first.
 
     statehold state repartition examples.clearing.app:service \\
         --to 8 --why "more load"
 
-    With --into the producers write to a new topic instead, of more or of fewer partitions, and the service goes on
+    With --into the producers write to a new topic instead, of more or fewer partitions, and the service continues
     there from the state at the barrier.
 
-    Exit code 0: adopted, or shown; 1: refused, and nothing was adopted.
+    Exit code 0: changed, or shown; 1: rejected, and nothing was changed.
     """
     service = service_of(settings, target)
     place = PARTITIONERS.get(partitioner) or _function(partitioner)
@@ -186,9 +190,9 @@ def repartition(
     if dry_run:
         output.tell("dry run: nothing was changed")
     else:
-        output.tell(f"adopted; the lineage is {done.lineage}")
+        output.tell(f"changed, state generation {done.lineage}")
         if done.into:
-            output.tell(f"the service goes on with input={done.into!r}; {service.names.input} is closed")
+            output.tell(f"the service continues with input={done.into!r}; {service.names.input} is closed")
 
 
 def _reason(tool: str, who: str | None, why: str) -> ReplacementReason:
@@ -197,7 +201,7 @@ def _reason(tool: str, who: str | None, why: str) -> ReplacementReason:
 
 @contextmanager
 def _spark(master: str, memory: str) -> Iterator[tuple[Any, Any]]:
-    """The module that works by Spark, and a session whose Python workers find what is in the current directory."""
+    """Return the module that uses Spark, and a session whose Python workers import from the current directory."""
     if importlib.util.find_spec("pyspark") is None:
         raise StartError("--spark-master needs an extra: pip install 'statehold[spark]', and Java 17")
     from statehold.admin.state import migrate_spark
@@ -220,7 +224,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _function(text: str) -> Callable[..., Any]:
-    """:raises UsageError: there is no such module or function."""
+    """:raises UsageError: the module or function does not exist."""
     module, _, name = text.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:

@@ -1,4 +1,4 @@
-"""`statehold topics acl`: what each role needs to be allowed, as lines for Kafka's own tool."""
+"""`statehold topics acl`: prints the access rights of each role as commands of Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -21,19 +21,25 @@ def acl(
     about: Subject,
     outputs: Outputs = None,
     role: Annotated[
-        list[str] | None, typer.Option("--role", metavar="ROLE", help=f"{', '.join(ROLES)}. [default: all of them]")
+        list[str] | None,
+        typer.Option(
+            "--role", metavar="ROLE", help=f"Print only this role: {', '.join(ROLES)}. [default: all of them]"
+        ),
     ] = None,
     principal: Annotated[
         str | None,
-        typer.Option("--principal", help="Such as User:clearing. [default: of the settings; of others User:ROLE]"),
+        typer.Option(
+            "--principal",
+            help="Grant to this principal, such as User:clearing. [default: from the settings; for others User:ROLE]",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the `kafka-acls` lines of each role: what it needs, and no more. Asks and changes nothing.
+    """Print `kafka-acls` commands that grant each role exactly what it needs, without asking a broker.
 
     statehold topics acl examples.clearing.app:service --role service
 
-    The lines take a file admin.properties with the login of whoever administers the cluster.
+    The commands read the administrator's login from a file admin.properties.
     """
     settings, names, service = about
     chosen = {each: rights_of(each, names, about.outputs(outputs)) for each in role or ROLES}
@@ -64,6 +70,6 @@ def acl(
 
 
 def _principal(settings: Settings, names: Names, role: str) -> str:
-    """Several roles with one principal are no separation, so only the service's own is taken from the settings."""
+    """Take only the service's principal from the settings, because each role needs its own."""
     own = principal_of(settings)
     return own if role == "service" and own not in ("", "User:ANONYMOUS") else f"User:{names.group}-{role}"

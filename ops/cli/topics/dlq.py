@@ -1,4 +1,4 @@
-"""`statehold dlq list | show | replay | discard`: records that failed, and the keys that wait for them."""
+"""`statehold dlq list | show | replay | discard`: handles dead letters and blocked keys."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from statehold.ops.cli.common.output import AsJson
 from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Partitions, partitions_of
 
-app = typer.Typer(help="Dead letters: records that could not be handled.", no_args_is_help=True)
+app = typer.Typer(help="List, redrive and discard dead letters.", no_args_is_help=True)
 
-Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the letters of this key.")]
+Key = Annotated[str | None, typer.Option("--key", metavar="TEXT", help="Only the dead letters of this key.")]
 Place = Annotated[
     str | None, typer.Option("--letter", metavar="P@OFFSET", help="Only this one: partition and offset of the record.")
 ]
-All = Annotated[bool, typer.Option("--all", help="Every letter that waits.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which letters are meant.")]
-Timeout = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for each round of answers.")]
+All = Annotated[bool, typer.Option("--all", help="Every waiting dead letter.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which dead letters match.")]
+Timeout = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="Wait at most this long for each round of answers.")
+]
 
 
 @app.command("list")
@@ -39,11 +41,11 @@ def list_(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Which letters wait, by key: the one that failed first, and how many follow it.
+    """List waiting dead letters by key: the one that failed first, and the number of its followers.
 
     statehold dlq list examples.letters.app:service
 
-    Exit code 0: whether there are any or not.
+    Exit code 0: listed, even if the list is empty.
     """
     dead = DeadLetters(about.settings, about.names)
     found = dead.waiting(partitions_of(partitions), _wanted(key, None))
@@ -63,15 +65,15 @@ def list_(
 @app.command("show")
 @with_subject
 def show_(
-    place: Annotated[str, typer.Argument(metavar="P@OFFSET", help="Partition and offset of the record.")],
+    place: Annotated[str, typer.Argument(metavar="P@OFFSET", help="Name the record by partition and offset.")],
     about: Subject,
     as_json: AsJson = False,
 ) -> None:
-    """One letter as it was received, why it is here, and what became of it.
+    """Show one dead letter: the record, the reason, and its outcome.
 
     statehold dlq show 3@1207 examples.letters.app:service
 
-    Exit code 0: here it is; 1: there is no letter of that record.
+    Exit code 0: shown; 1: that record has no dead letter.
     """
     partition, offset = _parsed(place)
     dead = DeadLetters(about.settings, about.names)
@@ -96,18 +98,18 @@ def replay(
     key: Key = None,
     letter: Place = None,
     everything: All = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the trace.")] = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the trace.")] = "",
     dry_run: DryRun = False,
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have the running service handle letters again: each once, a key's in their order, before its later records.
+    """Redrive dead letters: the running service handles each once, those of a key in order, before later records.
 
     statehold dlq replay examples.letters.app:service --key ann
 
-    Goes through the control topic. A letter that fails again stays where it is, and so do those behind it.
+    The command goes through the control topic. A dead letter that fails again stays, and so do those behind it.
 
-    Exit code 0: all were handled; 1: some were not, or there is none.
+    Exit code 0: all were handled; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
     _settle(dead, REPLAY, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
@@ -116,7 +118,7 @@ def replay(
 @app.command()
 @with_subject
 def discard(
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Kept with the trace, beside who did it.")],
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Store this reason with the trace.")],
     about: Subject,
     partitions: Partitions = None,
     key: Key = None,
@@ -126,12 +128,12 @@ def discard(
     timeout: Timeout = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give letters up: they are never handled, and their keys go on once none is left. They stay on their topic.
+    """Discard dead letters: they are never handled, and their keys continue. The records stay on their topic.
 
     statehold dlq discard examples.letters.app:service \\
         --letter 3@1207 --why "a test order"
 
-    Exit code 0: all were discarded; 1: some were not, or there is none.
+    Exit code 0: all were discarded; 1: some were not, or no dead letter matches.
     """
     dead = DeadLetters(about.settings, about.names)
     _settle(dead, DISCARD, partitions, _chosen(key, letter, everything), why, dry_run, timeout, as_json)
@@ -207,7 +209,7 @@ def _wanted(key: str | None, place: str | None) -> Callable[[DeadLetter], bool]:
 
 
 def _parsed(place: str) -> tuple[int, int]:
-    """:raises UsageError: it is no place."""
+    """:raises UsageError: it is not `P@OFFSET`."""
     partition, at, offset = place.partition("@")
     if not (at and partition.isdecimal() and offset.isdecimal()):
         raise UsageError(f"{place!r}: write partition@offset, such as 3@1207")
@@ -219,7 +221,7 @@ def _place(letter: DeadLetter) -> str:
 
 
 def _plain(each: DeadLetter | Resolution) -> dict[str, Any]:
-    """Bytes as text where they are text."""
+    """Return bytes as text if they are printable."""
     plain: dict[str, Any] = {name: getattr(each, name) for name in each.__struct_fields__}
     for name in ("key", "value"):
         if name in plain:

@@ -1,4 +1,4 @@
-"""`statehold sink init | show`: the database that the sinks of a service write to."""
+"""`statehold sink init | show`: compares and prepares the database of a service's sinks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from statehold.ops.cli.common.subject import with_settings
 from statehold.ops.cli.common.target import service_of
 from statehold.ops.reports.sinks import Standing, standings
 
-app = typer.Typer(help="The database of a service's sinks.", no_args_is_help=True)
+app = typer.Typer(help="Compare and prepare the database of a service's sinks.", no_args_is_help=True)
 
-Named = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="The service.")]
+Named = Annotated[str, typer.Argument(metavar="MODULE:SERVICE", help="Name the service.")]
 
 
 @app.command("show")
@@ -31,11 +31,11 @@ def show(
     target: Named,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what the database holds of each partition with the partition's last mark. Changes nothing.
+    """Compare the database's position of each partition with the partition's last commit record.
 
     statehold sink show examples.sinks.app:service
 
-    Exit code 0: every partition could go live on it; 1: one could not, and why is told.
+    Exit code 0: every partition could go live; 1: one could not, and the reason is printed.
     """
     _run(target, settings, as_json=as_json, make=False, adopt=False)
 
@@ -46,15 +46,18 @@ def init(
     settings: Settings,
     target: Named,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Partitions that disagree, too, go on from their mark as the rows are now.")
+        bool,
+        typer.Option(
+            "--adopt", help="Let partitions that disagree continue from their commit record with the present rows."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the table of positions, and a position for each partition that has none: its last mark's. Stop it first.
+    """Create the table of positions, and missing positions from the last commit records. Stop the service first.
 
     statehold sink init examples.sinks.app:service
 
-    With --adopt you say that the rows are right as they are: nothing is written again, nothing is taken back.
+    With --adopt you confirm that the rows are correct: the service neither repeats nor removes any.
     Exit code 0: every partition can go live; 1: one disagrees and was left as it is.
     """
     _run(target, settings, as_json=as_json, make=True, adopt=adopt)

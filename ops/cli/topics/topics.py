@@ -1,4 +1,4 @@
-"""`statehold topics create | check`: the topics of a service, and its first start as an act."""
+"""`statehold topics create | check`: creates and checks the topics of a service, before its explicit first start."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from statehold.ops.cli.common.subject import Subject, with_subject
 from statehold.ops.cli.common.target import Outputs
 from statehold.ops.cli.topics.acl import acl
 
-app = typer.Typer(help="Create and check the topics of a service; the rights that it needs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create and check the topics of a service; print the rights that it needs.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -31,31 +33,31 @@ def create(
         typer.Option(
             "--start-at",
             metavar="WHERE",
-            help="Where the first start reads from: beginning, end, group (its committed offsets), "
+            help="Read from here at the first start: beginning, end, group (its committed offsets), "
             "2026-11-21T08:00:00Z or milliseconds since 1970.",
         ),
     ],
     outputs: Outputs = None,
     partitions: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Also create a missing input and outputs, with N partitions."),
+        typer.Option(min=0, metavar="N", help="Create a missing input and outputs, too, with N partitions."),
     ] = 0,
     replication: Annotated[
-        int, typer.Option(min=0, metavar="R", help="Their replication factor. [default: the broker's]")
+        int, typer.Option(min=0, metavar="R", help="Set their replication factor. [default: the broker's]")
     ] = 0,
     control: Annotated[
-        bool, typer.Option("--control", help="Also create the control topic, for `--via-control-topic`.")
+        bool, typer.Option("--control", help="Create the control topic, too, for `--via-control-topic`.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create what is missing, compare what is there, and write the first mark of each partition.
+    """Create missing topics, check existing ones, and write the initial commit record of each partition.
 
     statehold topics create examples.clearing.app:service \\
         --start-at beginning --partitions 4
 
-    May be repeated: what exists is compared, a partition with a mark keeps it.
+    You may repeat it: a partition with a commit record keeps it.
 
-    Exit code 0: all is good; 1: something is not.
+    Exit code 0: all is correct; 1: something is wrong.
     """
     topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
     _show(about.names, topics.create(start_at, partitions, replication, control=control), as_json)
@@ -68,11 +70,11 @@ def check(
     outputs: Outputs = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare every topic with what it must be; changes nothing.
+    """Compare every topic with its required settings.
 
     statehold topics check examples.clearing.app:service
 
-    Exit code 0: all is good; 1: something is missing or differs.
+    Exit code 0: all is correct; 1: something is missing or differs.
     """
     topics = ServiceTopics(about.settings, about.names, about.outputs(outputs))
     _show(about.names, topics.check(), as_json)
@@ -99,7 +101,7 @@ def _show(names: Names, findings: Sequence[TopicFinding], as_json: bool) -> None
         remedy = (
             "`statehold topics create ... --start-at ... --partitions N` creates what is missing"
             if missing
-            else "mend it as the table says"
+            else "fix it as the table says"
         )
         output.complain(f"{names.group}: not as it must be: {', '.join(wrong)}; {remedy}")
         raise typer.Exit(1)
