@@ -69,8 +69,8 @@ def show_(
 def _print(state: dict[str, Any], with_rows: bool) -> None:
     base = "the beginning" if state["full"] is None else f"full@{state['full']}"
     output.tell(
-        f"partition {state['partition']}: position {state['position']}, transaction {state['n']}, {brief(state['age'])} "
-        f"old, from {base} and {state['deltas']} deltas"
+        f"partition {state['partition']}: position {state['position']}, transaction {state['n']}, "
+        f"{brief(state['age'])} old, from {base} and {state['deltas']} deltas"
     )
     output.tell(f"{state['keys']} keys, {state['bytes']} bytes, digest {state['digest']} as recorded")
     table = Table("table", "keys", "bytes", box=box.SIMPLE_HEAD, pad_edge=False)
