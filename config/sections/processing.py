@@ -236,6 +236,21 @@ class OutputSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """Where commands may come from."""
+
+    from_input: bool = flag(
+        True,
+        "Whether a record of the input with the header statehold-command is a command. Off: such a record is an "
+        "undecodable record, so that a producer cannot command the service; commands come by the control topic alone, "
+        "which has its own ACLs. A replay executes the commands that were executed before.",
+    )
+
+    def __post_init__(self) -> None:
+        check_section(self, "commands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSettings:
     """What happens when something breaks."""
 

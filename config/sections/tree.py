@@ -10,6 +10,7 @@ from statehold.config.sections.doctor import DoctorSettings
 from statehold.config.sections.effects_timers_sinks import EffectsSettings, SinkSettings, TimersSettings
 from statehold.config.sections.ops import OpsSettings
 from statehold.config.sections.processing import (
+    CommandSettings,
     CommitSettings,
     FailureSettings,
     FlowSettings,
@@ -32,6 +33,7 @@ class Sections:
     restore: RestoreSettings = field(default_factory=RestoreSettings)
     flow: FlowSettings = field(default_factory=FlowSettings)
     output: OutputSettings = field(default_factory=OutputSettings)
+    commands: CommandSettings = field(default_factory=CommandSettings)
     failure: FailureSettings = field(default_factory=FailureSettings)
     effects: EffectsSettings = field(default_factory=EffectsSettings)
     timers: TimersSettings = field(default_factory=TimersSettings)

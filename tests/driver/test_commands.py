@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.driver.apps import Accounts, Interval, Op, agrees, events, many, marks, sliced, snapshot
 
 from statehold import Handler, Record, Table
+from statehold.config.sections.processing import CommandSettings
 from statehold.errors import KafkaTrouble, UndecodableRecord
 from statehold.messages.command import TAKE, Command, header
 from statehold.testing import Driver
@@ -120,6 +123,31 @@ def test_what_is_no_command_stops_the_partition_at_it() -> None:
     driver.withdraw()
     driver.feed(2)
     assert driver.table("sums") == {"now": 3}
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_commands_that_come_by_the_input_can_be_refused(interval: Interval) -> None:
+    """Whoever may produce may not command; what was a command when it was handled is one in a replay."""
+    driver = Driver(Register, delta_interval=interval)
+    driver.feed(1)
+    driver.command("cut")
+    driver.commit()
+    driver.settings = replace(driver.settings, commands=CommandSettings(from_input=False))
+    driver.crash()
+    driver.restore()
+    before = driver.table("sums")
+    for name in ("cut", TAKE, "statehold.tick"):
+        with pytest.raises(UndecodableRecord, match=r"commands\.from_input is off"):
+            driver.command(name)
+        driver.withdraw()
+    assert driver.table("sums") == before
+    driver.command("cut", via_control_topic=True)
+    driver.feed(2)
+    driver.commit()
+    assert driver.table("sums") != before
+    after = driver.table("sums")
+    driver.restore()
+    assert driver.table("sums") == after
 
 
 def test_the_whole_input_handled_again_includes_its_commands() -> None:

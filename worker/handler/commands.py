@@ -20,9 +20,16 @@ class Commands:
     """Of one engine; used by its thread."""
 
     def __init__(
-        self, handler: Handler[Any], handling: Handling, moments: Moments | None, letters: Letters | None
+        self,
+        handler: Handler[Any],
+        handling: Handling,
+        moments: Moments | None,
+        letters: Letters | None,
+        *,
+        from_input: bool = True,
     ) -> None:
         self._handler, self._handling, self._moments, self._letters = handler, handling, moments, letters
+        self._from_input = from_input
         #: the input's commands of the open transaction, in order
         self.handled: list[Command] = []
 
@@ -31,6 +38,8 @@ class Commands:
 
         :raises HandlingFailed: it cannot be decoded, or on_command or on_timer raised.
         """
+        if not self._from_input and not self._handler.replaying:
+            raise undecodable(message, BadCommand("commands.from_input is off, and it came by the input"))
         try:
             command = command_of(message)
         except BadCommand as error:

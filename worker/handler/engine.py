@@ -71,7 +71,13 @@ class Engine:
         self.effects = EffectRecorder(self.handler, self._handling, settings or Settings())
         #: event time; None where the handler has no timer and no expiry
         self.moments = moments(self.handler, system, self._handling)
-        self._commands = Commands(self.handler, self._handling, self.moments, self.letters)
+        self._commands = Commands(
+            self.handler,
+            self._handling,
+            self.moments,
+            self.letters,
+            from_input=settings is None or settings.commands.from_input,
+        )
         self._traced = traced
         self._decode = serde.for_messages(input_type(kind)).decode
         self._batched = overrides(self.handler, "on_batch")

@@ -74,14 +74,14 @@ class Commander:
     ) -> list[SentCommand]:
         """Write the command to each of `partitions`, by default to every partition of the input.
 
-        With `control` the command goes to the control topic. The next transaction executes it, and the commit record
-        stores its place in the order if it is a user's command.
+        With `control`, or if `commands.from_input` is off, the command goes to the control topic. The next transaction
+        executes it, and the commit record stores its place in the order if it is a user's command.
 
         :raises TopicMissing: the service does not exist. :raises UsageError: a partition does not exist, the command
             is too long, or a partition's format cannot store the command's place.
         :raises KafkaTrouble: some records may not have been written.
         """
-        names = self._names
+        names, control = self._names, control or not self._settings.commands.from_input
         topic = names.control if control else names.input
         facts = self._admin.describe([names.input, names.changelog])
         given = facts[names.input]
