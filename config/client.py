@@ -1,4 +1,4 @@
-"""Settings -> the configuration of each Kafka client. Pure: plain dictionaries, no client is made here.
+"""Turns settings into the configuration of each Kafka client. Pure: it returns dictionaries and creates no client.
 
 The Kafka adapter adds the callbacks (logger, stats_cb, error_cb, on_delivery of the full producer).
 """
@@ -12,17 +12,17 @@ from statehold.config.common.errors import Problem, SettingsError
 from statehold.config.settings import Settings
 from statehold.config.token import TokenFile
 
-#: `oauth_cb` is the only value that is no text or number
+#: `oauth_cb` is the only value that is neither text nor a number
 ClientConfig = dict[str, Any]
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-# What librdkafka adds to fetch.max.bytes before it compares it with receive.message.max.bytes.
+# librdkafka adds this to fetch.max.bytes before it compares it with receive.message.max.bytes.
 _FETCH_OVERHEAD: Final = 512
 _READER_FETCH: Final = 8_000_000
 
 
 def consumer(settings: Settings, group_id: str) -> ClientConfig:
-    """The one live consumer of a process: a member of the service's group; it commits nothing by itself."""
+    """The live consumer of a process: a member of the service's group; it commits nothing by itself."""
     flow, group = settings.flow, settings.group
     config = _common(settings) | {
         "group.id": group_id,
@@ -52,11 +52,11 @@ def producer(settings: Settings, transactional_id: str) -> ClientConfig:
             "transaction.timeout.ms": _ms(commit.transaction_timeout),
             "statistics.interval.ms": _ms(settings.kafka.statistics_interval),
             # The coordinator answers CONCURRENT_TRANSACTIONS until the last commit's markers are written. The
-            # default wait of 100 ms before asking again would set the commit rate; the small maximum bounds
-            # the growth in an outage.
+            # default wait of 100 ms before a retry would limit the commit rate; the small maximum bounds the
+            # growth in an outage.
             "retry.backoff.ms": 2,
             "retry.backoff.max.ms": 200,
-            # Room for the outputs and the increment of one transaction, so that the handler does not wait for
+            # Room for the outputs and the delta of one transaction, so that the handler does not wait for
             # acknowledgements.
             "queue.buffering.max.messages": max(100_000, 4 * commit.max_records),
         }
@@ -65,12 +65,12 @@ def producer(settings: Settings, transactional_id: str) -> ClientConfig:
 
 
 def full_producer(settings: Settings) -> ClientConfig:
-    """The second producer of a partition, for fulls: idempotent, not transactional, with acknowledgements."""
+    """The second producer of a partition, for full snapshots: idempotent, not transactional."""
     return (
         _common(settings)
         | _writing(settings)
         | {"retry.backoff.ms": 20, "retry.backoff.max.ms": 1000, "queue.buffering.max.messages": 100_000}
-        # A chunk is compressed already; a second pass costs time and gains nothing.
+        # A chunk is already compressed; compressing it twice costs time and gains nothing.
         | settings.kafka.extra.for_clients("producer")
         | {"compression.type": "none"}
     )
@@ -79,7 +79,7 @@ def full_producer(settings: Settings) -> ClientConfig:
 def reader(settings: Settings, group: str, *, isolation: Isolation = "read_committed") -> ClientConfig:
     """A consumer for restores, verifiers and tools: assign() only, commits nothing, joins no group.
 
-    `group` is the service's group id; the reader gets one of its own that a prefixed ACL still covers. Fetch
+    `group` is the service's group id; the reader's own group id begins with it, so that a prefixed ACL covers it. Fetch
     settings of `kafka.extra` are for live reading and do not apply here.
     """
     config = _common(settings) | {
@@ -100,7 +100,7 @@ def reader(settings: Settings, group: str, *, isolation: Isolation = "read_commi
 
 
 def offsets(settings: Settings, group_id: str, *, isolation: Isolation = "read_committed") -> ClientConfig:
-    """A consumer that asks for the group's committed offsets and is no member: it never subscribes.
+    """A consumer that reads the group's committed offsets without joining it: it never subscribes.
 
     With read_committed it waits while an offset is part of an open transaction.
     """
@@ -108,7 +108,7 @@ def offsets(settings: Settings, group_id: str, *, isolation: Isolation = "read_c
 
 
 def lock(settings: Settings, group_id: str, session: float) -> ClientConfig:
-    """A member of a group that is a lock: it reads nothing, and is gone `session` seconds after it was killed."""
+    """A member of a group that serves as a lock: it reads nothing, and leaves `session` seconds after a kill."""
     return _common(settings) | {
         "group.id": group_id,
         "group.protocol": "classic",
@@ -120,7 +120,7 @@ def lock(settings: Settings, group_id: str, session: float) -> ClientConfig:
 
 
 def admin(settings: Settings) -> ClientConfig:
-    """An AdminClient; keep a reference to it until its futures are done."""
+    """An AdminClient. Keep a reference to it until its futures are done."""
     return _common(settings)
 
 
@@ -132,17 +132,17 @@ def _common(settings: Settings) -> ClientConfig:
         "socket.timeout.ms": _ms(kafka.socket_timeout),
         "socket.connection.setup.timeout.ms": _ms(kafka.connection_timeout),
         "socket.keepalive.enable": True,
-        # A missing topic is held back this long as perhaps not yet known; the default of 30 s would outlast
-        # the commit, and its error would then be a time-out that names no topic.
+        # The client waits this long before it reports a missing topic; the default of 30 s would outlast the
+        # commit, whose error would then be a time-out that names no topic.
         "topic.metadata.propagation.max.ms": 10_000,
         # The default of 10 s would be added to every outage.
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
-        # When no broker can be reached the default (rebootstrap) forgets every broker it knew, and a transactional
-        # call that waits for one of them then waits for ever, whatever its timeout (librdkafka issue 5511; seen
-        # with one broken connection to a cluster of one broker).
+        # If no broker can be reached, the default (rebootstrap) forgets all known brokers, and a transactional call
+        # that waits for one of them then never returns, whatever its timeout (librdkafka issue 5511; seen with one
+        # broken connection to a cluster of one broker).
         "metadata.recovery.strategy": "none",
-        # On a producer the default is true: it would create a misspelt topic.
+        # A producer's default is true, which would create a misspelt topic.
         "allow.auto.create.topics": False,
         "security.protocol": security.protocol,
     }
@@ -172,20 +172,20 @@ def _reading(isolation: Isolation) -> ClientConfig:
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # A full queue postpones the next fetch by this much; the default of 1 s makes gaps of 1 s.
+        # A full queue delays the next fetch by this much; the default of 1 s causes gaps of 1 s.
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 100,
     }
 
 
 def static_id(settings: Settings) -> str:
-    """The name of a static member; "" for a dynamic one."""
+    """Return the name of a static member; "" for a dynamic one."""
     group = settings.group
     return group.instance_id or (settings.service.instance if group.membership == "static" else "")
 
 
 def stand_in(settings: Settings, group_id: str) -> ClientConfig:
-    """A classic member that takes over the name of a static one, to leave with it."""
+    """A classic member that takes over the name of a static member in order to leave under that name."""
     classic = replace(settings, group=replace(settings.group, protocol="classic"))
     return _common(settings) | {"group.id": group_id, **_reading("read_committed"), **_membership(classic)}
 
@@ -196,7 +196,7 @@ def _membership(settings: Settings) -> ClientConfig:
     if name := static_id(settings):
         config["group.instance.id"] = name
     if group.protocol == "classic":
-        # The consumer protocol has its assignor and session times on the broker; the client refuses them.
+        # With the consumer protocol, the broker sets assignor and session times; the client rejects them.
         config["partition.assignment.strategy"] = group.assignor
         config["session.timeout.ms"] = _ms(group.session_seconds)
         config["heartbeat.interval.ms"] = _ms(group.heartbeat_seconds)
@@ -210,7 +210,7 @@ def _writing(settings: Settings) -> ClientConfig:
         "acks": "all",
         "partitioner": "murmur2_random",
         "linger.ms": output.linger * 1000,
-        # Fewer, larger requests: the broker shares our cores, and a commit flushes anyway.
+        # Fewer, larger requests: the broker may share these cores, and a commit flushes anyway.
         "batch.size": 1_000_000,
         "batch.num.messages": 100_000,
         "compression.type": output.compression,
@@ -221,7 +221,7 @@ def _writing(settings: Settings) -> ClientConfig:
 
 
 def _fit_fetch(config: ClientConfig) -> None:
-    """librdkafka refuses a fetch limit below the size asked for one partition."""
+    """librdkafka rejects a fetch limit below the size requested for one partition."""
     wanted = int(config.get("fetch.message.max.bytes", 0))
     config["fetch.max.bytes"] = max(int(config.get("fetch.max.bytes", 52_428_800)), wanted)
     config["receive.message.max.bytes"] = max(100_000_000, int(config["fetch.max.bytes"]) + _FETCH_OVERHEAD)

@@ -27,35 +27,35 @@ def _times(settings: Sections) -> Iterator[Problem]:
             "commit.timeout",
             commit.timeout,
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
-            "else the broker aborts first and the commit looks like a fence",
+            "otherwise the broker aborts first and the commit fails as fenced",
         )
     if settings.sink.url and settings.sink.timeout >= commit.transaction_timeout:
         yield _must(
             "sink.timeout",
             settings.sink.timeout,
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
-            "else Kafka's transaction ends while the database's commits",
+            "otherwise Kafka's transaction may end while the database commits",
         )
     if commit.slow >= commit.timeout:
         yield _must(
             "commit.slow",
             commit.slow,
             f"less than commit.timeout ({shown(commit.timeout)})",
-            "else a repeated commit request is never noticed",
+            "otherwise a repeated commit request is never detected",
         )
     if commit.interval * 3 > commit.transaction_timeout:
         yield _must(
             "commit.interval",
             commit.interval,
             f"at most a third of commit.transaction_timeout ({shown(commit.transaction_timeout)})",
-            "else transactions time out in normal work",
+            "otherwise transactions time out in normal operation",
         )
     if kafka.socket_timeout >= commit.transaction_timeout:
         yield _must(
             "kafka.socket_timeout",
             kafka.socket_timeout,
             f"less than commit.transaction_timeout ({shown(commit.transaction_timeout)})",
-            "else one lost request outlasts the transaction",
+            "otherwise one lost request outlasts the transaction",
         )
     interval = snapshot.delta_interval
     if not isinstance(interval, str) and interval < commit.interval:
@@ -70,12 +70,14 @@ def _times(settings: Sections) -> Iterator[Problem]:
 def _group(settings: Sections) -> Iterator[Problem]:
     group = settings.group
     if group.standbys and settings.snapshot.delta_interval == "off":
-        cause = "must be 0 with snapshot.delta_interval off: a copy follows deltas"
+        cause = "must be 0 with snapshot.delta_interval off: a standby replica is built from deltas"
         yield Problem(key="group.standbys", value=str(group.standbys), cause=cause)
     if settings.ops.replica != "off" and not group.standbys:
-        yield _must("ops.replica", settings.ops.replica, "off without group.standbys", "there are no copies to answer")
+        yield _must(
+            "ops.replica", settings.ops.replica, "off without group.standbys", "there are no standby replicas to query"
+        )
     if group.membership == "static" and not (group.instance_id or settings.service.instance):
-        cause = "needs service.instance: a name that the process has again after a restart, and no other process has"
+        cause = "needs service.instance: a unique name that the process keeps over a restart"
         yield Problem(key="group.membership", value="'static'", cause=cause)
     if group.protocol == "consumer":
         yield from _broker_side_times(settings)
@@ -85,14 +87,14 @@ def _group(settings: Sections) -> Iterator[Problem]:
             "group.heartbeat_interval",
             group.heartbeat_seconds,
             f"at most a third of group.session_timeout ({shown(group.session_seconds)})",
-            "else one late heartbeat ends the session",
+            "otherwise one late heartbeat ends the session",
         )
     if group.session_seconds > group.max_poll_interval:
         yield _must(
             "group.session_timeout",
             group.session_seconds,
             f"at most group.max_poll_interval ({shown(group.max_poll_interval)})",
-            "the client refuses it",
+            "the client rejects it",
         )
     yield from _drain(settings)
 
@@ -143,15 +145,13 @@ def _sizes(settings: Sections) -> Iterator[Problem]:
         )
 
 
-#: in a URL, and among the words that libpq takes
+#: in a URL, and in libpq's key=value form
 _PASSWORD: Final = re.compile(r"//[^/@?]*:[^/@?]+@|\bpassword\s*=", re.IGNORECASE)
 
 
 def _security(settings: Sections) -> Iterator[Problem]:
-    if _PASSWORD.search(settings.sink.url):  # shown by `config show`, and to whoever lists processes
-        yield Problem(
-            key="sink.url", cause="holds a password: that belongs into sink.password, in the secrets directory"
-        )
+    if _PASSWORD.search(settings.sink.url):  # `config show` and process lists show the URL
+        yield Problem(key="sink.url", cause="holds a password: put it into sink.password, in the secrets directory")
     security, extra = settings.kafka.security, settings.kafka.extra
     production = settings.service.mode == "production"
     logs_in = security.protocol.startswith("sasl_")
@@ -165,22 +165,26 @@ def _security(settings: Sections) -> Iterator[Problem]:
         yield Problem(key="kafka.security.sasl_mechanism", value=repr(security.sasl_mechanism), cause=cause)
     yield from _oauth(settings)
     if production and security.protocol == "sasl_plaintext" and security.sasl_mechanism == "PLAIN":
-        cause = "PLAIN sends the password readable; use sasl_ssl, or SCRAM-SHA-512, or service.mode = 'development'"
+        cause = (
+            "PLAIN sends the password in clear text; use sasl_ssl, or SCRAM-SHA-512, or service.mode = 'development'"
+        )
         yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
     if not production:
         return
     if extra.get("enable.ssl.certificate.verification") == "false":
         cause = (
-            "a broker that is not verified may be anybody; trust your CA with "
+            "without verification anyone may pose as the broker; trust your CA with "
             "kafka.security.ssl_ca_location, or set service.mode = 'development'"
         )
         yield Problem(key="kafka.extra.enable.ssl.certificate.verification", value="'false'", cause=cause)
     if extra.get("ssl.endpoint.identification.algorithm") == "none":
-        cause = "any certificate of the CA could then pose as the broker; only with service.mode = 'development'"
+        cause = "any certificate of the CA could pose as the broker; allowed only with service.mode = 'development'"
         yield Problem(key="kafka.extra.ssl.endpoint.identification.algorithm", value="'none'", cause=cause)
     for key in extra:
         if ALLOWED[key].development_only:
-            yield Problem(key=f"kafka.extra.{key}", cause="it may log data; only with service.mode = 'development'")
+            yield Problem(
+                key=f"kafka.extra.{key}", cause="it may log data; allowed only with service.mode = 'development'"
+            )
 
 
 def _oauth(settings: Sections) -> Iterator[Problem]:
@@ -204,10 +208,10 @@ def _oauth(settings: Sections) -> Iterator[Problem]:
     if settings.service.mode != "production":
         return
     if security.oauth_token_url.startswith("http:"):
-        cause = "sends the client's secret readable; use https, or service.mode = 'development'"
+        cause = "sends the client's secret in clear text; use https, or service.mode = 'development'"
         yield Problem(key="kafka.security.oauth_token_url", value=repr(security.oauth_token_url), cause=cause)
     if security.protocol == "sasl_plaintext":
-        cause = "OAUTHBEARER sends the token readable; use sasl_ssl, or service.mode = 'development'"
+        cause = "OAUTHBEARER sends the token in clear text; use sasl_ssl, or service.mode = 'development'"
         yield Problem(key="kafka.security.protocol", value="'sasl_plaintext'", cause=cause)
 
 
@@ -220,4 +224,4 @@ def _ops(settings: Sections) -> Iterator[Problem]:
     if token and len(token) < TOKEN_LENGTH:
         yield Problem(key="ops.token", cause=f"is shorter than {TOKEN_LENGTH} characters: it could be guessed")
     if settings.ops.state == "on" and not token:
-        yield Problem(key="ops.state", cause="on needs ops.token: state is not for everybody on the machine")
+        yield Problem(key="ops.state", cause="on needs ops.token: otherwise every user of the machine could read state")

@@ -1,4 +1,4 @@
-"""What is in force, and where each value came from; secrets do not show."""
+"""The settings in force with the origin of each value; secrets are redacted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statehold.config.sources import EXTRA, merge
 
 
 class Effective(NamedTuple):
-    """One setting as a user would write it; `origin` is `default` where nobody wrote it."""
+    """One setting as a user would write it; `origin` is `default` if no source sets it."""
 
     key: str
     value: str
@@ -36,7 +36,7 @@ def effective(
     *,
     profile: str | None = None,
 ) -> tuple[Settings, list[Effective]]:
-    """The settings as `load` makes them, and each of them by itself. Raises SettingsError."""
+    """Return the settings of `load`, and a list of each setting. Raises SettingsError."""
     settings = load(path, overrides, env, secrets_dir, profile=profile)
     layers = layers_of(path, overrides, env, secrets_dir, profile)
     origins = {key: given.origin for key, given in merge(layers).items()}

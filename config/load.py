@@ -61,7 +61,7 @@ def layers_of(
     secrets_dir: Path | None,
     profile: str | None,
 ) -> list[Layer]:
-    """What is written where, the strongest first. Raises SettingsError where something cannot be read."""
+    """Read all sources, the strongest first. Raises SettingsError if one cannot be read."""
     return [
         read_overrides(overrides or {}),
         read_environment(os.environ if env is None else env),
@@ -72,7 +72,7 @@ def layers_of(
 
 
 def _parse(given: Layer, options: Mapping[str, Option]) -> tuple[dict[str, object], list[Problem]]:
-    """The values of all known keys, and one problem for each bad one."""
+    """Return the values of all known keys, and one problem for each bad value."""
     values: dict[str, object] = {key: one.raw for key, one in given.items() if key.startswith(f"{EXTRA}.")}
     problems: list[Problem] = []
     for key, option in options.items():

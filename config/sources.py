@@ -1,4 +1,4 @@
-"""Where settings are written, read into one shape: dotted key -> raw value and its origin."""
+"""Reads each source of settings into one shape: dotted key -> raw value and its origin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statehold.config.sections.tree import sections
 
 PREFIX: Final = "STATEHOLD_"
 EXTRA: Final = "kafka.extra"
-# Variables of our scripts, tests and tools; they are no settings of a service.
+# Variables of scripts, tests and tools; they are not settings of a service.
 RESERVED: Final = (
     "STATEHOLD_CONFIG",
     "STATEHOLD_PYTHON",
@@ -38,7 +38,7 @@ _PROFILES: Final = Path(__file__).parent / "profiles"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A value as it was written, and where."""
+    """A value as written, and its origin."""
 
     raw: object
     origin: str
@@ -71,7 +71,7 @@ def read_environment(env: Mapping[str, str]) -> Layer:
 def read_secrets(directory: Path) -> Layer:
     """One file per setting, named like the variable (any case, STATEHOLD_ optional) or like the dotted key.
 
-    Files of others may lie there too; one is ours when its name begins with statehold_ or a section's name.
+    The directory may hold other files, too: only names that begin with statehold_ or a section's name are read.
     Raises SettingsError when the directory cannot be read.
     """
     layer: Layer = {}
@@ -83,7 +83,7 @@ def read_secrets(directory: Path) -> Layer:
 
 
 def read_toml(path: Path) -> Layer:
-    """A TOML file. Raises SettingsError naming the file, and the line if known, when it cannot be read."""
+    """A TOML file. Raises SettingsError naming the file, and the line if known, if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
         flat = list(_flatten(tomllib.loads(text), ""))
@@ -98,7 +98,7 @@ def read_toml(path: Path) -> Layer:
 
 
 def profile_path(name: str) -> Path:
-    """A shipped profile. Raises SettingsError with the names that exist."""
+    """Return the path of a shipped profile. Raises SettingsError with the existing names."""
     path = _PROFILES / f"{name}.toml"
     if not path.is_file():
         names = sorted(file.stem for file in _PROFILES.glob("*.toml"))
@@ -123,7 +123,7 @@ def _without_alias(key: str) -> str:
 
 
 def unknown_keys(layer: Layer, options: Mapping[str, Option]) -> list[Problem]:
-    """One problem for each key that no setting has, with the nearest one that exists."""
+    """Return one problem for each unknown key, with the nearest known one."""
     return [
         Problem(key=key, origin=given.origin, cause=f"unknown setting{_did_you_mean(key, options)}")
         for key, given in layer.items()
@@ -132,7 +132,7 @@ def unknown_keys(layer: Layer, options: Mapping[str, Option]) -> list[Problem]:
 
 
 def refused_extra(layer: Layer) -> list[Problem]:
-    """One problem for each librdkafka key or value of this layer that may not pass."""
+    """Return one problem for each rejected librdkafka key or value of this layer."""
     found = [
         (problem_of(key.removeprefix(f"{EXTRA}."), as_text(given.raw)), given)
         for key, given in layer.items()
@@ -142,8 +142,10 @@ def refused_extra(layer: Layer) -> list[Problem]:
 
 
 def open_secrets(overrides: Layer, options: Mapping[str, Option]) -> list[Problem]:
-    """One problem for each secret on the command line."""
-    cause = "is a secret: every user of the machine reads command lines; use the secrets directory or the environment"
+    """Return one problem for each secret on the command line."""
+    cause = (
+        "is a secret: every user of the machine can read command lines; use the secrets directory or the environment"
+    )
     return [
         Problem(key=key, origin=given.origin, cause=cause)
         for key, given in overrides.items()
@@ -157,7 +159,7 @@ def _is_secret_extra(key: str) -> bool:
 
 
 def is_known(key: str, options: Mapping[str, Option]) -> bool:
-    """Whether some setting, or a librdkafka one of `kafka.extra`, has this key."""
+    """Return whether this is the key of a setting or of a librdkafka setting in `kafka.extra`."""
     return key in options or key.startswith(f"{EXTRA}.")
 
 
@@ -206,7 +208,7 @@ def _content(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failed:
-        # The error's text is left out: it could quote the secret.
+        # The error's text is left out, because it could quote the secret.
         cause = "cannot be read as UTF-8 text by this user"
         raise SettingsError(Problem(key="--secrets-dir", origin=str(file), cause=cause)) from failed
 
@@ -227,7 +229,7 @@ _KEY: Final = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """Where each key stands; a key written in an inline table gets no line."""
+    """Return the line of each key; a key in an inline table has no line."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):

@@ -1,4 +1,4 @@
-"""What a wrong setting raises."""
+"""The error for wrong settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statehold.errors import StartError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One wrong setting: its dotted key, what is wrong or allowed, its origin, its value (redacted)."""
+    """One wrong setting: its dotted key, the cause or the allowed values, its origin, its value (redacted)."""
 
     key: str
     cause: str

@@ -1,4 +1,4 @@
-"""How one setting is declared: its default, meaning, unit and limits, once, beside the field.
+"""Declares one setting: its default, meaning, unit and limits, once, at the field.
 
 The same declaration checks values given in Python, reads text from the environment or a file, and prints the
 documentation.
@@ -46,7 +46,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """What a user may write, as half a sentence."""
+        """The values that a user may write, as half a sentence."""
         words = " or ".join(repr(word) for word in self.words)
         if self.kind in ("seconds", "bytes", "count"):
             form = {"seconds": DURATION_FORMS, "bytes": SIZE_FORMS, "count": "a whole number"}[self.kind]
@@ -57,7 +57,7 @@ class Option:
 
     @property
     def limits(self) -> str:
-        """The legal range in the option's own unit, or '' when there is none."""
+        """The legal range in the option's unit, or '' if there is none."""
         low, high = self.show(self.low), self.show(self.high)
         return f"at least {low}" if self.high == float("inf") else f"from {low} to {high}"
 
@@ -76,7 +76,7 @@ class Option:
         return f"{value:_}"
 
     def parse(self, raw: object) -> object:
-        """Turn what a file or the environment holds into the value. Raises ValueError: what is allowed."""
+        """Parse the text or TOML value of a setting. Raises ValueError with the allowed values."""
         if isinstance(raw, str) and self.kind not in ("text", "secret") and raw.strip() not in self.words:
             raw = self._parse_text(raw.strip())
         elif isinstance(raw, str) and self.kind != "secret":
@@ -86,7 +86,7 @@ class Option:
         return self.check(raw)
 
     def check(self, value: object) -> object:
-        """The value, normalised: seconds are floats. Raises ValueError: what is allowed."""
+        """Return the normalised value: seconds are floats. Raises ValueError with the allowed values."""
         if self.words and isinstance(value, str) and value in self.words:
             return value
         if self.kind == "secret" and isinstance(value, (str, Secret)):
@@ -149,7 +149,7 @@ def choice(default: T, doc: str, *words: str) -> T:
 
 
 def text(default: str, doc: str, *, pattern: str = "", form: str = "") -> str:
-    """Free text, or text that matches `pattern` as a whole; `form` tells people what the pattern wants."""
+    """Free text, or text that matches all of `pattern`; `form` describes the pattern to people."""
     return _declare(default, Option(kind="text", doc=doc, pattern=pattern, form=form))
 
 
@@ -159,7 +159,7 @@ def secret(doc: str) -> Secret:
 
 
 def options_of(section: Any) -> Iterator[tuple[Field[Any], Option]]:
-    """The declared settings of a section (class or instance), in order, without nested sections."""
+    """Yield the declared settings of a section (class or instance), in order, without nested sections."""
     for entry in fields(section):
         option = entry.metadata.get(_METADATA_KEY)
         if option is not None:

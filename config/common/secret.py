@@ -1,4 +1,4 @@
-"""A string that does not show itself."""
+"""Secrets: strings that repr, str and format do not show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REDACTED: Final = "<redacted>"
 
 
 class FileText(str):
-    """What a file of the secrets directory held when it was read; `file` may hold something newer by now."""
+    """The content of a file of the secrets directory when it was read; `file` may have changed since."""
 
     file: Path
 
@@ -47,7 +47,7 @@ class Secret:
 
 
 class FileSecret(Secret):
-    """One that is read anew whenever it is asked for: somebody may have put another one into its file."""
+    """A secret that is read from its file on each `reveal()`, because the file may have been replaced."""
 
     __slots__ = ("file",)
 
@@ -56,7 +56,7 @@ class FileSecret(Secret):
         self.file = text.file
 
     def reveal(self) -> str:
-        """As the file has it now; what it held before while it cannot be read, or is empty."""
+        """Return the file's content, or the content at start if the file cannot be read or is empty."""
         try:
             text = self.file.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError):

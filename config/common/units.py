@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them. Pure; seconds are floats, sizes are whole bytes."""
+"""Parses and formats durations and sizes. Pure; seconds are floats, sizes are whole bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def format_size(size: int) -> str:
 
 
 def shown_size(size: float) -> str:
-    """A size for people, with three digits or so: 12.3 MB."""
+    """Format a size with about three digits: 12.3 MB."""
     for unit, factor in (("GB", 1000**3), ("MB", 1000**2), ("KB", 1000)):
         if size >= factor:
             return f"{size / factor:.{1 if size < 100 * factor else 0}f} {unit}"

@@ -1,1 +1,1 @@
-"""Which librdkafka keys a user may set and which statehold sets itself."""
+"""The librdkafka keys that a user may set, and those that statehold sets."""

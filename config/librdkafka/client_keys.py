@@ -1,7 +1,7 @@
-"""librdkafka's own settings that `kafka.extra` may pass, their clients and legal values.
+"""The librdkafka settings that `kafka.extra` accepts, with their clients and legal values.
 
-Names and ranges are those of librdkafka 2.16. What is in no table, here or in locked_keys, is refused too:
-a key that nobody has thought about may break a promise.
+Names and ranges are those of librdkafka 2.16. A key in no table, here or in locked_keys, is rejected, too, because an
+unreviewed key may break a guarantee.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ ALLOWED: Final[dict[str, ClientKey]] = {
     "topic.metadata.refresh.fast.interval.ms": _number("every", 1, 60_000),
     "topic.metadata.refresh.interval.ms": _number("every", -1, 3_600_000),
     "topic.metadata.refresh.sparse": _words("every", *_FLAG),
-    # Seeing what a client does
+    # Observing a client
     "debug": ClientKey(client="every", development_only=True),
     "enable.metrics.push": _words("every", *_FLAG),
     "log.connection.close": _words("every", *_FLAG),

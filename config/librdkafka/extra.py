@@ -13,7 +13,7 @@ from statehold.config.librdkafka.locked_keys import ALIASES, LOCKED, OWNED
 
 
 class Extra(Mapping[str, str]):
-    """librdkafka key -> text, checked. Raises SettingsError with every key that may not pass."""
+    """librdkafka key -> text, checked. Raises SettingsError with every rejected key."""
 
     __slots__ = ("_items",)
 
@@ -26,7 +26,7 @@ class Extra(Mapping[str, str]):
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Extra:
-        """`values` itself when it is one already."""
+        """Return `values` itself if it is an Extra already."""
         return values if isinstance(values, Extra) else cls(values)
 
     def for_clients(self, *clients: Client) -> dict[str, str]:
@@ -56,7 +56,7 @@ def as_text(value: object) -> str:
 
 
 def problem_of(key: str, value: str) -> Problem | None:
-    """Why this key or value may not pass, or None."""
+    """Return the reason to reject this key or value, or None."""
     name = ALIASES.get(key, key)
     dotted = f"kafka.extra.{key}"
     alias = f" (another name of {name})" if name != key else ""

@@ -1,4 +1,4 @@
-"""librdkafka's settings that `kafka.extra` refuses, each with its reason, and their other names."""
+"""The librdkafka settings that `kafka.extra` rejects, each with its reason, and their aliases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOCKED: Final[dict[str, str]] = {
     "enable.auto.commit": ("is false: offsets are committed inside the transaction, with the outputs, or not at all"),
     "enable.auto.offset.store": "is false: a stored offset could be committed outside the transaction",
     "enable.idempotence": "is true: transactions need it, and without it a retry writes a record twice",
-    "acks": "is all: a record that one broker holds is lost with that broker, after it was called committed",
+    "acks": "is all: a record that one broker holds is lost with that broker, after statehold reported it as committed",
     "retries": ("is unlimited within the deadlines: giving up early fails a transaction that would have committed"),
     "max.in.flight.requests.per.connection": (
         "is the client's limit for idempotence: more could reorder records of a key"
@@ -25,23 +25,27 @@ LOCKED: Final[dict[str, str]] = {
     "partitioner": (
         "is murmur2_random: keys must land where Java producers put them; an Output takes its own partitioner"
     ),
-    "plugin.library.paths": "is refused: it loads foreign code into the process",
-    "ssl.engine.location": "is refused: it loads foreign code into the process",
-    "ssl.providers": "is refused: it loads foreign code into the process",
-    "sasl.kerberos.kinit.cmd": ("is refused: it runs a shell command; keep the ticket fresh outside, with k5start"),
-    "enable.sasl.oauthbearer.unsecure.jwt": "is refused: unsigned tokens authenticate nobody",
-    "enable.gapless.guarantee": ("is refused: it stops the producer where a transaction would abort and be redone"),
-    "enable.partition.eof": ("is set where a restore needs to see the end of a topic, and off for live reading"),
-    "delivery.report.only.error": ("is refused: the commit reports failures; a full needs every acknowledgement"),
+    "plugin.library.paths": "is rejected: it loads foreign code into the process",
+    "ssl.engine.location": "is rejected: it loads foreign code into the process",
+    "ssl.providers": "is rejected: it loads foreign code into the process",
+    "sasl.kerberos.kinit.cmd": ("is rejected: it runs a shell command; keep the ticket fresh outside, with k5start"),
+    "enable.sasl.oauthbearer.unsecure.jwt": "is rejected: an unsigned token proves no identity",
+    "enable.gapless.guarantee": (
+        "is rejected: it stops the producer in cases where a transaction is aborted and retried"
+    ),
+    "enable.partition.eof": ("is on where a restore needs the end of a topic, and off for live reading"),
+    "delivery.report.only.error": (
+        "is rejected: a full snapshot needs every acknowledgement, and the commit reports failures"
+    ),
     "group.id": "is <namespace><service>; use service.namespace to run two environments side by side",
-    "offset.store.method": "is refused: offsets belong to the transaction",
-    "auto.commit.interval.ms": "is refused: offsets are committed inside the transaction",
-    "queuing.strategy": "is refused: last-in-first-out reorders the records of a key",
+    "offset.store.method": "is rejected: offsets belong to the transaction",
+    "auto.commit.interval.ms": "is rejected: offsets are committed inside the transaction",
+    "queuing.strategy": "is rejected: last-in-first-out reorders the records of a key",
     "message.timeout.ms": "is commit.timeout: a message that is later than that fails the commit anyway",
     "receive.message.max.bytes": "follows from fetch.max.bytes",
 }
 
-# What statehold has a setting of its own for: one value, one place.
+# Keys for which statehold has its own setting: one value has one place.
 OWNED: Final[dict[str, str]] = {
     "transaction.timeout.ms": "commit.transaction_timeout",
     "group.instance.id": "group.instance_id",
@@ -75,7 +79,7 @@ OWNED: Final[dict[str, str]] = {
     "ssl.key.password": "kafka.security.ssl_key_password",
 }
 
-# librdkafka knows several keys by two names; a lock that holds for one name only is no lock.
+# librdkafka accepts several keys under two names; a lock must hold for both.
 ALIASES: Final[dict[str, str]] = {
     "auto.commit.enable": "enable.auto.commit",
     "compression.codec": "compression.type",

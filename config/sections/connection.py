@@ -20,18 +20,18 @@ from statehold.config.common.option import (
 from statehold.config.common.secret import Secret
 from statehold.config.librdkafka.extra import NO_EXTRA, Extra
 
-# A drain holds the manager, so all partitions wait. 15 s outlasts the loss of one broker (10 s measured).
+# A drain blocks the manager, so all partitions wait. 15 s outlasts the loss of one broker (10 s measured).
 _DRAIN_CAP: Final = 15.0
 _CLASSIC_SESSION: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:
-    """How to reach brokers that want encryption or a login. Goes to every client alike."""
+    """How to connect to brokers that need encryption or a login. Every client gets these."""
 
     protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = choice(
         "plaintext",
-        "Encryption and login. In production a password never travels without TLS: PLAIN needs sasl_ssl.",
+        "Encryption and login. In production, PLAIN needs sasl_ssl, so that no password is sent without TLS.",
         "plaintext",
         "ssl",
         "sasl_plaintext",
@@ -39,7 +39,7 @@ class SecuritySettings:
     )
     sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = choice(
         "",
-        "How to log in; needed exactly when the protocol starts with sasl. SCRAM-SHA-512 where you can choose.",
+        "How to log in; required exactly if the protocol starts with sasl. Prefer SCRAM-SHA-512.",
         "",
         "PLAIN",
         "SCRAM-SHA-256",
@@ -51,20 +51,20 @@ class SecuritySettings:
     sasl_password: Secret = secret("Password for PLAIN and SCRAM. Give it in the secrets directory.")  # noqa: RUF009
     oauth_token_url: str = text(
         "",
-        "OAUTHBEARER: the token endpoint of an OpenID provider, asked with client credentials. Its certificate is "
-        "checked against the system's CAs, or kafka.extra's https.ca.location.",
+        "OAUTHBEARER: the token endpoint of an OpenID provider, called with client credentials. Its certificate "
+        "is checked against the system's CAs, or against https.ca.location in kafka.extra.",
         pattern=r"|https?://[^\s]+",
         form="an http or https URL",
     )
-    oauth_client_id: str = text("", "OAUTHBEARER: who asks the token endpoint.")
+    oauth_client_id: str = text("", "OAUTHBEARER: the client id at the token endpoint.")
     oauth_client_secret: Secret = secret(  # noqa: RUF009
-        "OAUTHBEARER: its secret there. Give it in the secrets directory."
+        "OAUTHBEARER: the client secret at the token endpoint. Give it in the secrets directory."
     )
-    oauth_scope: str = text("", "OAUTHBEARER: what the token is asked for, where the provider wants it.")
+    oauth_scope: str = text("", "OAUTHBEARER: the scope of the token, if the provider needs one.")
     oauth_token_file: str = text(
         "",
-        "OAUTHBEARER without an endpoint: a file with a token (JWT) that somebody else keeps fresh, as Kubernetes and "
-        "Vault agents do. It is read whenever a client needs a token.",
+        "OAUTHBEARER without an endpoint: a file with a token (JWT) that an agent such as Kubernetes or Vault "
+        "keeps fresh. A client reads it whenever it needs a token.",
     )
     ssl_ca_location: str = text("", "File or directory of CA certificates; empty uses the system's.")
     ssl_certificate_location: str = text("", "PEM file of this client's certificate, for mutual TLS.")
@@ -91,11 +91,11 @@ class KafkaSettings:
         pattern=NAME_PATTERN,
         form=NAME_FORM,
     )
-    rack: str = text("", "Where this process runs; brokers then serve reads from a replica of the same rack.")
+    rack: str = text("", "Location of this process; brokers serve reads from a replica in the same rack.")
     socket_timeout: float = seconds(
         6.0,
-        "How long one request may stay unanswered. Short, so that a frozen broker costs seconds; not "
-        "shorter, because a commit request that is repeated after this time taints its producer.",
+        "How long a request may remain unanswered. Short, so that a frozen broker costs seconds. Not shorter, "
+        "because a commit request that is repeated after this time makes its producer suspect.",
         low=1.0,
         high=60.0,
     )
@@ -104,21 +104,22 @@ class KafkaSettings:
     )
     statistics_interval: float = seconds(
         1.0,
-        "How often a client reports its figures: producer id and epoch, and the commit requests sent (a "
-        "sign of a retried commit). 0 turns them off, and with them that sign.",
+        "How often a client reports its producer id, its epoch and the commit requests that it sent, which show "
+        "a retried commit. 0 disables the reports, and with them the detection of a retried commit.",
         high=3600.0,
     )
     outage: float | Literal["wait"] = seconds(
         "wait",
-        "What a running service does while it cannot reach Kafka: wait until it is back, telling so once a minute, or "
-        "leave after so many seconds, with an exit code of its own, for its supervisor to decide.",
+        "What a running service does while it cannot reach Kafka. wait: wait, and log it once a minute. "
+        "Seconds: exit after that time with a separate exit code, so that the supervisor decides.",
         low=10.0,
         high=30 * 86_400.0,
         words=("wait",),
     )
     message_max_bytes: int = size(
         1_000_000,
-        "Largest message we send; a delta above it is cut into parts. At most `max.message.bytes` of our topics.",
+        "Largest message that statehold sends; a larger delta is split into chunks. At most `max.message.bytes` "
+        "of the service's topics.",
         low=16_384,
         high=100_000_000,
     )
@@ -136,79 +137,82 @@ class GroupSettings:
 
     protocol: Literal["classic", "consumer"] = choice(
         "classic",
-        "classic is the cooperative-sticky protocol of all brokers; consumer is KIP-848 (brokers of 4.0 and "
-        "later), whose session times are set on the broker or the group, not here.",
+        "classic: the cooperative-sticky protocol of all brokers. consumer: KIP-848 (brokers of 4.0 and later); "
+        "the broker or the group sets its session times.",
         "classic",
         "consumer",
     )
     assignor: Literal["cooperative-sticky", "range"] = choice(
         "cooperative-sticky",
-        "Of the classic protocol. range takes every partition away at each rebalance; it is here for groups that come "
-        "from it: one process after the other changes to protocol consumer, and from there to cooperative-sticky.",
+        "Of the classic protocol. range revokes every partition at each rebalance. It exists to migrate groups "
+        "that use it: change one process after the other to protocol consumer, and from there to "
+        "cooperative-sticky.",
         "cooperative-sticky",
         "range",
     )
     membership: Literal["dynamic", "static"] = choice(
         "dynamic",
-        "static: the process has a place in the group by its name (service.instance). It keeps its partitions over a "
-        "stop, so that a restart within the session moves nothing; whoever is killed blocks them as long as that.",
+        "static: the group knows the process by its name (service.instance). The process keeps its partitions "
+        "over a stop, so a restart within the session moves nothing. A killed process blocks its partitions for "
+        "the session timeout.",
         "dynamic",
         "static",
     )
     instance_id: str = text(
         "",
-        "The name of a static member where it is not service.instance; it makes the member static. Two processes of "
-        "one name throw each other out.",
+        "Name of a static member if it differs from service.instance; it makes the member static. Two processes "
+        "with one name fence each other.",
         pattern=NAME_PATTERN,
         form=NAME_FORM,
     )
     leave_on_stop: bool = flag(
         False,
-        "Whether a static member that stops gives its partitions to the others at once (as a dynamic one always does): "
-        "for scaling in. Also by `statehold run --leave` and by `statehold drain`.",
+        "Whether a static member that stops gives its partitions to the others at once, as a dynamic member "
+        "always does. For scaling in. Also by `statehold run --leave` and by `statehold drain`.",
     )
     join_patience: float = seconds(
         120.0,
-        "How long a static member waits for its name while the group still has another member of it: longer than a "
-        "session. Protocol consumer; with classic the newcomer takes the name over at once.",
+        "How long a static member waits for its name while the group still has another member of that name; "
+        "longer than a session. Protocol consumer only: with classic the new member takes the name over at "
+        "once.",
         low=1.0,
         high=86_400.0,
     )
     session_timeout: float | Literal["auto"] = seconds(
         "auto",
-        "How long a silent member keeps its partitions: the takeover time after a kill. auto: 10 s with "
-        "classic (the broker's 45 s would be 45 s of standstill; heartbeats have a thread of their own, so "
-        "load does not end a session), the broker's with consumer. With consumer it must stay auto.",
+        "How long a silent member keeps its partitions: the takeover time after a kill. auto: 10 s with classic "
+        "(the broker's default is 45 s; heartbeats have a separate thread, so load does not end a session), the "
+        "broker's value with consumer. With consumer it must stay auto.",
         low=6.0,
         high=1800.0,
         words=("auto",),
     )
     heartbeat_interval: float | Literal["auto"] = seconds(
         "auto",
-        "How often a member reports, and so how soon it hears of a rebalance. auto: 1 s, or a tenth of a "
-        "longer session timeout, with classic; the broker's with consumer. With consumer it must stay auto.",
+        "How often a member reports, and how soon it learns of a rebalance. auto: with classic 1 s, or a tenth "
+        "of a longer session timeout; with consumer the broker's value. With consumer it must stay auto.",
         low=0.1,
         high=600.0,
         words=("auto",),
     )
     max_poll_interval: float = seconds(
         300.0,
-        "How long the manager thread may not poll before the group takes all partitions away. It polls "
-        "every few milliseconds, restores included; this catches a process that hangs.",
+        "How long the manager thread may not poll before the group revokes all its partitions. It polls every "
+        "few milliseconds, also during restores; this detects a process that hangs.",
         low=10.0,
         high=86_400.0,
     )
     standbys: int = count(
         0,
-        "How many other instances keep a copy of each partition's state up to date, so that a takeover reads only what "
-        "came last (docs/standby.md). A copy takes as much memory as the state, and needs deltas. 0: none; one less "
-        "than there are instances: whoever gets a partition has its copy.",
+        "Number of other instances that keep a copy of each partition's state up to date, so that a takeover "
+        "reads only the newest changes (docs/standby.md). A copy takes as much memory as the state, and needs "
+        "deltas. 0: none. One less than the number of instances: every instance has a copy of every partition.",
         high=100,
     )
     drain_budget: float | Literal["auto"] = seconds(
         "auto",
-        "How long a revoked partition may take to commit what it has processed; what has not committed by "
-        "then aborts. The manager waits meanwhile. auto: 0.2 x max_poll_interval, at most 15 s.",
+        "How long a revoked partition may take to commit the records that it has processed; the rest is "
+        "aborted. The manager waits meanwhile. auto: 0.2 x max_poll_interval, at most 15 s.",
         low=0.1,
         high=3600.0,
         words=("auto",),

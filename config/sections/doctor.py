@@ -1,4 +1,4 @@
-"""Settings of the doctor: when it looks by itself, and what it holds the cluster against."""
+"""Settings of the doctor: when it runs, and the limits that it checks."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class DoctorSettings:
 
     at_start: Literal["off", "warn", "fail"] = choice(
         "off",
-        "warn: `statehold run` looks beside the start and logs what is not good. fail: it looks first, and does not "
-        "start when a check fails. Neither writes anything.",
+        "warn: `statehold run` runs the checks in parallel with the start and logs each problem. fail: it runs "
+        "them first, and does not start if one fails. Neither writes anything.",
         "off",
         "warn",
         "fail",
     )
     longest_outage: float = seconds(
         2 * DAY,
-        "The longest time that the service may be down: the input and the group's offsets must be kept for longer.",
+        "Longest time that the service may be down. The input and the group's offsets must be retained for longer.",
         low=60.0,
         high=365 * DAY,
     )
     clock_tolerance: float = seconds(
         1.0,
-        "How far a broker's clock may differ from this machine's. Nothing is decided by clocks, but times in records "
-        "and logs are compared by people.",
+        "How far a broker's clock may differ from this machine's. No decision depends on clocks, but people "
+        "compare times in records and logs.",
         low=0.001,
         high=3600.0,
     )

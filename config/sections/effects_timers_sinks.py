@@ -1,4 +1,4 @@
-"""Settings of what happens around a record: its side effects and its timers."""
+"""Settings of effects, timers and sinks."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from statehold.config.common.secret import Secret
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectsSettings:
-    """Side effects outside Kafka, which run after the commit of their record (docs/effects.md)."""
+    """Effects outside Kafka, which run after the commit of their record (docs/effects.md)."""
 
     pending: int = count(
         1000,
-        "Side effects of a partition that may be owed; from then on it takes no further records until some are done. "
-        "Every mark repeats those that are owed, so they are also bounded by an eighth of kafka.message_max_bytes.",
+        "Effects of a partition that may be pending; at this number it takes no further records until some are "
+        "done. Each commit record repeats the pending effects, so an eighth of kafka.message_max_bytes also "
+        "bounds them.",
         low=1,
         high=100_000,
     )
     threads: int = count(
         1,
-        "Threads that run the effects of a partition. With one they run in the order of the records; with more, those "
-        "of one record key do.",
+        "Threads that run the effects of a partition. With one thread, effects run in the order of the records; "
+        "with more, those of one record key do.",
         low=1,
         high=64,
     )
     max_backoff: float = seconds(
-        30.0, "Longest wait before an effect that failed is tried again; waits double up to it.", low=0.1, high=3600.0
+        30.0, "Longest wait before a failed effect is retried; waits double up to it.", low=0.1, high=3600.0
     )
     stop_wait: float = seconds(
         1.0,
-        "How long a partition that leaves waits for effects that are owed; what is not done then is done by the next "
-        "owner.",
+        "How long a partition that stops waits for pending effects. The next owner runs the rest.",
         low=0.0,
         high=600.0,
     )
@@ -47,8 +47,8 @@ class TimersSettings:
 
     idle: float = seconds(
         5.0,
-        "A partition that got no record for so long is taken for idle: its timers then go by the clock of its worker, "
-        "and a record that comes afterwards with an older timestamp comes late.",
+        "A partition without records for this long is idle. Its timers then follow its worker's clock, and a "
+        "later record with an older timestamp is late.",
         low=0.1,
         high=86_400.0,
     )
@@ -63,28 +63,29 @@ class SinkSettings:
 
     url: str = text(
         "",
-        "Where PostgreSQL is: postgresql://user@host:5432/database, or what else libpq takes, without the password. "
-        "One database for all sinks of a service, because their rows and the positions are one transaction. One "
-        "connection per partition.",
+        "Address of PostgreSQL: postgresql://user@host:5432/database, or another form that libpq accepts, "
+        "without the password. All sinks of a service use one database, because their rows and the positions "
+        "are one transaction. One connection per partition.",
     )
     password: Secret = secret("Password for the database. Give it in the secrets directory.")  # noqa: RUF009
     table: str = text(
         "statehold_sink",
-        "The table with epoch and position of each partition, which `statehold sink init` makes.",
+        "Table with the epoch and position of each partition; `statehold sink init` creates it.",
         pattern=r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?",
         form="a name, or schema.name",
     )
     timeout: float = seconds(
         10.0,
-        "How long one call to the database may take. After it the connection is given up, the transaction is undone "
-        "and handled again. Less than commit.transaction_timeout: Kafka's transaction is open meanwhile.",
+        "How long one call to the database may take. Then the worker closes the connection, rolls the "
+        "transaction back and processes its records again. Less than commit.transaction_timeout, because "
+        "Kafka's transaction is open meanwhile.",
         low=0.1,
         high=600.0,
     )
     outage: float = seconds(
         60.0,
-        "For how long a database that does not answer is tried again with the state kept in memory. Then the partition "
-        "fails, and begins anew every 30 s.",
+        "How long a worker retries a database that does not answer, with the state in memory. Then the "
+        "partition fails, and restarts every 30 s.",
         low=0.0,
         high=86_400.0,
     )

@@ -1,4 +1,4 @@
-"""Settings of the HTTP server that answers for a service: health, metrics, status, console, state queries."""
+"""Settings of a service's HTTP server: health, metrics, status, console, state queries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 from statehold.config.common.option import check_section, choice, seconds, secret, text
 from statehold.config.common.secret import Secret
 
-#: a token that can be guessed is none
+#: a shorter token could be guessed
 TOKEN_LENGTH: Final = 16
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
@@ -19,36 +19,37 @@ class OpsSettings:
 
     listen: str = text(
         "auto",
-        "Where the server listens. auto: 127.0.0.1, the first free port from 8470 on, so that several instances fit on "
-        "one machine; off: there is none; otherwise exactly this address, port 0 for any free one.",
+        "Address of the server. auto: 127.0.0.1 and the first free port from 8470 on, so that several instances "
+        "fit on one machine. off: no server. host:port: exactly this address; port 0 is any free port.",
         pattern=r"auto|off|(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):\d{1,5}",
         form="auto, off or host:port",
     )
     token: Secret = secret(  # noqa: RUF009
-        "Who reads more than health and metrics must send it: `Authorization: Bearer ...`. At least 16 characters; give"
-        " it in the secrets directory. Needed for state queries, and for anything but health and metrics on an address "
-        "that other machines reach."
+        "Requests for more than health and metrics must send it: `Authorization: Bearer ...`. At least 16 "
+        "characters; give it in the secrets directory. Required for state queries, and for everything but "
+        "health and metrics on an address that other machines reach."
     )
-    state: str = choice("off", "Whether committed state can be queried: needs a token.", "off", "on")
+    state: str = choice("off", "Whether committed state can be queried; needs a token.", "off", "on")
     replica: float | Literal["off"] = seconds(
         "off",
-        "Answer state queries from the copy of a partition that another instance holds (group.standbys), if it is at "
-        "most so old. Such an answer states its age, and the position that it stands for.",
+        "Answer state queries from the standby replica that another instance holds (group.standbys), if it is "
+        "at most this old. Such an answer states its age and its position.",
         low=0.3,
         high=3600.0,
         words=("off",),
     )
     advertised: str = text(
         "",
-        "The URL under which other machines reach this server (or the mounted ASGI application), such as "
-        "https://web1:8443/ops: instances tell each other's callers. Empty: made from the listening address.",
+        "URL under which other machines reach this server (or the mounted ASGI application), such as "
+        "https://web1:8443/ops; instances return it to each other's callers. Empty: made from the listening "
+        "address.",
         pattern=r"|https?://[^\s?#]+",
         form="an http or https URL",
     )
 
     tracing: str = choice(
         "off",
-        "on: outputs carry the W3C trace context of the record that they answer, and batches, commits and restores are "
+        "on: outputs carry the W3C trace context of their input record, and batches, commits and restores are "
         "spans of the process's OpenTelemetry provider. Needs the extra statehold[otel]; off costs nothing.",
         "off",
         "on",
@@ -59,5 +60,5 @@ class OpsSettings:
 
     @property
     def local_only(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine reaches the server."""
         return self.listen in ("auto", "off") or self.listen.rpartition(":")[0] in LOOPBACK

@@ -1,4 +1,4 @@
-"""Settings of what a partition does: commits, snapshots, restores, flow, outputs, failures."""
+"""Settings of a partition's work: commits, snapshots, restores, flow, outputs, failures."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ class CommitSettings:
 
     interval: float = seconds(
         0.1,
-        "Longest time between a record's handling and its commit: the larger part of the output's latency.",
+        "Longest time between processing a record and its commit: the larger part of the output's latency.",
         low=0.001,
         high=60.0,
     )
     max_records: int = count(
         50_000,
-        "Input records in one transaction at most. They are kept until the commit, to be handled again "
-        "after an abort; 50,000 is 100 ms at 500,000 records/s.",
+        "Maximum number of input records in a transaction. They are kept until the commit, to be processed "
+        "again after an abort; 50,000 is 100 ms at 500,000 records/s.",
         low=1,
         high=10_000_000,
     )
     timeout: float = seconds(
         20.0,
-        "How long a commit call is resumed. After it the outcome is unknown: a new producer, a fence, the "
-        "last mark. 20 s outlasts the loss of one broker (9 to 17 s measured).",
+        "How long the worker resumes a commit call. Then the outcome is unknown: it creates a new producer, "
+        "fences the old one and reads the last commit record. 20 s outlasts the loss of one broker (9 to 17 s "
+        "measured).",
         low=1.0,
         high=600.0,
     )
     transaction_timeout: float = seconds(
         30.0,
-        "When the broker aborts a transaction that nobody ends; an open one holds back every read_committed "
-        "reader of the output. Longer than commit.timeout, and at most the broker's "
+        "When the broker aborts a transaction that no producer ends. An open transaction blocks every "
+        "read_committed reader of the output. Longer than commit.timeout, and at most the broker's "
         "transaction.max.timeout.ms.",
         low=2.0,
         high=900.0,
     )
     slow: float = seconds(
         1.0,
-        "A commit or abort that takes longer taints its producer: the request may have been sent twice, so "
-        "the next transaction begins on a new one.",
+        "A commit or abort that takes longer makes its producer suspect: the request may have been sent twice, "
+        "so the next transaction uses a new producer.",
         low=0.05,
         high=60.0,
     )
     renew_after: float = seconds(
         DAY,
-        "An idle partition makes one empty transaction this often, so that its producer id (broker default "
-        "7 days) does not expire: an expired id brings zombies back to life.",
+        "An idle partition commits one empty transaction this often, so that its producer id (broker default 7 "
+        "days) does not expire: an expired id no longer fences a zombie.",
         low=1.0,
         high=5 * DAY,
     )
@@ -64,60 +65,64 @@ class CommitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
-    """How the state gets into Kafka."""
+    """How the state is stored in Kafka."""
 
     delta_interval: float | Literal["commit", "off"] = seconds(
         "commit",
-        "How often the changed keys are written. commit: with every transaction, so nothing is replayed "
-        "after a crash and handlers may be non-deterministic. Seconds or off: less is written, the gap is "
-        "replayed, and the handler must be deterministic.",
+        "How often changed keys are written. commit: with every transaction, so nothing is replayed after a "
+        "crash and handlers may be non-deterministic. Seconds or off: less is written, the gap is replayed, and "
+        "the handler must be deterministic.",
         low=0.1,
         high=3600.0,
         words=("commit", "off"),
     )
-    periodic_full: bool = flag(True, "Whether complete snapshots are taken while running.")
-    full_interval: float = seconds(600.0, "Take a full when the last one is older.", low=1.0, high=30 * DAY)
+    periodic_full: bool = flag(True, "Whether full snapshots are taken while running.")
+    full_interval: float = seconds(600.0, "Take a full snapshot if the last one is older.", low=1.0, high=30 * DAY)
     full_bytes: int = size(
         256_000_000,
-        "Take a full when this much increment was written since the last one: it bounds what a restore reads.",
+        "Take a full snapshot if more deltas than this were written since the last one: it bounds the bytes "
+        "that a restore reads.",
         low=65_536,
         high=10**13,
     )
     full_growth: int = count(
         1,
-        "Take a full when the deltas since the last one hold this many times the keys of the state, and at "
-        "least 500,000 keys: a restore then applies about as much as it loads. 0: never for this reason.",
+        "Take a full snapshot if the deltas since the last one hold this many times the keys of the state, and "
+        "at least 500,000 keys: a restore then applies about as much as it loads. 0: never for this reason.",
         high=1000,
     )
     restore_budget: float | Literal["off"] = seconds(
         "off",
-        "How long a restore may take. The worker predicts it from the size of the full, the increments since, the gap "
-        "and the speed of its own last restore, and takes a full at four fifths of it; with periodic_full off it "
-        "asks for a compaction instead (warning compaction_wanted).",
+        "How long a restore may take. The worker predicts it from the size of the full snapshot, the deltas "
+        "since, the gap and the speed of its last restore, and takes a full snapshot at four fifths of it. With "
+        "periodic_full off it requests a compaction instead (warning compaction_wanted).",
         low=0.5,
         high=DAY,
         words=("off",),
     )
     slice_budget: float = seconds(
         0.003,
-        "Longest time that one slice of a full may hold up processing; slices are taken between batches.",
+        "Longest time that one slice of a full snapshot may delay processing; slices are taken between batches.",
         low=0.0005,
         high=10.0,
     )
-    keep: int = count(3, "Proven fulls that are kept. What lies before the oldest one is truncated.", low=1, high=1000)
-    on_stop: bool = flag(True, "Whether a clean stop takes a full, so that the next start replays nothing.")
+    keep: int = count(
+        3, "Verified full snapshots that are kept. Records before the oldest one are truncated.", low=1, high=1000
+    )
+    on_stop: bool = flag(True, "Whether a clean stop takes a full snapshot, so that the next start replays nothing.")
     chunk_bytes: int = size(
         256_000,
-        "Size of one chunk of a full before compression; some hundred keys restore fastest.",
+        "Size of one chunk of a full snapshot before compression; some hundred keys restore fastest.",
         low=4096,
         high=50_000_000,
     )
 
     full_store: str = text(
         "kafka",
-        "Where the chunks of fulls are: kafka, a directory that every machine sees (file:///srv/fulls), or "
-        "an object store (s3://bucket/prefix; needs the extra statehold[s3], credentials from the environment). "
-        "The manifest is always in Kafka. After a change, name the old store in former_stores.",
+        "Where the chunks of full snapshots are stored: kafka, a directory that every machine sees "
+        "(file:///srv/fulls), or an object store (s3://bucket/prefix; needs the extra statehold[s3], "
+        "credentials from the environment). The manifest is always in Kafka. After a change, name the old store "
+        "in former_stores.",
         pattern=r"kafka|file:///.*[^/]|s3://[^/]+(/.*[^/])?",
         form="kafka, file:///directory or s3://bucket/prefix, without '/' at the end",
     )
@@ -130,9 +135,10 @@ class SnapshotSettings:
     )
     local_dir: str = text(
         "",
-        "A directory on a local disk that keeps the newest full of each partition, so that a restart need not download "
-        "it; as large as the state of all partitions that were ever here. It is used only when the manifest in Kafka "
-        "names exactly its chunks, and the digest proves the result. Empty: none.",
+        "A directory on a local disk that keeps the newest full snapshot of each partition, so that a restart "
+        "need not download it. It grows to the size of the state of all partitions that were ever assigned "
+        "here. It is used only if the manifest in Kafka names exactly its chunks, and the digest verifies the "
+        "result. Empty: none.",
     )
 
     def __post_init__(self) -> None:
@@ -141,36 +147,36 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSettings:
-    """Getting the state back."""
+    """Reading the state back."""
 
     deadline: float = seconds(
-        300.0, "How long a restore may wait for data it needs before the partition fails.", low=1.0, high=DAY
+        300.0, "How long a restore may wait for data that it needs before the partition fails.", low=1.0, high=DAY
     )
     attempts: int = count(
         3,
-        "How often a restore is planned again when records vanish under it (truncated meanwhile).",
+        "How often a restore is planned again if records vanish during it because they were truncated.",
         low=1,
         high=100,
     )
     hanging_after: float = seconds(
         60.0,
-        "How long another producer's open transaction may hide the end of our topics before the partition "
-        "fails and names it. Longer than transaction timeouts of this cluster, so that the broker can end "
-        "it first.",
+        "How long another producer's open transaction may hide the end of the service's topics before the "
+        "partition fails and names it. Longer than the transaction timeouts of this cluster, so that the broker "
+        "can end it first.",
         low=1.0,
         high=3600.0,
     )
     queue_bytes: int = size(
         64_000_000,
-        "Read-ahead of one restore reader; partitions restore side by side.",
+        "Read-ahead of one restore reader; partitions restore in parallel.",
         low=1_048_576,
         high=2 * 10**9,
     )
     memory_limit: int | Literal["auto", "off"] = size(
         "auto",
-        "What this process may take of memory. A partition whose state would not fit below nine tenths of it is "
-        "refused before it is loaded (MemoryShort), the others live on; see docs/sizing.md. auto: the least that its "
-        "cgroups (MemoryMax of a unit, a container's limit) and the machine allow.",
+        "Memory that this process may use. A partition whose state would not fit below nine tenths of it is "
+        "rejected before it is loaded (MemoryShort); the others keep running. See docs/sizing.md. auto: the "
+        "smallest limit of its cgroups (MemoryMax of a unit, a container's limit) and the machine.",
         low=16_777_216,
         high=10**15,
         words=("auto", "off"),
@@ -189,14 +195,14 @@ class FlowSettings:
     batch: int = count(1000, "Records taken from the client at once; more was not faster.", low=1, high=1_000_000)
     poll_timeout: float = seconds(
         0.02,
-        "Longest wait for a batch to fill; it adds to latency when the load is low, and reports are read this often.",
+        "Longest wait for a batch to fill. It adds to latency if the load is low, and reports are read this often.",
         low=0.001,
         high=0.1,
     )
     prefetch_records: int = count(
         50_000, "Records that the client reads ahead for each partition.", low=1, high=10_000_000
     )
-    prefetch_bytes: int = size(64_000_000, "Bytes that the client reads ahead in all.", low=1_048_576, high=2 * 10**9)
+    prefetch_bytes: int = size(64_000_000, "Bytes that the client reads ahead in total.", low=1_048_576, high=2 * 10**9)
 
     def __post_init__(self) -> None:
         check_section(self, "flow")
@@ -204,17 +210,17 @@ class FlowSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSettings:
-    """How the outputs and increments are sent."""
+    """How outputs and deltas are sent."""
 
     origin: bool = flag(
         True,
         "Whether each output carries a header with its input partition, transaction and ordinal (half a "
-        "microsecond a record): needed to verify outputs and to complete a torn transaction.",
+        "microsecond a record). Needed to verify outputs and to complete a torn transaction.",
     )
     compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = choice(
         "lz4",
-        "Compression of batches on the wire and on the brokers' disks. lz4 was the fastest even on one "
-        "machine (JSON, large transactions: 10 to 30 % more records/s than none, for the same CPU time).",
+        "Compression of batches on the wire and on the brokers' disks. lz4 was the fastest even on one machine "
+        "(JSON, large transactions: 10 to 30 % more records/s than none, for the same CPU time).",
         "none",
         "lz4",
         "zstd",
@@ -226,7 +232,7 @@ class OutputSettings:
     )
     queue_bytes: int = size(
         64_000_000,
-        "Unsent bytes one producer may hold; the client's own default would allow 1 GB for every partition.",
+        "Unsent bytes that one producer may hold; the client's default would allow 1 GB for every partition.",
         low=1_048_576,
         high=2 * 10**9,
     )
@@ -252,55 +258,55 @@ class CommandSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSettings:
-    """What happens when something breaks."""
+    """How the service reacts to failures."""
 
     on_partition_failure: Literal["park", "exit"] = choice(
         "park",
-        "park: a failed partition stays assigned and paused, the others stay live, `statehold retry` tries "
-        "it again. exit: the process stops.",
+        "park: a failed partition stays assigned and paused, the others keep running, and `statehold retry` "
+        "retries it. exit: the process stops.",
         "park",
         "exit",
     )
     handler_slow: float = seconds(
         10.0,
-        "A call of the handler that takes longer on one record (or one batch, with on_batch) is logged once, with its "
-        "stack (handler_slow). The group is not disturbed by it: the manager polls on.",
+        "A handler call that takes longer on one record (or one batch, with on_batch) is logged once, with its "
+        "stack (handler_slow). The group is not affected: the manager keeps polling.",
         low=0.1,
         high=DAY,
     )
     handler_stuck: float | Literal["off"] = seconds(
         300.0,
-        "A call that takes longer than this is given up: the partition has failed, nothing of it will be committed. "
-        "Longer than the slowest record that is in order.",
+        "A handler call that takes longer than this is abandoned: the partition fails, and no result of the "
+        "call is committed. Longer than the slowest good record.",
         low=0.2,
         high=DAY,
         words=("off",),
     )
     stuck_exit: float | Literal["off"] = seconds(
         60.0,
-        "How long after that the process leaves the group and ends, with exit code 4, if the handler has not come "
-        "back: a thread cannot be stopped from outside. off: it stays, with the partition failed.",
+        "How long after that the process leaves the group and exits with code 4, if the handler has not "
+        "returned: a thread cannot be stopped from outside. off: the process stays, with the partition failed.",
         low=0.1,
         high=DAY,
         words=("off",),
     )
     dead_row: int = count(
         20,
-        "So many records in a row may become dead letters, or go to a retry topic; with the next one the partition "
-        "fails: that many are an outage, not bad records.",
+        "This many consecutive records may become dead letters or go to a retry topic. The next one fails the "
+        "partition: a flood of failures is treated as an outage, not as bad data.",
         low=1,
         high=1_000_000,
     )
     dead_percent: int = count(
         10,
-        "How many of the newest dead_window records may do so, in percent; beyond it the partition fails. 100: any.",
+        "Percentage of the newest dead_window records that may do so; above it the partition fails. 100: any.",
         low=1,
         high=100,
     )
-    dead_window: int = count(1000, "The records that dead_percent is of.", low=10, high=10_000_000)
+    dead_window: int = count(1000, "Number of records that dead_percent refers to.", low=10, high=10_000_000)
     fence_limit: int = count(
         5,
-        "So many fences of one partition within fence_window, and it fails: two owners fight.",
+        "If a partition is fenced this often within fence_window, it fails: two owners compete for it.",
         low=1,
         high=1000,
     )

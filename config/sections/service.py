@@ -12,13 +12,13 @@ from statehold.config.common.option import NAME_FORM, NAME_PATTERN, check_sectio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """Who this service is on the cluster, and how strict it runs."""
+    """The service's name on the cluster, and how strict it is."""
 
     namespace: str = text(
         "",
-        "Prefix of the group, the transactional ids and our topics, such as 'staging.'. Two environments on "
-        "one cluster must not fence each other. Ends with '.', '_' or '-', so that 'a' + 'bc' is never 'ab' "
-        "+ 'c'.",
+        "Prefix of the group, the transactional ids and the service's topics, such as 'staging.'. It keeps two "
+        "environments on one cluster from fencing each other. Ends with '.', '_' or '-', so that 'a' + 'bc' is "
+        "never 'ab' + 'c'.",
         pattern=r"|[A-Za-z0-9][A-Za-z0-9._-]{0,98}[._-]",
         form="letters, digits, '.', '_' and '-', with one of the last three at the end",
     )
@@ -30,8 +30,8 @@ class ServiceSettings:
     )
     code_version: str = text(
         "",
-        "What you call the release of your own code, such as a commit. Each mark and full names it, and an error that "
-        "needs the code that wrote them.",
+        "Name of your code's release, such as a commit id. Each commit record and full snapshot names it, as "
+        "does an error that needs the code that wrote them.",
         pattern=r"[ -~]{0,100}",
         form="at most 100 characters of ASCII",
     )
@@ -44,17 +44,18 @@ class ServiceSettings:
     )
     stop_timeout: float = seconds(
         25.0,
-        "How long a stop (SIGTERM) may take: drains, the last fulls, leaving the group. Less than the "
-        "supervisor's own patience: 30 s in Kubernetes, 90 s in systemd.",
+        "How long a stop (SIGTERM) may take: drains, the last full snapshots, leaving the group. Less than the "
+        "supervisor's timeout: 30 s in Kubernetes, 90 s in systemd.",
         low=1.0,
         high=3600.0,
     )
 
     topology_interval: float = seconds(
         2.0,
-        "How often it is looked whether the topics are still the ones that the service started with (ids, partition "
-        "counts), on a thread of its own. A partition whose topic was made anew or grown fails, and says how to go on; "
-        "until then the brokers hand out the new topic's records without a word, so this bounds how many are handled.",
+        "How often a thread checks that the topics are still the ones that the service started with (ids, "
+        "partition counts). A partition whose topic was recreated or grown fails and names the next step. Until "
+        "the check, brokers serve the new topic's records without an error, so this bounds how many are "
+        "processed.",
         low=0.5,
         high=3600.0,
     )
@@ -70,7 +71,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What the process says."""
+    """What the process logs."""
 
     format: Literal["auto", "json", "console"] = choice(
         "auto", "auto: console on a terminal, else one JSON object a line.", "auto", "json", "console"

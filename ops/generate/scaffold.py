@@ -83,7 +83,7 @@ bootstrap_servers = "127.0.0.1:9092"    # name at least two of a real cluster
 mode = "development"                    # production refuses what is unsafe; `--profile production` sets more
 
 [doctor]
-at_start = "warn"                       # tells in the log what would stop the service one night
+at_start = "warn"                       # logs problems before they cause an outage
 """
 _UNIT: Final = """\
 # /etc/systemd/system/{name}.service: one instance of {name}; the code lies in /srv/{name}, statehold in /opt/statehold.

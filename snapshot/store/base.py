@@ -1,7 +1,8 @@
-"""What a store of fulls can do, and how a full lies in it.
+"""The interface of a store of full snapshots, and the location of a full snapshot in it.
 
-`<root>/<service>.<input>/<partition>/<full's id>/<segment>`: a segment holds some megabytes of chunks, each as it
-would stand in Kafka. Only the manifest is in Kafka, and it names the place. A segment is there whole or not at all.
+`<root>/<service>.<input>/<partition>/<full's id>/<segment>`: a segment holds some megabytes of chunks, with the bytes
+that they have in Kafka. Only the manifest is in Kafka, and it names the location. A segment is written whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SHOWN: Final = 300
 
 
 class StoreTrouble(KafkaTrouble):
-    """The store did not do what was asked, for now: a full that is written is given up, a restore tries again."""
+    """A call of the store failed: the worker abandons the full snapshot that it writes, a restore retries."""
 
 
 class SegmentGone(Exception):
@@ -43,11 +44,11 @@ class Stored(NamedTuple):
 class Store(Protocol):
     """Keys are relative to the root, with '/' between their parts. Any thread; every call may block for long.
 
-    Every method raises StoreTrouble for anything but what it says.
+    Every method raises StoreTrouble for all failures but those that it names.
     """
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object; it becomes visible as a whole, and is durable on return."""
+        """Write an object. It becomes visible as a whole, and is durable on return."""
         ...
 
     def get(self, key: str) -> bytes:
@@ -55,16 +56,16 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        """The objects below a folder; what is half written is not among them, or looks like any other file."""
+        """Yield the objects below a folder. An unfinished write is left out, or is listed as a file of another name."""
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; it is fine when there is none."""
+        """Remove an object; no error if there is none."""
         ...
 
 
 def folder_of(place: Place) -> str:
-    """Where the fulls of a partition lie, under the root."""
+    """Return the folder of a partition's full snapshots, under the root."""
     return folder(place.names, place.partition)
 
 

@@ -63,7 +63,7 @@ def _located(manifest: Manifest, roots: Sequence[str]) -> tuple[list[Store], Ite
 
 
 class _Segment:
-    """One that is being read."""
+    """A segment that a background thread reads."""
 
     def __init__(self, stores: list[Store], key: str) -> None:
         self._key, self._data = key, b""

@@ -12,7 +12,7 @@ from statehold.snapshot.store.base import Store, Stored, StoreTrouble, is_safe_k
 
 
 class FileStore(Store):
-    """Objects are files, written beside their place, synced, and renamed into it."""
+    """Objects are files. Each is written under another name, synced and renamed."""
 
     def __init__(self, root: str, *, private: bool = False) -> None:
         """`private`: nobody but this user may read what is written."""
@@ -41,7 +41,7 @@ class FileStore(Store):
             return path.read_bytes()
         except FileNotFoundError:
             if not self._root.is_dir():
-                raise StoreTrouble(f"{self._root} is not there; is it mounted?") from None
+                raise StoreTrouble(f"{self._root} does not exist; is it mounted?") from None
             raise
         except OSError as error:
             raise StoreTrouble(f"{path} cannot be read: {error}") from error
@@ -51,7 +51,7 @@ class FileStore(Store):
             for folder, _, names in os.walk(self._path(prefix)):
                 for name in names:
                     path = Path(folder, name)
-                    with contextlib.suppress(FileNotFoundError):  # somebody else was faster
+                    with contextlib.suppress(FileNotFoundError):  # another process deleted it
                         yield Stored(path.relative_to(self._root).as_posix(), path.stat().st_mtime)
         except OSError as error:
             raise StoreTrouble(f"{self._root / prefix} cannot be listed: {error}") from error
@@ -74,7 +74,7 @@ class FileStore(Store):
 
 
 def _make(directory: Path, mode: int) -> None:
-    """With its parents, each durable in its own parent."""
+    """Create a directory and its parents, each durable in its parent."""
     if directory.is_dir():
         return
     _make(directory.parent, mode)

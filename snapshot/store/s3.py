@@ -1,4 +1,4 @@
-"""A store in S3, or in what speaks like it. Needs the package obstore: `pip install 'statehold[s3]'`.
+"""A store in S3 or a compatible service. Needs the package obstore: `pip install 'statehold[s3]'`.
 
 Credentials, region and endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
 AWS_ENDPOINT_URL, ...) or from the machine's role, as obstore reads them.
@@ -14,7 +14,7 @@ from typing import Any, Final
 from statehold.errors import UsageError
 from statehold.snapshot.store.base import Store, Stored, StoreTrouble
 
-#: how long a call is tried again; a partition that is leaving waits for it
+#: how long a call is retried; a partition that leaves waits for it
 _RETRY: Final = timedelta(seconds=20)
 _REQUEST: Final = "30s"
 

@@ -1,4 +1,4 @@
-"""Writes the chunks of a full into a store, in segments, on a thread of its own; the manifest goes to Kafka."""
+"""Writes the chunks of a full snapshot into a store, in segments, on its own thread; the manifest goes to Kafka."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.blocks import block
 from statehold.snapshot.store.base import Store, StoreTrouble, segment_key
 
-#: bytes of one segment; what is read ahead, and kept in memory while the store is slow, are some of them
+#: bytes of one segment; a few segments are read ahead, and are in memory while the store is slow
 SEGMENT_BYTES: Final = 8_000_000
 _WAITING: Final = 2
-#: how often it is looked whether the full is to end, and after how many seconds a store that takes nothing ends it
+#: how often the sink checks whether to stop, and after how many seconds a store that accepts nothing is abandoned
 _GLANCE: Final = 0.05
 PATIENCE: Final = 60.0
 
-#: a segment with its number of chunks, or None: there is nothing more to do
+#: key, content and number of chunks of a segment, or None to end the thread
 _Job = tuple[str, bytes, int] | None
 
 
 class StoreSink:
-    """`ports.FullSink`, around the one for Kafka. `folder` is the partition's, `root` the store's address.
+    """`ports.FullSink`, which wraps the sink for Kafka. `folder` is the partition's, `root` the store's address.
 
-    `ends` tells that the partition cannot wait any longer: whoever waits for the store gives the full up then.
+    `ends` returns true once the partition cannot wait any longer: the sink then abandons the full snapshot.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class StoreSink:
         self._blocks, self._size = [], 0
 
     def _offer(self, job: _Job) -> None:
-        """Waits for room where the whole state is written at once: a store that hangs must not hold the partition."""
+        """Wait for room, with a limit, because a store that hangs must not block the partition."""
         for _ in range(max(1, round(self._patience / _GLANCE))):
             try:
                 return self._jobs.put(job, timeout=_GLANCE)
@@ -108,8 +108,8 @@ class StoreSink:
                 if self._failure is not None:
                     raise StoreTrouble(f"a chunk was not written: {self._failure}") from None
                 if self._ends():
-                    raise StoreTrouble("the store takes nothing, and the partition is leaving") from None
-        raise StoreTrouble(f"the store has taken nothing for {self._patience:.0f} s")
+                    raise StoreTrouble("the store accepts nothing, and the partition leaves") from None
+        raise StoreTrouble(f"the store has accepted nothing for {self._patience:.0f} s")
 
     # The thread
 
@@ -120,7 +120,7 @@ class StoreSink:
             if self._failure is None and not self._closed.is_set():
                 try:
                     self._store.put(key, data)
-                except Exception as error:  # noqa: BLE001 - told by `acknowledged`, which gives the full up
+                except Exception as error:  # noqa: BLE001 - `acknowledged` raises it
                     failure = str(error)
             with self._stored:
                 self._failure = self._failure or failure

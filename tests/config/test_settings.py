@@ -138,8 +138,8 @@ def test_values_that_contradict_each_other_are_refused(given: dict[str, Any], ke
 def test_a_number_of_copies_is_shown_as_a_number() -> None:
     with pytest.raises(SettingsError) as raised:
         Settings(group=GroupSettings(standbys=1), snapshot=SnapshotSettings(delta_interval="off"))
-    said = "setting group.standbys = 1: must be 0 with snapshot.delta_interval off: a copy follows deltas"
-    assert str(raised.value).startswith(said)
+    cause = "must be 0 with snapshot.delta_interval off: a standby replica is built from deltas"
+    assert str(raised.value).startswith(f"setting group.standbys = 1: {cause}")
 
 
 def test_the_consumer_protocol_says_where_its_session_times_are_set() -> None:

@@ -104,9 +104,9 @@ def test_what_the_file_holds_is_never_told(tmp_path: Path) -> None:
         ({"oauth_token_url": "https://id.example/token", "oauth_token_file": "/token"}, "not from both"),
         (
             {"oauth_token_url": "http://id.example/token", "oauth_client_id": "a", "oauth_client_secret": "b"},
-            "sends the client's secret readable",
+            "sends the client's secret in clear text",
         ),
-        ({"oauth_token_file": "/token", "protocol": "sasl_plaintext"}, "sends the token readable"),
+        ({"oauth_token_file": "/token", "protocol": "sasl_plaintext"}, "sends the token in clear text"),
         ({"oauth_token_file": "/token", "sasl_mechanism": "SCRAM-SHA-512"}, "belongs with"),
     ],
     ids=["nothing", "no-client", "both", "readable-secret", "readable-token", "other-mechanism"],

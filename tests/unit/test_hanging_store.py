@@ -84,7 +84,7 @@ def send_until_trouble(sink: StoreSink) -> None:
 def test_a_full_that_waits_for_room_is_given_up_when_the_partition_leaves(shut: Door) -> None:
     kafka = LogSink(MemoryLog("full", 0))
     sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, shut.knocked.is_set)
-    with pytest.raises(StoreTrouble, match="takes nothing, and the partition is leaving"):
+    with pytest.raises(StoreTrouble, match="accepts nothing, and the partition leaves"):
         send_until_trouble(sink)
     sink.close()
 
@@ -92,6 +92,6 @@ def test_a_full_that_waits_for_room_is_given_up_when_the_partition_leaves(shut: 
 def test_a_full_that_waits_for_room_is_given_up_after_a_while(shut: Door) -> None:
     kafka = LogSink(MemoryLog("full", 0))
     sink = StoreSink(open_store(ROOT), ROOT, "service.input/0", kafka, 1, patience=0.2)
-    with pytest.raises(StoreTrouble, match="has taken nothing for 0 s"):
+    with pytest.raises(StoreTrouble, match="has accepted nothing for 0 s"):
         send_until_trouble(sink)
     sink.close()
