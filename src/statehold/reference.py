@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
 from statehold import serde
-from statehold.common.declarations import declarations
+from statehold.common.declarations import declarations, once_per_class
 from statehold.errors import RegistryUnreachable, UsageError
 
 K = TypeVar("K")
@@ -183,6 +183,7 @@ def put(rows: Rows, changes: Iterable[Change]) -> None:
             rows[key] = ReferenceRow(data)
 
 
+@once_per_class
 def references(kind: type[Any]) -> dict[str, Reference[Any, Any]]:
     """Return the references that a handler class declares, by attribute name, base classes first."""
     found = declarations(kind, Reference)

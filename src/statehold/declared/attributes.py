@@ -1,10 +1,10 @@
-"""The tables, outputs and sinks that a handler class declares."""
+"""The tables, outputs and sinks that a handler class declares; the results are cached, so do not modify them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from statehold.common.declarations import declarations
+from statehold.common.declarations import declarations, once_per_class
 from statehold.declared.system_tables import system_tables
 from statehold.handler import Handler
 from statehold.output import Output
@@ -12,6 +12,7 @@ from statehold.sink import Sink
 from statehold.table import Table
 
 
+@once_per_class
 def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict[str, Output[Any]]]:
     """Return the tables and outputs that a handler class declares, by attribute name, base classes first.
 
@@ -21,11 +22,13 @@ def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict
     return tables | system_tables(kind, tables), declarations(kind, Output)
 
 
+@once_per_class
 def sinks_of(kind: type[Handler[Any]]) -> dict[str, Sink[Any]]:
     """Return the sinks that a handler class declares, by attribute name, base classes first."""
     return declarations(kind, Sink)
 
 
+@once_per_class
 def schemas(kind: type[Handler[Any]]) -> dict[str, int]:
     """Return the version of each table."""
     return {name: table.version for name, table in declared(kind)[0].items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar, get_args, get_origin
 
 from statehold import serde
-from statehold.common.declarations import declarations
+from statehold.common.declarations import declarations, once_per_class
 from statehold.handler import Handler
 from statehold.output import Output
 
@@ -24,6 +24,7 @@ def check_schemas(kind: type[Handler[Any]], input: str) -> None:
             sends.check_output()
 
 
+@once_per_class
 def input_type(kind: type[Handler[Any]]) -> Any:
     """Return the type argument of `Handler[...]`, or bytes if there is none."""
     for cls in kind.__mro__:

@@ -32,11 +32,6 @@ class Metric:
     def all_labels(self) -> tuple[str, ...]:
         return ("service", *(("partition",) if self.of_partition else ()), *self.labels)
 
-    @property
-    def known(self) -> list[tuple[str, ...]]:
-        """The known values of `labels`."""
-        return [(value,) for value in self.values] if self.labels else [()]
-
 
 class Counter(Metric):
     """Grows during the life of the process; it keeps its value when its partition leaves."""

@@ -62,7 +62,7 @@ class Meters:
         """Create every series with known labels at 0, so that Prometheus sees its first change as an increase."""
         for metric in DECLARED:
             if metric.of_partition == of_partition and not isinstance(metric, Gauge):
-                for labels in metric.known:
+                for labels in zip(metric.values) if metric.labels else [()]:
                     self._child(metric, labels)
 
 
