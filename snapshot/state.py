@@ -37,8 +37,6 @@ class State:
         self.digest = 0
         #: odd while a commit changes the stored values, for readers on other threads
         self.version = 0
-        #: keys in the newest delta
-        self.delta_keys = 0
         self._track = track_delta
         #: keys written since the last committed delta, by table (rule D2)
         self._since_delta: dict[str, dict[Any, None]] = {name: {} for name in self.tables}
@@ -60,7 +58,11 @@ class State:
         changes = tuple(table.freeze() for table in self.tables.values())
         digest, keys = self.digest, self.keys
         for change in changes:
-            added, born = self._checked_effect(change)
+            try:
+                added, born = self._effect(change)
+            except (TypeError, ValueError, OverflowError):  # a key cannot be encoded, such as an int of 65 bits
+                self.tables[change.table].check_keys(change.keys)
+                raise
             digest, keys = digest + added, keys + born
         return Frozen(tuple(c for c in changes if c.keys), digest % MODULUS, keys)
 
@@ -83,13 +85,11 @@ class State:
 
     def delta(self, frozen: Frozen) -> tuple[Changes, ...]:
         """Return every key written since the last delta: absolute values and tombstones (rule D3)."""
-        delta = frozen.changes
-        if any(self._since_delta.values()):
-            fresh = {change.table: change for change in delta}
-            merged = (self._merge(name, older, fresh.get(name)) for name, older in self._since_delta.items())
-            delta = tuple(changes for changes in merged if changes.keys)
-        self.delta_keys = sum(len(changes.keys) for changes in delta)
-        return delta
+        if not any(self._since_delta.values()):
+            return frozen.changes
+        fresh = {change.table: change for change in frozen.changes}
+        merged = (self._merge(name, older, fresh.get(name)) for name, older in self._since_delta.items())
+        return tuple(changes for changes in merged if changes.keys)
 
     def load(self, changes: Changes) -> None:
         """Set committed values during a restore; `loaded` computes the digest."""
@@ -120,14 +120,6 @@ class State:
         if fresh is not None:
             values.update(zip(fresh.keys, fresh.values, strict=True))
         return Changes(name, list(values), list(values.values()))
-
-    def _checked_effect(self, changes: Changes) -> tuple[int, int]:
-        """:raises UsageError: a key cannot be encoded, such as an int of more than 64 bits."""
-        try:
-            return self._effect(changes)
-        except (TypeError, ValueError, OverflowError):
-            self.tables[changes.table].check_keys(changes.keys)
-            raise
 
     def _effect(self, changes: Changes) -> tuple[int, int]:
         """Return what these changes add to the digest and to the number of keys."""

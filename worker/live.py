@@ -56,7 +56,7 @@ def go_live(
         reached=kafka.position,
     )
     snapshots = SnapshotPolicy(tools.settings.snapshot, last_delta=now, last_full=now)
-    cost = RestoreCost(tools.speeds, snapshots, engine.state, record)
+    cost = RestoreCost(tools.speeds, snapshots, record)
     deltas = Deltas(tools, engine.state, transaction, snapshots, cost)
     deltas.inherit(restored)
     fulls = FullSnapshots(tools, engine.state, snapshots, cost, record, signals.leaving)

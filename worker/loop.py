@@ -92,7 +92,9 @@ class LiveLoop:
             case Step.TAKE:
                 self._take()
             case Step.FACE_FAILURE:
-                self._face_failure()
+                # Everything before the record is committed: retry it, dead-letter it, or fail the partition.
+                self._decisions.face(self.transaction.buffer.failure)
+                self.transaction.buffer.retry()
             case Step.THROTTLE:
                 wait = self.transaction.policy.wait(self._tools.clock(), _BUSY_IDLE)
                 self._signals.pause(min(wait, _BUSY_IDLE))
@@ -135,13 +137,6 @@ class LiveLoop:
         if messages is not None:
             self._pipeline.handle(messages)
             self.fulls.between(self.transaction.kafka.record)
-
-    def _face_failure(self) -> None:
-        """Everything before the record that failed is committed: retry it, dead-letter it, or fail the partition."""
-        failure = self.transaction.buffer.failure
-        assert failure is not None
-        self._decisions.face(failure)
-        self.transaction.buffer.retry()
 
     def _take(self) -> None:
         policy = self.transaction.policy

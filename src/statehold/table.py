@@ -18,7 +18,7 @@ import msgspec
 from statehold import serde
 from statehold.common import versioned_values
 from statehold.common.decoding import UNREADABLE
-from statehold.common.table_types import exact_check, require_immutable, require_key_type
+from statehold.common.table_types import EXACT_TYPES, exact_check, require_immutable, require_key_type
 from statehold.errors import UsageError
 
 K = TypeVar("K")
@@ -81,6 +81,8 @@ class Table(Generic[K, V]):
         self.name = ""
         self.sorted = sorted
         self.key_type: Any = key
+        #: the types of keys that need no further check before a commit
+        self._exact_types = EXACT_TYPES.intersection((key,))
         self._are_exact = exact_check(key)
         self.value_type: Any = value
         self.stored: dict[K, bytes] = {}
@@ -234,7 +236,7 @@ class Table(Generic[K, V]):
         :raises UsageError: a key or a value has a type that could not be read back; nothing has changed then.
         """
         encode, keys = self._serde.encode, list(self._dirty)
-        if not self._are_exact(keys):
+        if not self._exact_types.issuperset(map(type, keys)) and not self._are_exact(keys):
             self.check_keys(keys)
         try:
             if self._deletes:

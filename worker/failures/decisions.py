@@ -5,11 +5,12 @@ Nothing here touches the state. The record meets its failure decision when it co
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
 from statehold.declared.policies import policy_of, raised
-from statehold.errors import RecordError, StateholdError
+from statehold.errors import RecordError, StateholdError, TooManyFailures
 from statehold.failures import Policy
 from statehold.handler import Handler
 from statehold.messages.dead_letter import Failure, failure_of
@@ -17,7 +18,6 @@ from statehold.messages.retry_record import Retried
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.signals import Signals
-from statehold.worker.failures.limits import FailureLimits
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed, SideInputFailed
@@ -30,6 +30,7 @@ class FailureDecisions:
         self._tools, self._signals = tools, signals
         self._kind: type[Handler[Any]] = type(engine.handler)
         self._letters = engine.letters
+        self._input = tools.place.names.input
         self._limits = FailureLimits(tools)
         #: the record that is tried in place, and how often it has failed
         self._at, self._attempts = -1, 0
@@ -47,33 +48,31 @@ class FailureDecisions:
             self._attempts = self._attempts + 1 if failure.offset == self._at else 1
             self._at = failure.offset
 
-    def face(self, failure: HandlingFailed) -> None:
+    def face(self, failure: HandlingFailed | None) -> None:
         """Return where the record comes again: after a pause, that a signal ends, or at once, to meet its decision.
 
         :raises PartitionError: the partition fails.
         """
-        if not isinstance(failure, BatchFailed) and not self._comes_again(failure):
+        assert failure is not None
+        if isinstance(failure, BatchFailed):  # its records come again one by one
+            return
+        policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
+        place = self._input, failure.offset
+        if policy is None or (self._letters is not None and place in self._letters.decisions):
             raise failure.error from failure.error.__cause__
-
-    def _comes_again(self, failure: HandlingFailed) -> bool:
-        if isinstance(failure, SideInputFailed):
-            return False
-        policy = self._policy(failure.error)
-        place = self._tools.place.input, failure.offset
-        if policy is None or self._decided_already(place):
-            return False
         if self._attempts <= policy.retries:
-            return self._retry(failure, policy)
-        if failure.offset < self.handled_until:
-            return False
-        decision = self._decide(failure, policy, self._attempts)
+            self._retry(failure, policy)
+            return
+        decision = None
+        if failure.offset >= self.handled_until:
+            decision = self._decide(failure, policy, self._attempts)
+            if decision is None or self._letters is None:
+                self._end(policy, failure.error)
         if decision is None or self._letters is None:
-            self._end(policy, failure.error)
-            return False
+            raise failure.error from failure.error.__cause__
         self._limits.require(failure)
         self._letters.decisions[place] = decision
         self._tell(failure, decision)
-        return True
 
     def decide_retried(self, place: tuple[str, int], retried: Retried, failure: HandlingFailed) -> bool:
         """A record of a retry topic has failed again: on to the next delay, or to its end, where no record follows.
@@ -109,11 +108,11 @@ class FailureDecisions:
 
     def _policy(self, error: StateholdError) -> Policy | None:
         """A command of the control topic is no record of the input, and has no policy."""
-        if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic != self._tools.place.input:
+        if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic != self._input:
             return None
         return policy_of(self._kind, error)
 
-    def _retry(self, failure: HandlingFailed, policy: Policy) -> bool:
+    def _retry(self, failure: HandlingFailed, policy: Policy) -> None:
         seconds, cause = policy.backoff(self._attempts), raised(failure.error)
         self._tools.metrics.inc(metrics.FAILED_RECORDS, 1, "retry")
         self._tools.log.warning(
@@ -124,7 +123,6 @@ class FailureDecisions:
             cause=f"{type(cause).__name__}: {cause}",
         )
         self._signals.pause(seconds)
-        return True
 
     def _decide(self, failure: HandlingFailed, policy: Policy, attempts: int, level: int = 0) -> FailureDecision | None:
         noted = failure_of(raised(failure.error), attempts, ordered=policy.ordered)
@@ -147,3 +145,42 @@ class FailureDecisions:
             cause=f"{noted.error}: {noted.text}",
             **({"seconds": decision.delay} if decision.delay else {"ordered": noted.ordered}),
         )
+
+
+class FailureLimits:
+    """Counts failed records since the partition went live: too many of them are an outage, not bad data."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._settings, self._place = tools.settings.failure, tools.place
+        #: offsets of those that failed, the newest last
+        self._failed: deque[int] = deque()
+        self._row = 0
+
+    def require(self, failure: HandlingFailed) -> None:
+        """One more record is to become a dead letter.
+
+        :raises TooManyFailures: it is one too many.
+        """
+        settings, offset = self._settings, failure.offset
+        self._row = self._row + 1 if self._failed and offset == self._failed[-1] + 1 else 1
+        while self._failed and self._failed[0] <= offset - settings.dead_window:
+            self._failed.popleft()
+        most = settings.dead_percent * settings.dead_window / 100
+        if self._row > settings.dead_row:
+            raise self._refused(failure, f"{self._row} records in a row have failed (failure.dead_row)")
+        if len(self._failed) + 1 > most:
+            said = f"{len(self._failed) + 1} of the newest {settings.dead_window} records have failed"
+            raise self._refused(failure, f"{said} (failure.dead_percent)")
+        self._failed.append(offset)
+
+    def _refused(self, failure: HandlingFailed, why: str) -> TooManyFailures:
+        place, cause = self._place, raised(failure.error)
+        error = TooManyFailures(
+            f"{why}, this one by {type(cause).__name__}: {cause}. That is an outage, not bad records: no more dead "
+            f"letters are written and nothing is skipped; fix the cause, then `statehold retry {place.partition}`",
+            topic=place.input,
+            partition=place.partition,
+            position=failure.offset,
+        )
+        error.__cause__ = cause
+        return error

@@ -13,6 +13,7 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.estimate import Speeds, Workload
 from statehold.snapshot.restore.restore import Restored
 from statehold.snapshot.state import State
+from statehold.table import Changes
 from statehold.worker.common.context import Tools
 from statehold.worker.transaction.participants import CommitDraft, Participant
 from statehold.worker.transaction.state import TransactionState
@@ -79,8 +80,8 @@ class SnapshotPolicy:
 class RestoreCost:
     """What a restore would cost now. Used by the partition's thread; any thread may read the figures."""
 
-    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, state: State, record: CommitRecord) -> None:
-        self._speeds, self._policy, self._state = speeds, policy, state
+    def __init__(self, speeds: Speeds, policy: SnapshotPolicy, record: CommitRecord) -> None:
+        self._speeds, self._policy = speeds, policy
         self._n, self._seen_bytes = record.n, 0
         #: what the newest full snapshot that a commit record names would leave to do
         self.work = Workload(keys=record.keys)
@@ -96,7 +97,7 @@ class RestoreCost:
         """After a restore that did `work`; the policy has counted `bytes_seen` of it."""
         self.work, self._seen_bytes = msgspec.structs.replace(work, gap=0), bytes_seen
 
-    def committed(self, record: CommitRecord, *, delta: bool) -> None:
+    def committed(self, record: CommitRecord, delta: tuple[Changes, ...] | None) -> None:
         """A transaction has committed, and the policy has counted it."""
         work, size = self.work, self._policy.bytes
         positions = 0
@@ -107,8 +108,8 @@ class RestoreCost:
             work,
             transactions=work.transactions + record.n - self._n,
             increment_bytes=work.increment_bytes + max(0, size - self._seen_bytes),
-            entries=work.entries + (self._state.delta_keys if delta else 0),
-            gap=0 if delta else work.gap + max(0, positions - record.start),
+            entries=work.entries + sum(map(len, map(_keys, delta or ()))),
+            gap=0 if delta is not None else work.gap + max(0, positions - record.start),
             keys=record.keys,
         )
         self._n, self._seen_bytes = record.n, size
@@ -189,4 +190,4 @@ class Deltas(Participant):
             entries=sum(map(len, map(_keys, changes))),
             keys=record.keys,
         )
-        self._cost.committed(record, delta=delta)
+        self._cost.committed(record, draft.delta)

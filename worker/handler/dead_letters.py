@@ -8,7 +8,6 @@ key follow is decided by the state, so a replay decides alike.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -35,7 +34,7 @@ from statehold.record import Message
 from statehold.table import Table
 
 
-class FailureDecision(NamedTuple):
+class FailureDecision(msgspec.Struct, frozen=True, array_like=True):
     """What a record that failed is to become when it comes again."""
 
     failure: Failure
@@ -58,7 +57,7 @@ class Letters:
     ) -> None:
         self._parked: Table[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
         self._settled: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
-        self._names, self._partition, self._outputs = names, partition, outputs
+        self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
         self.muted = False
         #: of records that come again, by topic and offset
         self.decisions: dict[tuple[str, int], FailureDecision] = {}
@@ -107,7 +106,7 @@ class Letters:
         key, offset = message.key(), message.offset() or 0
         row = self._parked[key]
         failure = Failure(row.error, f"its key waits since offset {row.first}", 0, ordered=True)
-        self._send("followed", letter(self._names.dead, message, "followed", failure, row.last))
+        self._send("followed", letter(self._dead, message, "followed", failure, row.last))
         self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
 
     def _bury(self, message: Message, failure: Failure) -> None:
@@ -122,7 +121,7 @@ class Letters:
             else:
                 self._parked[key] = BlockedKey(offset, offset, error=failure.error)
         noted = msgspec.structs.replace(failure, ordered=ordered)
-        self._send("raised", letter(self._names.dead, message, "raised", noted, previous))
+        self._send("raised", letter(self._dead, message, "raised", noted, previous))
 
     def handled(self) -> None:
         """The handler was given a record of a retry topic: no replay finds it in the input's order again."""
@@ -149,7 +148,7 @@ class Letters:
         if what != FAILED_AGAIN:
             self._settle(request)
         failure = decision.failure if decision is not None else None
-        self._send(what, trace(self._names.dead, self._partition, what, command, request, failure))
+        self._send(what, trace(self._dead, self._partition, what, command, request, failure))
         return what
 
     def _may(self, request: DeadLetterRequest) -> bool:

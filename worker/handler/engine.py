@@ -26,7 +26,7 @@ from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.handler.binding import bind, bound_state
 from statehold.worker.handler.commands import Commands
-from statehold.worker.handler.dead_letters import letters_of
+from statehold.worker.handler.dead_letters import Letters, letters_of
 from statehold.worker.handler.effect_recorder import EffectRecorder
 from statehold.worker.handler.event_time import moments
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, failed, undecodable
@@ -78,7 +78,7 @@ class Engine:
             self.letters,
             from_input=settings is None or settings.commands.from_input,
         )
-        self._traced = traced
+        self._traced, self._has_sinks = traced, bool(self.sinks)
         self._decode = serde.for_messages(input_type(kind)).decode
         self._batched = overrides(self.handler, "on_batch")
         self._single = overrides(self.handler, "on_record")
@@ -93,32 +93,26 @@ class Engine:
 
         :raises HandlingFailed: at the first record that cannot be decoded or handled; those before it were handled.
         """
+        letters = self.letters if self.letters is not None and self.letters.active else None
+        if letters is None and not any(map(type(messages[0]).headers, messages)):
+            return self._run(messages, one_by_one)
+        return self._run_in_parts(messages, one_by_one, letters)
+
+    def _run_in_parts(self, messages: Sequence[Message], one_by_one: bool, letters: Letters | None) -> int:
+        """Cut the batch at each record that the handler is not given as it is: a dead letter, or a command."""
         start = 0
-        special = self._special(messages)
-        for i, message in enumerate(messages) if special is not None else ():
-            if not special(message):  # type: ignore[misc]
+        for i, message in enumerate(messages):
+            if letters is not None and letters.takes(message):
+                handle = letters.take
+            elif _is_command(message):
+                handle = self._commands.handle
+            else:
                 continue
             if start < i and (handled := self._run(messages[start:i], one_by_one)) < i - start:
                 return start + handled
-            self._run_special(message)
+            handle(message)
             start = i + 1
-        if start == 0:
-            return self._run(messages, one_by_one)
         return start + self._run(messages[start:], one_by_one) if start < len(messages) else start
-
-    def _special(self, messages: Sequence[Message]) -> Callable[[Message], bool] | None:
-        """How to tell the records that the handler is not given as they are; None where there is none."""
-        headed = any(map(type(messages[0]).headers, messages))
-        if self.letters is None or not self.letters.active:
-            return _is_command if headed else None
-        takes = self.letters.takes
-        return (lambda message: takes(message) or _is_command(message)) if headed else takes
-
-    def _run_special(self, message: Message) -> None:
-        if self.letters is not None and self.letters.active and self.letters.takes(message):
-            self.letters.take(message)
-        else:
-            self._commands.handle(message)
 
     def try_letter(self, message: Message) -> None:
         """Hand over the record of a dead letter or of a retry topic.
@@ -256,8 +250,10 @@ class Engine:
         """Forget all that was done since the last commit (rule T5)."""
         self.state.rollback()
         self.outputs.clear()
-        self.sinks.forget()
-        self.effects.forget()
+        if self._has_sinks:
+            self.sinks.forget()
+        if self.effects.on_first is None:  # it was called, or nobody waits for it
+            self.effects.forget()
         self._commands.handled.clear()
         self._handling.record = None
         if self.letters is not None:

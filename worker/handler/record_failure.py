@@ -37,13 +37,13 @@ def failed(record: Record[Any], error: Exception) -> HandlingFailed:
     """Return the failure for what the handler raised at this record."""
     if isinstance(error, HandlingFailed):
         return error
-    return RecordFailed(record.offset, _handler_error(record, error))
+    return RecordFailed(record.message.offset() or 0, _handler_error(record, error))
 
 
 def batch_failed(record: Record[Any], error: Exception, *, can_single: bool) -> HandlingFailed:
     """Return the failure for what on_batch raised; `record` is the batch's first one."""
     if can_single and not isinstance(error, (HandlingFailed, RegistryUnreachable)):
-        return BatchFailed(record.offset, _handler_error(record, error))
+        return BatchFailed(record.message.offset() or 0, _handler_error(record, error))
     return failed(record, error)
 
 
@@ -64,8 +64,9 @@ def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
     if isinstance(error, RegistryUnreachable):
         return RegistryUnreachable(str(error), **_coordinates(record.message))
     wrapped = HandlerFailed(
-        f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; "
-        f"fix what it needs and run `statehold retry {record.partition}`, or fix the handler and restart the service",
+        f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; fix "
+        f"what it needs and run `statehold retry {record.message.partition()}`, or fix the handler and restart the "
+        f"service",
         **_coordinates(record.message),
     )
     wrapped.__cause__ = error

@@ -23,6 +23,5 @@ class DeadLetters(Participant):
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._letters.passed(record.positions)
-        self._metrics.set(metrics.PARKED_KEYS, self._letters.keys)
         for what, count in self._counts.items():
             self._metrics.inc(metrics.FAILED_RECORDS, count, what)

@@ -116,12 +116,14 @@ class KafkaTransaction:
         if self.record.format >= frame.PINNING:  # an older release would take the number for a part of the lineage
             self.producer.lineage = f"{self.record.lineage}{NUMBER}{self.record.n + 1}"
         self.producer.send_offsets(draft.position, membership)
-        self._enter(Stage.OFFSETS)
+        assert self.stage is Stage.OPEN, f"offsets after {self.stage.name}"
+        self.stage = Stage.OFFSETS
         for payload in chunks:
             self._send_changelog(payload)
         self.expected = self._next_record(draft, len(chunks))
         self._send_changelog(records.pack(self.expected, self.record.format))
-        self._enter(Stage.RECORD)
+        assert self.stage is Stage.OFFSETS, f"commit record after {self.stage.name}"
+        self.stage = Stage.RECORD
         if draft.before_commit is not None:
             draft.before_commit()
         self.producer.commit()
@@ -136,10 +138,6 @@ class KafkaTransaction:
         if self.stage is not Stage.CLOSED:
             self.producer.abort()
             self.stage = Stage.CLOSED
-
-    def _enter(self, stage: Stage) -> None:
-        assert stage == self.stage + 1, f"{stage.name} after {self.stage.name}"
-        self.stage = stage
 
     def _next_record(self, draft: CommitDraft, chunks: int) -> CommitRecord:
         before, n, side, commands = self.record, self.record.n + 1, draft.side, draft.commands

@@ -152,10 +152,6 @@ class Participants:
         self._add(member)
         self._index()
 
-    def rolled_back(self) -> None:
-        for verb in self.on_rolled_back:
-            verb()
-
     def blocked(self) -> bool:
         """No further record may be handled now."""
         return any(blocks() for blocks in self.on_blocks)

@@ -64,7 +64,8 @@ class Rollback:
         state.reached = max(state.reached, state.position)
         state.position = state.kafka.position
         count = state.buffer.roll_back()
-        self._participants.rolled_back()
+        for rolled_back in self._participants.on_rolled_back:
+            rolled_back()
         return count
 
     def after_abort(self, error: TransactionAborted) -> None:

@@ -15,7 +15,7 @@ from msgspec import inspect
 from statehold.errors import UsageError
 
 #: an instance of exactly this type always comes back as it was
-_EXACT: Final = frozenset((str, int, bytes, bool, UUID, date))
+EXACT_TYPES: Final = frozenset((str, int, bytes, bool, UUID, date))
 _PLAIN: Final = (
     inspect.StrType,
     inspect.IntType,
@@ -106,10 +106,10 @@ def _is_frozen(kind: type) -> bool:
 
 def exact_check(kind: Any) -> Callable[[list[Any]], bool]:
     """Return a quick check of whether all keys are of exactly this type, so that they come back; False: unknown."""
-    if kind in _EXACT:
+    if kind in EXACT_TYPES:
         return partial(_are, kind)
     items = get_args(kind)
-    if get_origin(kind) is tuple and items and _EXACT.issuperset(items):
+    if get_origin(kind) is tuple and items and EXACT_TYPES.issuperset(items):
         return partial(_are_tuples, items)
     return _unknown
 

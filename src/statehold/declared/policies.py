@@ -14,13 +14,16 @@ from statehold.table import Table
 
 def policy_of(kind: type[Handler[Any]], error: BaseException) -> Policy | None:
     """Return the policy that the handler class declares for the most specific class of this error."""
-    found, cause = _declared(kind), raised(error)
+    found, cause = kind.on_failure, raised(error)
     classes = list(type(cause).__mro__)
     if isinstance(cause, UndecodableRecord) and cause.__cause__ is not None:
         # Then by the decoder's own error, without Exception, because every error is one.
         own = [cls for cls in type(cause.__cause__).__mro__ if not issubclass(Exception, cls)]
         classes[1:1] = [cls for cls in own if cls not in classes]
-    return next((found[cls] for cls in classes if cls in found), None)
+    for cls in classes:
+        if cls in found:
+            return found[cls]
+    return None
 
 
 def raised(error: BaseException) -> BaseException:
