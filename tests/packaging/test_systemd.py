@@ -85,7 +85,7 @@ def test_the_unit_starts_again_what_the_page_says(root: Path) -> None:
     assert f"\nRestartPreventExitStatus={' '.join(map(str, never))}\n" in text
     assert "\nRestart=on-failure\n" in text
     page = (root / "docs" / "deploy.md").read_text(encoding="utf-8")
-    assert f"all but 0, {', '.join(map(str, never[:-1]))} and {never[-1]}." in page
+    assert f"except 0, {', '.join(map(str, never[:-1]))} and {never[-1]}." in page
 
 
 def test_each_instance_has_its_name_its_port_and_its_share() -> None:
