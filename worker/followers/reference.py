@@ -19,40 +19,40 @@ from statehold.worker.followers.reader_lease import OwnReader
 #: seconds between two looks at the ends of the topics, and after one that failed: the next has a new client
 _ROUND: Final = 0.2
 _AGAIN: Final = 2.0
-#: records of one step; a partition that takes a new version waits for one step at most
+#: records in one step, which is how long a partition waits for a new version
 _STEP: Final = 500
 _REST: Final = 1.0
 _GLANCE: Final = 0.05
-#: seconds between two complaints
+#: seconds between two warnings
 _COMPLAIN: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the rows come from."""
+    """The dependencies of `References`."""
 
-    #: as the handler declares them
+    #: the declarations of the handler
     declared: tuple[Reference[Any, Any], ...]
-    #: of each topic
+    #: the number of partitions of each topic
     partitions: Mapping[str, int]
     #: a reader whose calls end with Cancelled once the argument returns True
     reader: Callable[[Callable[[], bool]], FollowingReader]
-    #: how long a takeover may wait for rows, in seconds
+    #: the longest wait of a takeover for rows, in seconds
     deadline: float
     log: Log
     clock: Clock
 
 
 class References:
-    """`context.Referring`. `run` is the thread's body."""
+    """Keeps the reference data up to date: a `context.Referring`. `run` is the thread's body."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self.shared = {topic: SharedRows(count) for topic, count in sources.partitions.items()}
         self._declared = {reference.topic: reference for reference in sources.declared}
-        #: when all that was committed at that time had been read
+        #: topic -> monotonic time at which all that had committed was read
         self._fresh: dict[str, float] = {}
-        self._complained = float("-inf")
+        self._warned = float("-inf")
         self._ending = threading.Event()
         self._reader = OwnReader(partial(sources.reader, self._ending.is_set))
 
@@ -60,15 +60,15 @@ class References:
         threading.Thread(target=self.run, name="reference", daemon=True).start()
 
     def close(self) -> None:
-        """Ends soon; nobody waits for it."""
+        """Stop the thread soon, without waiting for it."""
         self._ending.set()
 
     def renew(self) -> None:
-        """The login has changed: go on with a new client."""
+        """Continue with a new client, because the login has changed."""
         self._reader.renew()
 
     def status(self) -> list[dict[str, Any]]:
-        """Each topic: how many rows, as of which offsets, and for how many seconds there may have been newer ones."""
+        """Describe each topic: its rows, its version, and its greatest age in seconds."""
         now = self._sources.clock()
         return [
             {
@@ -103,7 +103,7 @@ class References:
     # The thread
 
     def run(self) -> None:
-        """Until `close`; while Kafka is away the rows stay as they are."""
+        """Read until `close`. While Kafka is down the rows stay as they are."""
         while not self._ending.is_set():
             self._ending.wait(_ROUND if self._look() else _AGAIN)
         self._reader.drop()
@@ -114,7 +114,7 @@ class References:
         except Cancelled:
             return False
         except (StateholdError, OutOfRange) as error:
-            self._complain(str(error))
+            self._warn(str(error))
         except Exception as error:
             self._sources.log.error("thread_died", thread="reference", cause=repr(error), exc_info=True)
         else:
@@ -123,7 +123,7 @@ class References:
         return False
 
     def turn(self) -> None:
-        """Read what has been committed by now. Raises as the reader does."""
+        """Read all committed records. Raises as the reader does."""
         reader = self._reader.get()
         for topic, shared in self.shared.items():
             asked = self._sources.clock()
@@ -147,21 +147,21 @@ class References:
         shared.advance((), _moved(shared.version, partition, end))
 
     def _change(self, topic: str, message: Message) -> Change | None:
-        """None: it is no row, because its key is none; nobody could ask for it."""
+        """Return the change; None if the key has the wrong type, because no handler can look such a row up."""
         change = change_of(self._declared[topic], message)
         if change is None:
-            self._complain(f"{topic}[{message.partition()}]@{message.offset()} has no key of the declared type")
+            self._warn(f"{topic}[{message.partition()}]@{message.offset()} has no key of the declared type")
         return change
 
-    def _complain(self, cause: str) -> None:
+    def _warn(self, cause: str) -> None:
         now = self._sources.clock()
-        if now - self._complained >= _COMPLAIN:
-            self._complained = now
+        if now - self._warned >= _COMPLAIN:
+            self._warned = now
             self._sources.log.warning("reference_trouble", cause=cause)
 
 
 def history(reader: Reader, reference: Reference[Any, Any], version: Version) -> Rows:
-    """The rows as they were at that version, as far as compaction has kept them (docs/reference.md).
+    """Return the rows of that version, as far as compaction has kept them (docs/reference.md).
 
     :raises OutOfRange: records were deleted.
     """
