@@ -15,6 +15,13 @@ from tests.packaging.environments import find_uv, run
 from tests.packaging.test_architecture import modules
 
 pytestmark = pytest.mark.slow
+#: imports the module of each command, which `--help` does not
+EVERY_COMMAND = """
+from typer.main import get_command
+from statehold.ops.cli.lazy_commands import loaded
+from statehold.ops.cli.main import app
+assert len([loaded(command) for command in get_command(app).commands.values()]) > 20
+"""
 
 
 def closure(wanted: str) -> set[str]:
@@ -74,6 +81,8 @@ def test_the_command_line_runs_from_the_wheel(root: Path, wheel: Path, python: s
 
     assert helped.returncode == 0, helped.stderr
     assert "dev" in helped.stdout
+    imported = run(str(programs / "python"), "-c", EVERY_COMMAND, cwd=tmp_path)
+    assert imported.returncode == 0, imported.stderr
     absent = run(str(programs / "python"), "-c", "import pyspark", cwd=tmp_path)
     assert "No module named 'pyspark'" in absent.stderr
 
@@ -87,6 +96,8 @@ def test_without_the_extra_one_line_says_what_to_install(root: Path, wheel: Path
     assert bare.stderr == "statehold: the command line needs an extra: pip install 'statehold[cli]'\n"
     public = "from statehold import Handler, Output, Record, Service, Table"
     assert run(str(programs / "python"), "-c", public, cwd=tmp_path).returncode == 0
+    settings = "import sys; from statehold.config.load import load; load(); assert 'pydantic' not in sys.modules"
+    assert run(str(programs / "python"), "-c", settings, cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.kafka
