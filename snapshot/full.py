@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from statehold.errors import RestoreTimeout
+from statehold.errors import DamagedIncrement, RestoreTimeout
 from statehold.ports import Clock, FullSink, OutOfRange, Reader
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.partition_identity import Place
@@ -190,7 +190,7 @@ def load(
         raise  # an older full would not help
     except frame.UnknownFormat as error:
         raise FullUnusable(f"a newer release wrote it: {error}") from error
-    except frame.BadFrame as error:
+    except (frame.BadFrame, DamagedIncrement) as error:
         raise FullUnusable(f"damaged: {error}") from error
     return manifest
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -29,7 +30,7 @@ from statehold.snapshot.spark.fold import plan as planning
 from statehold.snapshot.spark.fold.newest import REPORT
 from statehold.snapshot.spark.fold.plan import FoldPlan
 from statehold.snapshot.spark.io import source
-from statehold.snapshot.spark.io.source import Fold, JobFailed, collect, judge, state_at
+from statehold.snapshot.spark.io.source import Fold, collect, judge, state_at
 from statehold.table import Table
 
 Form = Literal["parquet", "jsonl"]
@@ -225,8 +226,8 @@ def _write(spark: SparkSession, fold: Fold, columns: Columns | Untyped, to: Path
             typed.write.parquet(f"file://{to}")
         else:
             typed.write.json(f"file://{to}", ignoreNullFields=False, timestampFormat=_MICROSECONDS)
-    except PySparkException as error:
-        raise JobFailed(f"the Spark job failed: {source.cause_of(str(error))}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise source.failed_job(error) from error
     return _count(spark, columns, to, form)
 
 

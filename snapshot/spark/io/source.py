@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, reduce
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +80,13 @@ def with_stored(
     return reduce(DataFrame.union, frames if elsewhere is None else [*frames, elsewhere])
 
 
+#: the Java client's words for a batch whose checksum differs, and those of a record in it
+_DAMAGED: Final = re.compile(
+    r"Record (?:batch )?for partition (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+) at offset (?P<offset>\d+) is "
+    r"invalid, cause: (?P<cause>[^\n]{1,200})"
+)
+
+
 class JobFailed(KafkaTrouble):
     """A Spark job failed; run it again."""
 
@@ -89,8 +98,22 @@ def collect(frame: DataFrame) -> list[Any]:
     """
     try:
         return list(frame.collect())
-    except PySparkException as error:
-        raise JobFailed(f"the Spark job failed: {cause_of(str(error))}") from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise failed_job(error) from error
+
+
+def failed_job(error: Exception) -> KafkaTrouble:
+    """Return the error to raise for a failed job: it names a damaged record batch, or has the innermost cause."""
+    text = str(error)
+    damaged = _DAMAGED.search(text)
+    if damaged is None:
+        return JobFailed(f"the Spark job failed: {cause_of(text)}")
+    topic, partition, offset = damaged["topic"], damaged["partition"], damaged["offset"]
+    return JobFailed(
+        f"{topic}[{partition}]@{offset}: a record batch is damaged on the broker's disk: {damaged['cause']}. Nothing "
+        f"was changed. Next: make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If "
+        f"no copy is whole and a restore still succeeds, `statehold snapshot take` writes a full snapshot after the damage"
+    )
 
 
 def cause_of(text: str) -> str:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from statehold.config import client
 from statehold.config.settings import Settings
-from statehold.errors import HangingTransaction, RestoreTimeout
+from statehold.errors import DamagedIncrement, HangingTransaction, RestoreTimeout
 from statehold.health.connectivity import NoContact
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.admin.topic_absence import may_mean_absence
@@ -22,6 +22,8 @@ from statehold.ports import Cancelled, Clock, OutOfRange
 _WAIT: Final = 0.02
 #: seconds without a record after which a leader counts as unreachable
 _SILENCE: Final = 5.0
+#: a checksum that differs, or a batch that cannot be unpacked; the client would skip the batch
+_DAMAGED: Final = (KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._BAD_COMPRESSION)
 #: seconds for the first metadata of a topic; the read itself waits longer
 _LEARN: Final = 1.0
 
@@ -113,6 +115,15 @@ class KafkaReader:
                 reached = message.offset() or 0
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise OutOfRange(f"{message.topic()}[{message.partition()}]: {describe(error)}")
+            if error.code() in _DAMAGED:
+                raise DamagedIncrement(
+                    f"a record batch is damaged on the broker's disk: {describe(error)}. Nothing was changed. Next: "
+                    f"make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If no copy is "
+                    f"whole: `statehold snapshot restore` from a backup, or `statehold repair rebase`",
+                    topic=message.topic() or "",
+                    partition=message.partition() or 0,
+                    position=message.offset() or 0,
+                )
             _require_right(message.topic() or "", error)
             if may_mean_absence(error):
                 self._admin.require_existing(message.topic() or "", message.partition() or 0)

@@ -1,0 +1,124 @@
+"""A record batch that is damaged on a broker's disk is named; no reader skips it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message
+from tests.unit.making import PLACE, mark
+
+from statehold.config.settings import Settings
+from statehold.errors import DamagedIncrement
+from statehold.kafka.clients import reader as reading
+from statehold.kafka.clients.reader import KafkaReader
+from statehold.snapshot.format import records
+from statehold.snapshot.format.records import EntryDecoder, FullRef, Manifest
+from statehold.snapshot.full import FullUnusable, load
+from statehold.snapshot.state import State
+
+
+class DamagedConsumer:
+    """Gives out one error, as librdkafka does before it skips the batch."""
+
+    code = KafkaError._BAD_MSG
+
+    def __init__(self, config: dict[str, Any]) -> None: ...
+
+    def list_topics(self, *_: Any) -> Any:
+        return type("Topics", (), {"topics": {}})
+
+    def assign(self, _: Any) -> None: ...
+
+    def unassign(self) -> None: ...
+
+    def consume(self, *_: Any) -> list[Message]:
+        return [Message(topic="topic", partition=3, offset=7, error=KafkaError(self.code, "CRC32C"))]
+
+
+@pytest.mark.parametrize("code", [KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._BAD_COMPRESSION])
+def test_a_reader_names_a_damaged_batch(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(DamagedConsumer, "code", code)
+    monkeypatch.setattr(reading, "Consumer", DamagedConsumer)
+    admin: Any = None
+    reader = KafkaReader(Settings(), "group", admin, lambda: False, time.monotonic)
+    with pytest.raises(DamagedIncrement, match="damaged on the broker's disk.*Next: ") as failure:
+        list(reader.read("topic", 3, 5, 20))
+    assert (failure.value.topic, failure.value.partition, failure.value.position) == ("topic", 3, 7)
+
+
+class DamagedReader:
+    """Kafka has the manifest of a full, and one of its batches is damaged."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = records.pack(manifest)
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, 11
+
+    def read(self, topic: str, partition: int, start: int, end: int, most: int = 2000) -> Iterator[Sequence[Any]]:
+        if start < 10:
+            raise DamagedIncrement("a record batch is damaged", topic=topic, partition=partition, position=start)
+        message: Any = Message(topic=topic, partition=partition, offset=10, value=self._manifest)
+        yield [message]
+
+    def cancelled(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+def test_a_full_with_a_damaged_batch_is_unusable_so_that_an_older_one_is_used() -> None:
+    last = mark(3)
+    manifest = Manifest(
+        full="f",
+        service=last.service,
+        partition=last.partition,
+        partitions=last.partitions,
+        lineage=last.lineage,
+        first=3,
+        through=3,
+        positions=last.positions,
+        increment=0,
+        low=4,
+        checksums=(1,),
+    )
+    with pytest.raises(FullUnusable, match="a record batch is damaged"):
+        load(DamagedReader(manifest), PLACE, FullRef(4, 10, 3, 3, 0), last, State([]), EntryDecoder({}))
+
+
+JAVA = """An error occurred while calling o91.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed
+Caused by: org.apache.kafka.common.KafkaException: Record batch for partition bank.input.changelog-2 at offset 1200 is \
+invalid, cause: Record is corrupt (stored crc = 1, computed crc = 2)
+\tat org.apache.kafka.clients.consumer.internals.CompletedFetch.maybeEnsureValid(CompletedFetch.java:1)
+"""
+
+
+def test_a_job_names_a_damaged_batch() -> None:
+    pytest.importorskip("pyspark")
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    from statehold.snapshot.spark.io.source import JobFailed, collect
+
+    class Raised(Py4JJavaError):  # type: ignore[misc]
+        def __init__(self) -> None: ...
+
+        def __str__(self) -> str:
+            return JAVA
+
+    class Frame:
+        def collect(self) -> list[Any]:
+            raise Raised
+
+    frame: Any = Frame()
+    with pytest.raises(JobFailed) as failure:
+        collect(frame)
+    text = str(failure.value)
+    assert text.startswith(
+        "bank.input.changelog[2]@1200: a record batch is damaged on the broker's disk: Record is corrupt"
+    )
+    assert "Next: " in text
+    assert "\n" not in text
