@@ -44,7 +44,7 @@ def test_a_reader_names_a_damaged_batch(monkeypatch: pytest.MonkeyPatch, code: i
     monkeypatch.setattr(reading, "Consumer", DamagedConsumer)
     admin: Any = None
     reader = KafkaReader(Settings(), "group", admin, lambda: False, time.monotonic)
-    with pytest.raises(DamagedIncrement, match="damaged on the broker's disk.*Next: ") as failure:
+    with pytest.raises(DamagedIncrement, match=r"damaged on the broker's disk.*Next: ") as failure:
         list(reader.read("topic", 3, 5, 20))
     assert (failure.value.topic, failure.value.partition, failure.value.position) == ("topic", 3, 7)
 

@@ -112,7 +112,8 @@ def failed_job(error: Exception) -> KafkaTrouble:
     return JobFailed(
         f"{topic}[{partition}]@{offset}: a record batch is damaged on the broker's disk: {damaged['cause']}. Nothing "
         f"was changed. Next: make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If "
-        f"no copy is whole and a restore still succeeds, `statehold snapshot take` writes a full snapshot after the damage"
+        f"no copy is whole and a restore still succeeds, `statehold snapshot take` writes a full snapshot after the "
+        f"damage"
     )
 
 

@@ -118,8 +118,8 @@ class KafkaReader:
             if error.code() in _DAMAGED:
                 raise DamagedIncrement(
                     f"a record batch is damaged on the broker's disk: {describe(error)}. Nothing was changed. Next: "
-                    f"make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If no copy is "
-                    f"whole: `statehold snapshot restore` from a backup, or `statehold repair rebase`",
+                    f"make another replica the leader, whose copy may be whole (kafka-leader-election.sh). If no copy "
+                    f"is whole: `statehold snapshot restore` from a backup, or `statehold repair rebase`",
                     topic=message.topic() or "",
                     partition=message.partition() or 0,
                     position=message.offset() or 0,
