@@ -12,7 +12,7 @@ BENCHMARKS = {
     "commit": "1 KB records, a commit every 10, 50, 100, 500 ms, against plain idempotent produce",
     "lanes": "1, 8, 50, 100 partitions in one process, the same load in all",
     "compact": "5 and 20 million delta entries folded by Spark, against mere reading and one Python process",
-    "standby": "1,000,000 keys, a hot standby, the owner stopped and killed: how long nobody answers",
+    "standby": "1,000,000 keys, a standby replica, the owner stopped and killed: time without answers",
     "sink": "rows/s into PostgreSQL with position and epoch, against plain batched upserts of the same rows",
     "restore": "1,000,000 keys, killed at a random moment: from start to live",
 }

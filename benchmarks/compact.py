@@ -1,9 +1,9 @@
-"""`script/bench compact`: millions of delta entries folded into fulls by Spark, against the least that it must cost.
+"""`script/bench compact`: Spark folds millions of delta entries into full snapshots, compared with a lower bound.
 
-A service with 4 partitions writes the topics, with a delta in every commit and no full ever, and stops. Then, one
+A service with 4 partitions writes a delta in every commit and no full snapshot, and stops. Then, one
 after the other, each in a process of its own: Spark reads the topics and does nothing else; one Python process folds
 them, as a restore does; `statehold compact` reads, folds, proves, writes and reads back. Seconds are those of the work:
-the start of the interpreter and of the JVM is told apart.
+the start of the interpreter and of the JVM is listed separately.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _fill(bootstrap: str, entries: int) -> tuple[dict[str, Any], int]:
-    """The topics of a service that has handled so many records; what the contenders are told, and bytes of them."""
+    """Write the topics of a service. Return the contenders' job, and the bytes of the changelog."""
     source = kafka.create(bootstrap, "puts", PARTITIONS)
     target = kafka.create(bootstrap, "seen", PARTITIONS)
     writer = Writer(bootstrap, source, entries // UPDATES, PARTITIONS, varied=True)

@@ -87,7 +87,7 @@ class Running:
         atexit.register(self.stop, kill=True)  # whatever happens to the benchmark
 
     def alive(self) -> bool:
-        """Tell whether it still runs; reaps it when it does not, keeping what it used."""
+        """Return True if the process runs. Reap an ended process and keep its resource usage."""
         if self._usage is None:
             self._peak = max(self._peak, peak_mb(self.process.pid))
             pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
@@ -134,7 +134,7 @@ def peak_mb(pid: int) -> float:
 
 
 def new_job(bootstrap: str, records: int, source: str, target: str, **more: Any) -> dict[str, Any]:
-    """Return what every contender is told."""
+    """Return the job that every contender receives."""
     group = f"bench-{uuid.uuid4().hex[:8]}"
     job = {"bootstrap": bootstrap, "records": records, "input": source, "output": target, "group": group}
     return job | {"changelog": f"{group}-changelog", "commit_seconds": 0.1} | more

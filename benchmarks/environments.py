@@ -85,5 +85,5 @@ def _fetch(target: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        told = (done.stderr or done.stdout).strip().splitlines()
-        raise Skipped(f"{' '.join(command[:3])} failed: {told[-1] if told else 'no word why'}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise Skipped(f"{' '.join(command[:3])} failed: {output[-1] if output else 'no output'}")

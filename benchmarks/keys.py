@@ -71,7 +71,7 @@ class Writer:
         return wanted
 
     def steady(self, look: int, puts: list[int]) -> None:
-        """Look at one key by its number and write others anew, without waiting for the broker."""
+        """Look at one key by its number and write others again, without waiting for the broker."""
         for index in puts:
             self._send(Put(key_of(index), 1, self._texts[index % len(self._texts)]))
         self._send(Put(key_of(look), -1, "", look=True))

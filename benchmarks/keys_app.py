@@ -59,7 +59,7 @@ def handler_of(output: str, gaps: list[tuple[float, float]] | None) -> type[Hand
 
 
 def slices(service: Service) -> list[tuple[float, float]]:
-    """Return (upper bound in seconds, how many) of the slices of fulls, from the metric."""
+    """Return (upper bound in seconds, number) of the slices of full snapshots, from the metric."""
     bounds: dict[float, float] = {}
     for family in service.metrics.collect():
         for sample in family.samples:

@@ -55,7 +55,7 @@ def main(options: argparse.Namespace) -> int:
 def _run_once(bootstrap: str, result: Result, name: str, options: argparse.Namespace) -> bool:
     count = int(options.rate * (WARM_SECONDS + options.seconds))
     source, target = kafka.create(bootstrap, f"in-{name}"), kafka.create(bootstrap, f"out-{name}")
-    load.fill(bootstrap, source, 1)  # one trade ahead, whose output tells that the contender is live
+    load.fill(bootstrap, source, 1)  # the output of one trade shows that the contender is live
     job = new_job(bootstrap, count + 1, source, target)
     kafka.create(bootstrap, job["changelog"])
     running = Running(result.contender, job)

@@ -1,4 +1,4 @@
-"""How long live processing stands still while a full of all keys is taken."""
+"""Measures the pauses of live processing during a full snapshot of all keys."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Pauses:
         figures.add("pause.without_full", usual, "ms")
         figures.add("slice.at_most", self.slice_bound, "ms")
         console.print(
-            f"{self.fulls} fulls while live: longest pause {longest:.1f} ms (without a full: {usual:.1f} ms, commits "
-            f"included); {self.slices:,} slices of at most {self.slice_bound:.0f} ms each"
+            f"{self.fulls} full snapshots while live: longest pause {longest:.1f} ms (otherwise {usual:.1f} ms, with "
+            f"commits); {self.slices:,} slices of at most {self.slice_bound:.0f} ms each"
         )
 
 
 def measure(keys: int, passes: int = 3) -> Pauses:
-    """Write every key `passes` times through statehold and stop it cleanly; fulls come as the defaults say."""
+    """Write every key `passes` times through statehold with default settings, and stop it cleanly."""
     with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         bootstrap = cluster.bootstrap_servers
         source, target = kafka.create(bootstrap, "puts"), kafka.create(bootstrap, "seen")

@@ -1,9 +1,9 @@
-"""`script/bench restore`: killed at a random moment, how long from start until live again?
+"""`script/bench restore`: the time from start to live after a kill at a random moment.
 
-Each contender stores 1,000,000 keys of about 100 bytes under default settings (1) once, (2) ten times each, goes on at
-a trickle, and is killed with SIGKILL at a random moment. When the broker has noticed (the group is empty), questions
-are put into the input, the contender is started without any local state, and the time runs from the start of its
-process until the first answer is appended to the output. Every answer is compared with what was written.
+Each contender stores 1,000,000 keys of about 100 bytes under default settings (1) once, (2) ten times each, continues
+at a low rate, and is killed with SIGKILL at a random moment. After the broker has noticed (the group is empty), queries
+are written to the input. The contender starts without local state, and the time runs from the start of its
+process until the first answer is appended to the output. Every answer is compared with the written value.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STORES = {
 
 @dataclass
 class Result:
-    """Seconds of one contender after so many updates of each key."""
+    """Seconds of one contender after `updates` updates of each key."""
 
     updates: int
     contender: Contender

@@ -1,4 +1,4 @@
-"""`script/bench standby`: 1,000,000 keys, two instances, a hot standby: how long does nobody answer?
+"""`script/bench standby`: time without answers at a takeover of 1,000,000 keys by a standby replica.
 
 Each contender stores 1,000,000 keys in one partition; a second instance keeps a copy (`group.standbys = 1`,
 `num.standby.replicas=1`). Under a steady load of puts and looks the owner is (1) stopped, and leaves the group, (2)
@@ -193,7 +193,7 @@ def _judge(result: Result, found: list[tuple[str, int, int]], load: Load, stoppe
 
 
 def silence(times: list[float], at: float, seconds: float) -> float:
-    """The longest time without an answer around `at` and within so many seconds after it."""
+    """Return the longest time without an answer around `at` and in the `seconds` after it."""
     near = [moment for moment in times if at - 1 < moment < at + seconds]
     return max(after - before for before, after in pairwise(near))
 

@@ -1,4 +1,4 @@
-"""Feeds a topic with a plain idempotent producer, as whoever is upstream of a service would."""
+"""Feeds a topic with a plain idempotent producer, like an upstream system."""
 
 from collections.abc import Iterable
 from threading import Event
@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, Message, Producer
 
 
 class Feed:
-    """Sends (key, value) pairs to one topic, at most `rate` a second (None: as fast as it goes).
+    """Sends (key, value) pairs to one topic, at most `rate` per second (None: without a limit).
 
-    Keys land where Kafka's own partitioner (murmur2) puts them. The producer is idempotent: a retried request
-    neither doubles nor reorders a record.
+    Uses Kafka's default partitioner (murmur2). The producer is idempotent, so that a retried request neither
+    duplicates nor reorders a record.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, rate: float | None = None) -> None:
@@ -29,7 +29,7 @@ class Feed:
         )
 
     def send(self, stream: Iterable[tuple[bytes, bytes]]) -> None:
-        """Send all and wait until the broker has acknowledged it. RuntimeError when it refuses a record."""
+        """Send all pairs and wait for the acknowledgements. Raises RuntimeError if the broker rejects a record."""
         started = monotonic()
         for number, (key, value) in enumerate(stream):
             if number % 200 == 0:
@@ -39,10 +39,10 @@ class Feed:
             self._put(key, value)
         self._producer.flush()
         if self._failure is not None:
-            raise RuntimeError(f"{self._topic}: the broker refused a record: {self._failure}")
+            raise RuntimeError(f"{self._topic}: send a record: {self._failure}")
 
     def stop(self) -> None:
-        """Make `send` return early; from any thread."""
+        """Make `send` return early. Any thread."""
         self._stopped.set()
 
     def _put(self, key: bytes, value: bytes) -> None:
@@ -50,7 +50,7 @@ class Feed:
             try:
                 self._producer.produce(self._topic, value, key, on_delivery=self._delivered)
             except BufferError:
-                self._producer.poll(0.1)  # the queue is full: wait for acknowledgements, then offer it again
+                self._producer.poll(0.1)  # the queue is full: wait for acknowledgements, then try again
             else:
                 return
 

@@ -1,4 +1,4 @@
-"""What a service's snapshots hold, read as a new owner of its partitions would read it."""
+"""Reads the state in a service's snapshots, as a new owner of its partitions would."""
 
 from time import monotonic
 from typing import Any
@@ -18,11 +18,9 @@ from statehold.tables.binding import bind
 
 
 def held_by(servers: str, names: Names, handler: type[Handler[Any]]) -> dict[int, Held]:
-    """Restore every partition's state and its recorded digest.
+    """Restore every partition's state and its recorded digest, without joining the group, commits or fences.
 
-    Joins no group, commits nothing, fences nobody.
-
-    ValueError when the snapshots end before the last mark: such a state would have to be replayed first.
+    Raises ValueError if a state is older than the last commit record, because it would need a replay.
     """
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=servers))
     admin = Admin(settings, names.group)

@@ -1,4 +1,4 @@
-"""Compares what a service did with what it should have done. Pure, and imports nothing of statehold."""
+"""Compares a service's outputs and state with the expected ones. Pure; imports nothing from statehold."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ State = Mapping[str, Mapping[Any, bytes]]
 
 @dataclass(frozen=True)
 class Held:
-    """What a service holds for one partition: its state and the digest that it recorded (32 hex digits)."""
+    """A partition's state and its recorded digest (32 hex digits)."""
 
     state: State
     digest: str
@@ -30,7 +30,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the comparison of an output topic or a table found; `first` is the first difference in words."""
+    """Result of comparing an output topic or a table; `first` describes the first difference."""
 
     name: str
     expected: int
@@ -44,7 +44,7 @@ class Findings:
 
     @property
     def ok(self) -> bool:
-        """True when nothing at all differs."""
+        """True if nothing differs."""
         return self.first is None
 
     def __str__(self) -> str:

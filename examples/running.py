@@ -1,4 +1,4 @@
-"""Services as processes of their own: start them, kill them, read what they log."""
+"""Starts and kills services as separate processes, and reads their logs."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from statehold.dev.process import DeathGuard
 
 ROOT = Path(__file__).resolve().parents[1]
 GLANCE = 0.05
-"""Seconds between two looks at a log or at the progress of a group."""
+"""Seconds between two reads of a log or of a group's progress."""
 
 
 STATEHOLD = (str(Path(sys.executable).with_name("statehold")),)
@@ -40,7 +40,7 @@ def statehold(servers: str, command: str) -> str:
 
 
 class LogEvent(NamedTuple):
-    """One line of a service's log. `time` is in seconds since 1970; `partition` is -1 where none is meant."""
+    """One line of a service's log. `time` is in seconds since 1970; `partition` is -1 without one."""
 
     name: str
     time: float
@@ -76,12 +76,12 @@ class ServiceProcess:
         self._guard = DeathGuard(self._process.pid)
 
     def kill(self) -> None:
-        """SIGKILL: no commit, no goodbye to the group. Returns when the process is gone."""
+        """Send SIGKILL: no commit, no leave request. Returns after the end of the process."""
         self._signal(signal.SIGKILL)
         self._wait(10.0)
 
     def stop(self, timeout: float = 60.0) -> int:
-        """SIGTERM, then wait for a clean end; the exit code. A process that stays is killed: TimeoutError."""
+        """Send SIGTERM and return the exit code. After `timeout` kill the process and raise TimeoutError."""
         self._signal(signal.SIGTERM)
         try:
             return self._wait(timeout)
@@ -97,7 +97,7 @@ class ServiceProcess:
         return False
 
     def events(self) -> list[LogEvent]:
-        """What it has logged since its last start; other lines, a traceback, are left out."""
+        """Return the log events since the last start, without other lines such as tracebacks."""
         if not self.log.exists():
             return []
         with self.log.open("rb") as log:
@@ -105,7 +105,7 @@ class ServiceProcess:
             return list(_parse(log.read()))
 
     def live(self) -> set[int]:
-        """The partitions that it handles now, as its log tells."""
+        """Return the live partitions according to the log."""
         live: set[int] = set()
         for event in self.events():
             if event.name == "live":
@@ -115,7 +115,7 @@ class ServiceProcess:
         return live
 
     def tail(self, lines: int = 15) -> str:
-        """The end of its log, for a person."""
+        """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
     def _signal(self, number: signal.Signals) -> None:
@@ -137,7 +137,7 @@ ENDINGS = frozenset({"drained", "aborted", "fenced_away", "failed", "lost", "par
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float, *processes: ServiceProcess) -> None:
-    """Look until `condition` holds. TimeoutError naming `what`, RuntimeError if a process ends before."""
+    """Wait until `condition` holds. Raises TimeoutError with `what`, RuntimeError if a process ends before."""
     deadline = monotonic() + timeout
     while not condition():
         for process in processes:

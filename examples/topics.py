@@ -1,4 +1,4 @@
-"""Reads Kafka with a plain client, as any consumer downstream would: committed records and positions."""
+"""Reads committed records and positions with a plain client, like any downstream consumer."""
 
 import json
 from collections import defaultdict
@@ -17,11 +17,11 @@ from confluent_kafka import (
 )
 
 QUIET = {"log_level": 2}
-"""A reader that outlives its broker for a moment has nothing to say about it."""
+"""Disables the log of a reader that outlives its broker."""
 
 
 class Raw(NamedTuple):
-    """A record as it lies in a partition."""
+    """A record of a partition."""
 
     key: str
     value: bytes
@@ -30,8 +30,8 @@ class Raw(NamedTuple):
 def read_committed(bootstrap_servers: str, topic: str, patience: float = 60.0) -> dict[int, list[Raw]]:
     """Return every committed record of `topic` by partition, up to the last stable offset.
 
-    The end is told by the end-of-partition event, never by counting: transaction markers consume offsets too.
-    Raises TimeoutError when nothing at all arrives in `patience` seconds, KafkaException for client errors.
+    The end-of-partition event marks the end, not a count, because transaction markers also have offsets.
+    Raises TimeoutError if no record arrives for `patience` seconds, KafkaException for client errors.
     """
     consumer = _plain_consumer(bootstrap_servers)
     try:
@@ -53,28 +53,28 @@ def read_committed(bootstrap_servers: str, topic: str, patience: float = 60.0) -
 
 
 def by_key(partitions: Mapping[int, Sequence[Raw]]) -> dict[str, list[dict[str, Any]]]:
-    """Decode JSON events and group them by key. ValueError for a key in two partitions: it has no order."""
+    """Decode JSON events and group them by key. Raises ValueError for a key in two partitions: it has no order."""
     events: dict[str, list[dict[str, Any]]] = defaultdict(list)
     home: dict[str, int] = {}
     for partition, records in partitions.items():
         for key, value in records:
             if home.setdefault(key, partition) != partition:
-                raise ValueError(f"key {key!r} lies in partitions {home[key]} and {partition}")
+                raise ValueError(f"key {key!r} is in partitions {home[key]} and {partition}")
             events[key].append(json.loads(value))
     return events
 
 
 class Progress:
-    """How far a group has committed on a topic, asked from outside: this never joins the group."""
+    """Reads a group's committed positions on a topic without joining the group."""
 
     def __init__(self, bootstrap_servers: str, group: str, topic: str) -> None:
         self._topic = topic
-        # The AdminClient's own question crashes librdkafka 2.16 when the group's coordinator has moved.
+        # The AdminClient's request crashes librdkafka 2.16 if the group's coordinator has moved.
         self._consumer = _plain_consumer(bootstrap_servers, group)
         self._places: list[TopicPartition] = []
 
     def position(self) -> int:
-        """Sum of the committed positions of all partitions: the records handled, if they began at 0."""
+        """Return the sum of the committed positions: the number of processed records, if they began at 0."""
         if not self._places:
             known = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic].partitions
             self._places = [TopicPartition(self._topic, each) for each in known]
@@ -82,7 +82,7 @@ class Progress:
 
 
 class Arrivals:
-    """Counts the committed records of a topic as they come; from one thread, as a context manager."""
+    """Counts the committed records of a topic. A context manager for one thread."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._consumer, self._topic = _plain_consumer(bootstrap_servers), topic
@@ -97,13 +97,13 @@ class Arrivals:
         self._consumer.close()
 
     def count(self) -> int:
-        """How many there have been so far; waits a tenth of a second at most."""
+        """Return the number of records so far; waits up to a tenth of a second."""
         self._count += sum(message.error() is None for message in self._consumer.consume(10_000, 0.1))
         return self._count
 
 
 def _plain_consumer(bootstrap_servers: str, group: str = "") -> Consumer:
-    """It joins no group: it is assigned what it reads, or only asks for the offsets of `group`."""
+    """Return a consumer that joins no group: it assigns partitions, or only reads the offsets of `group`."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

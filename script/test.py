@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: most tests wait for a broker most of the time; tests/side_by_side.py decides which files share a process
+#: Tests run in parallel, because most wait for a broker; tests/side_by_side.py decides which files share a process.
 SIDE_BY_SIDE = ["-n", "3", "--dist", "loadfile"]
 TIERS = {
     "--fast": ["-m", "not kafka and not root and not spark and not slow and not long", "-n", "2", "--dist", "loadfile"],
     "--long": ["--run-long"],
 }
-#: without it each of hundreds of processes compiles its imports where PYTHONDONTWRITEBYTECODE is set
+#: Compiled code, because otherwise hundreds of processes compile their imports under PYTHONDONTWRITEBYTECODE.
 COMPILED = ROOT / "build" / "compiled"
 
 

@@ -1,1 +1,1 @@
-"""Around the record: side effects, duplicates from upstream, timers. One file each."""
+"""Effects, duplicates from upstream and timers: one file each."""

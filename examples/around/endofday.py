@@ -1,7 +1,7 @@
-"""Each day every account gets a statement of what moved: `statehold run examples.around.endofday:service`.
+"""Sends each account a statement at the end of the day: `statehold run examples.around.endofday:service`.
 
-Late in the evening no record comes that would tell how late it is: then the worker's clock does, and the mark keeps
-what it said, so that a replay closes the day at the same place.
+On an idle partition no record advances the clock, so the worker's clock does. The commit record stores its time, so
+that a replay closes the day at the same place.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import msgspec
 
 from statehold import Handler, Output, Record, Service, Table, Timer
 
-#: seconds; a day for whoever does not want to wait for one
+#: Length of a day in seconds; the variable shortens it for a test.
 DAY = timedelta(seconds=float(os.environ.get("ENDOFDAY_DAY", "86400")))
 
 
 class Movement(msgspec.Struct, frozen=True):
-    """What came to an account (or left it: below zero), in cents."""
+    """A movement on an account in cents; negative amounts leave the account."""
 
     account: str
     amount: int
 
 
 class Day(msgspec.Struct, frozen=True):
-    """What moved on an account since its last statement."""
+    """The movements of an account since its last statement."""
 
     movements: int = 0
     sum: int = 0
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """`until` is when the day ended, in milliseconds since 1970."""
+    """A statement; `until` is the end of the day in milliseconds since 1970."""
 
     account: str
     until: int
@@ -41,7 +41,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class EndOfDay(Handler[Movement]):
-    """An account's first movement of a day schedules the day's end."""
+    """Schedules the end of the day at an account's first movement of the day."""
 
     days = Table(key=str, value=Day)
     statements = Output("statements", value=Statement)
@@ -60,7 +60,7 @@ class EndOfDay(Handler[Movement]):
 
 
 def end_of_day(now: datetime) -> datetime:
-    """The next multiple of a day since 1970, in UTC."""
+    """Return the next multiple of a day since 1970, in UTC."""
     begin = datetime.fromtimestamp(0, now.tzinfo)
     return begin + DAY * ((now - begin) // DAY + 1)
 

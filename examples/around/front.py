@@ -1,7 +1,7 @@
-"""A web front whose posts may come twice: `uvicorn examples.around.front:app --port 8000`.
+"""A web front end whose requests may be duplicated: `uvicorn examples.around.front:app --port 8000`.
 
-A client that heard no answer posts again, with the same Idempotency-Key; the front may have written the first one all
-the same. So the front writes what it is given, key included, and the service knows which keys it has seen.
+A client without an answer posts again with the same Idempotency-Key, although Kafka may have the first request. The
+front end therefore writes every request with its key, and the service ignores keys that it has seen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from statehold.config.load import load
 
 
 class Booking(msgspec.Struct, frozen=True):
-    """Seats of a show, asked for once by `post`."""
+    """A request for seats of a show; `post` is its Idempotency-Key."""
 
     post: str
     show: str
@@ -28,7 +28,7 @@ class Booking(msgspec.Struct, frozen=True):
 
 
 class Booked(msgspec.Struct, frozen=True):
-    """The answer, and how many seats of the show are taken then."""
+    """The answer, with the number of taken seats of the show."""
 
     post: str
     show: str
@@ -37,7 +37,7 @@ class Booked(msgspec.Struct, frozen=True):
 
 
 class Bookings(Handler[Booking]):
-    """The record's key is the show: all posts for it, and their repetitions, are in one partition."""
+    """Books seats. The record's key is the show, so all its requests and their duplicates are in one partition."""
 
     posts = Dedupe(key=str, ttl=timedelta(hours=24))
     taken = Table(key=str, value=int)
@@ -57,7 +57,7 @@ service = Service("bookings", input="bookings", handler=Bookings, settings=load(
 
 @asynccontextmanager
 async def lifespan(running: FastAPI) -> AsyncIterator[None]:
-    """The front only writes; the service runs as `statehold run examples.around.front:service`."""
+    """Create the producer. The service is a separate process: `statehold run examples.around.front:service`."""
     brokers = service.settings.kafka.bootstrap_servers
     running.state.producer = Producer(
         {"bootstrap.servers": brokers, "partitioner": "murmur2_random", "enable.idempotence": True}
@@ -70,12 +70,12 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/shows/{show}/seats", status_code=202)
 def book(show: str, seats: int, idempotency_key: Annotated[str, Header()]) -> dict[str, Any]:
-    """Accepted once Kafka has it. 503: perhaps it has; post it again with the same key."""
+    """Accept the request after Kafka has acknowledged it. After a 503, post it again with the same key."""
     refused: list[Any] = []
     producer: Producer = app.state.producer
     value = msgspec.json.encode(Booking(idempotency_key, show, seats))
     producer.produce(service.input, value, show, on_delivery=lambda error, _: refused.append(error))
     producer.flush(10)
     if refused != [None]:
-        raise HTTPException(503, "Kafka has not confirmed it; post it again with the same Idempotency-Key")
+        raise HTTPException(503, "Kafka has not acknowledged it; post it again with the same Idempotency-Key")
     return {"accepted": idempotency_key}

@@ -1,6 +1,6 @@
-"""Every order that is booked is posted to a web service, at least once and always under one key.
+"""Posts every order to a web service, at least once and with the same key each time.
 
-`statehold run examples.around.invoices:service`, with INVOICES_URL where somebody takes them (`examples.around.taker`).
+Run `statehold run examples.around.invoices:service`; INVOICES_URL is the web service (`examples.around.taker`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ URL = os.environ.get("INVOICES_URL", "http://127.0.0.1:8080/invoices")
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What was bought; the amount is in cents."""
+    """An order; the amount is in cents."""
 
     id: str
     customer: str
@@ -24,7 +24,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Invoices(Handler[Order]):
-    """Numbers each customer's invoices; the number is part of the state, so it is the same however often it is sent."""
+    """Numbers each customer's invoices. The number is part of the state, so a repeated request has the same one."""
 
     numbers = Table(key=str, value=int)
 
@@ -36,9 +36,9 @@ class Invoices(Handler[Order]):
 
 
 def post(key: tuple[str, int, int, int], invoice: dict[str, object]) -> None:
-    """Raising means: try again later. The same key comes with the same body, whoever sends it."""
+    """Post the invoice. An exception makes statehold retry later, with the same key and body."""
     headers = {"Idempotency-Key": "/".join(map(str, key)), "Content-Type": "application/json"}
-    request = urllib.request.Request(URL, msgspec.json.encode(invoice), headers)  # noqa: S310  our own URL
+    request = urllib.request.Request(URL, msgspec.json.encode(invoice), headers)  # noqa: S310  a configured URL
     with urllib.request.urlopen(request, timeout=10):  # noqa: S310
         pass
 

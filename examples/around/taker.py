@@ -1,4 +1,4 @@
-"""Takes invoices and books each once, by its Idempotency-Key: `python -m examples.around.taker 8080`."""
+"""A web service that books each invoice once, by its Idempotency-Key: `python -m examples.around.taker 8080`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Taker(ThreadingHTTPServer):
-    """`booked` holds the body that came first with each key; a second one is answered as the first was."""
+    """Stores the first body of each key in `booked`; a duplicate gets the same answer as the first request."""
 
     daemon_threads = True
 
     def __init__(self, port: int, told: Callable[[str, bytes], None]) -> None:
         super().__init__(("127.0.0.1", port), _Request)
         self.booked: dict[str, bytes] = {}
-        #: called with every request before it is answered
+        #: Called with every request before the answer.
         self.told = told
 
 
@@ -33,7 +33,7 @@ class _Request(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """`told` has told."""
+        """Log nothing, because `told` receives every request."""
 
 
 if __name__ == "__main__":

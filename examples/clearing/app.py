@@ -5,7 +5,7 @@ from statehold import Handler, Output, Record, Service, Table
 
 
 class Clearing(Handler[Trade]):
-    """Books the trades of one partition. Trades are keyed by account, so an account is in one place."""
+    """Books the trades of one partition. Trades are keyed by account, so an account is in one partition."""
 
     positions = Table(key=str, value=Position)
     accounts = Table(key=str, value=Account)

@@ -1,7 +1,7 @@
-"""The demo: a broker, 200,000 trades, two processes, one killed, a compaction, the dead one back; then all is verified.
+"""The demo: kills one of two processes during 200,000 trades, compacts, restarts it, and verifies every output.
 
-`python -m examples.clearing.demo`; exit code 0 and the last line `demo ok` only if nothing was lost or
-doubled.
+`python -m examples.clearing.demo` prints `demo ok` and exits with 0 only if no output is lost or
+duplicated.
 """
 
 import argparse
@@ -34,19 +34,19 @@ TARGET = "examples.clearing.app:service"
 CONFIG = "examples/clearing/clearing.toml"
 PARTITIONS = 4
 CALM, RUSH, NIGHT = 0.15, 0.60, 0.10
-"""Shares of the trades that come in at PACE first, then flat out; the kill falls into the rush. While the snapshots are
-compacted and the dead process comes back they come in at NIGHT_PACE; the rest: at PACE."""
+"""Shares of the trades that are sent at PACE, then without a limit, when the kill happens. During the compaction and
+the restart of the killed process the rate is NIGHT_PACE, and PACE for the rest."""
 NO_FULLS = "snapshot.periodic_full=off"
-"""Fulls are left to the compaction, and to the stop."""
+"""Only the compaction and the stop write full snapshots."""
 PACE = 7_500
-"""Trades a second when the market is calm."""
+"""Trades per second when the market is calm."""
 NIGHT_PACE = 1_000
 PATIENCE = 60.0
-"""Seconds that any one step may take."""
+"""Timeout of each step in seconds."""
 
 
 class Demo:
-    """The course of events. Everything that is started belongs to `stack`, which ends it in any case."""
+    """The steps of the demo. `stack` owns and ends everything that is started."""
 
     def __init__(self, servers: str, directory: Path, report: Report, records: int, seed: int) -> None:
         self.servers, self.report, self.records = servers, report, records
@@ -58,7 +58,7 @@ class Demo:
         ]
 
     def play(self) -> bool:
-        """All acts in their order; true when the verifier found nothing."""
+        """Run all steps in order. Return True if the verifier found no difference."""
         self.create_topics()
         self.start_workers()
         self.open_market()
@@ -69,13 +69,13 @@ class Demo:
         return self.verify().ok
 
     def create_topics(self) -> None:
-        """Input, outputs, snapshots, and a genesis mark per partition: a first start is an act."""
+        """Create input, outputs, snapshot topics and initial commit records: the first start is explicit."""
         create = f"topics create {TARGET} --start-at beginning --partitions {PARTITIONS}"
         statehold(self.servers, create)
         self.report.step("topics", f"trades, fills, margin-calls and the snapshots, {PARTITIONS} partitions each")
 
     def start_workers(self) -> None:
-        """Two processes; each must be live on its half before the market opens."""
+        """Start two processes, and wait until each is live on its half of the partitions."""
         for worker in self.workers:
             worker.start()
         half = PARTITIONS // 2
@@ -84,18 +84,18 @@ class Demo:
         self.report.step("live", f"two processes, partitions by process: {shares}")
 
     def open_market(self) -> None:
-        """Some seconds of calm trading."""
+        """Feed trades at a moderate rate for some seconds."""
         calm = int(self.records * CALM)
         with self._feeding(calm, PACE):
             self.report.step("open", f"{calm:,} trades at {PACE:,} a second")
         self._wait(lambda: self.progress.position() >= calm, "the first trades cleared")
 
     def rush_and_kill(self) -> None:
-        """Trades flat out, SIGKILL at 40 %, and the survivor takes over."""
+        """Feed trades without a limit, kill one process at 40 %, and wait for the takeover."""
         survivor, victim = self.workers
         before, began = self.progress.position(), monotonic()
         with self._feeding(int(self.records * RUSH), None):
-            self.report.step("rush", f"{int(self.records * RUSH):,} trades, as fast as they come")
+            self.report.step("rush", f"{int(self.records * RUSH):,} trades without a rate limit")
             self._wait(lambda: self.progress.position() >= 0.4 * self.records, "40 % of the trades cleared")
             moved, done = victim.live(), self.progress.position()
             rate, killed = (done - before) / (monotonic() - began), time()
@@ -110,7 +110,7 @@ class Demo:
         self.report.takeovers(f"taken over by {survivor.name}, seconds after the kill", rows)
 
     def compact_and_bring_back(self) -> None:
-        """At night, while trades trickle in: a compaction, and the killed process joins again from its fulls."""
+        """Compact and restart the killed process at a low rate; it restores from the new full snapshots."""
         _, victim = self.workers
         with self._feeding(int(self.records * NIGHT), NIGHT_PACE):
             made = self._compact()
@@ -118,7 +118,7 @@ class Demo:
             victim.start()
             self._wait(lambda: len(victim.live()) == PARTITIONS // 2, f"{victim.name} live again")
         moved = sorted(victim.live())
-        source = "the compaction's fulls" if made else "deltas alone"
+        source = "the compaction's full snapshots" if made else "deltas alone"
         self.report.step("back", f"{victim.name} is live on {moved}, restored from {source}")
         rows = [takeover(partition, victim.events(), began) for partition in moved]
         self.report.takeovers(f"taken over by {victim.name}, seconds after its start", rows)
@@ -129,7 +129,7 @@ class Demo:
     def _compact(self) -> dict[int, int]:
         """Compact by Spark while the survivor runs; return the offset of each partition's new full snapshot.
 
-        Skipped where Spark or its Java is not installed: a service needs neither.
+        Skipped without Spark or its Java, because a service needs neither.
         """
         if importlib.util.find_spec("pyspark") is None:
             self.report.step("no compaction", "it needs an extra: pip install 'statehold[spark]'")
@@ -140,30 +140,30 @@ class Demo:
             self.report.step("no compaction", str(error))
             return {}
         survivor, _ = self.workers
-        self.report.step("compact", f"by Spark, while {NIGHT_PACE:,} trades a second come in")
+        self.report.step("compact", f"by Spark, while {NIGHT_PACE:,} trades per second arrive")
         before = self.progress.position()
-        told = json.loads(statehold(self.servers, f"compact {TARGET} --config {CONFIG} --json"))
+        results = json.loads(statehold(self.servers, f"compact {TARGET} --config {CONFIG} --json"))
         meanwhile = self.progress.position() - before
-        self.report.step("compacted", f"{len(told)} partitions; {survivor.name} cleared {meanwhile:,} trades meanwhile")
-        self.report.compaction(told)
-        return {each["partition"]: each["full"] for each in told}
+        self.report.step("compacted", f"{len(results)} partitions; {survivor.name} cleared {meanwhile:,} trades")
+        self.report.compaction(results)
+        return {each["partition"]: each["full"] for each in results}
 
     def close_market(self) -> None:
-        """The rest of the trades, for two processes again; then everything is cleared."""
+        """Feed the rest of the trades to both processes, and wait until all are cleared."""
         with self._feeding(self.records, PACE):
             self.report.step("morning", f"the rest of {self.records:,} trades, at {PACE:,} a second")
         self._wait(lambda: self.progress.position() >= self.records, "all trades cleared")
         self.report.step("cleared", f"{self.progress.position():,} trades")
 
     def stop_workers(self) -> None:
-        """SIGTERM: each commits, takes its full snapshot and leaves."""
+        """Send SIGTERM: each process commits, writes its full snapshots and leaves the group."""
         codes = {worker.name: worker.stop(PATIENCE) for worker in self.workers}
         if any(codes.values()):
             raise RuntimeError(f"a process did not stop cleanly, exit codes: {codes}")
         self.report.step("stopped", "both processes, cleanly")
 
     def verify(self) -> Verdict:
-        """Read all with a plain consumer, compute it a second time, compare, the restored state too."""
+        """Read all topics with a plain consumer, recompute them and the state from the input, and compare."""
         began = monotonic()
         verdict = verify(self.servers, held_by(self.servers, Names("clearing", "trades"), Clearing))
         self.report.step("verified", f"in {monotonic() - began:.1f} s, by code that shares nothing with the service")
@@ -173,13 +173,13 @@ class Demo:
         return verdict
 
     def close(self) -> None:
-        """Kill what still runs; nothing after a clean end."""
+        """Kill the processes that still run."""
         for worker in self.workers:
             worker.kill()
 
     @contextmanager
     def _feeding(self, count: int, rate: float | None) -> Iterator[None]:
-        """Feed the next `count` trades, or what is left, in the background; an error of either ends both."""
+        """Feed up to `count` more trades in the background within the context; an error of either ends both."""
         feed, failures = Feed(self.servers, "trades", rate), list[BaseException]()
         chosen = list(islice(self.market, count))
 
@@ -206,7 +206,7 @@ class Demo:
 
 
 def main() -> int:
-    """Play the demo in a temporary directory with a broker of its own; the exit code."""
+    """Run the demo in a temporary directory with its own broker. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.clearing.demo")
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=7)

@@ -1,4 +1,4 @@
-"""What a clearing house knows of a trade, a position and an account: values and arithmetic, no Kafka.
+"""Trades, positions and accounts of a clearing house: values and arithmetic without Kafka.
 
 Units: money and prices are integer cents, quantities are lots. A short position has a negative quantity and a
 negative cost.
@@ -16,7 +16,7 @@ MARGIN_PERCENT = 10
 
 
 class Trade(msgspec.Struct, frozen=True):
-    """One side of a deal, as it comes in from the market."""
+    """One side of a deal from the market."""
 
     id: int
     account: str
@@ -32,7 +32,7 @@ class Trade(msgspec.Struct, frozen=True):
 
 
 class Fill(msgspec.Struct, frozen=True):
-    """What one trade did to its position. `quantity` and `average` are those after it, `realised` is this
+    """The effect of one trade on its position. `quantity` and `average` are the values after it, `realised` is this
     trade's alone.
     """
 
@@ -45,7 +45,7 @@ class Fill(msgspec.Struct, frozen=True):
 
 
 class MarginCall(msgspec.Struct, frozen=True):
-    """Sent once when an account's margin outgrows its cash; `id` is the trade that did it."""
+    """Sent once when an account's margin exceeds its cash; `id` is the trade that caused it."""
 
     id: int
     account: str
@@ -54,7 +54,7 @@ class MarginCall(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Lots of one instrument on one account, and what the open ones have cost."""
+    """Lots of one instrument on one account, and the cost of the open ones."""
 
     quantity: int = 0
     cost: int = 0
@@ -71,7 +71,7 @@ class Position(msgspec.Struct, frozen=True):
         return abs(self.cost) * MARGIN_PERCENT // 100
 
     def trade(self, lots: int, price: int) -> "Position":
-        """Book signed `lots`: what closes is realised at average cost, the rest opens at `price`."""
+        """Book signed `lots`: closed lots are realised at average cost, the rest opens at `price`."""
         if self.quantity * lots >= 0:
             return Position(self.quantity + lots, self.cost + lots * price, self.realised)
         held = abs(self.quantity)
@@ -86,14 +86,14 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Cash and margin over all positions of an account. `called` is true while a margin call stands."""
+    """Cash and margin over all positions of an account. `called` is true while a margin call is open."""
 
     cash: int = OPENING_CASH
     margin: int = 0
     called: bool = False
 
     def settle(self, before: Position, after: Position) -> "Account":
-        """Take a changed position into the books; a call is withdrawn when cash covers the margin again."""
+        """Apply a changed position; the margin call ends when cash covers the margin again."""
         cash = self.cash + after.realised - before.realised
         margin = self.margin + after.margin - before.margin
         return Account(cash, margin, called=margin > cash)

@@ -1,4 +1,4 @@
-"""A market that is the same for the same seed: accounts trading instruments whose prices walk at random."""
+"""Simulates a market: accounts trade instruments with random prices; the same seed gives the same trades."""
 
 from collections.abc import Iterator
 from random import Random

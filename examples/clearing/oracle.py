@@ -1,7 +1,7 @@
-"""What the outputs and the state must be, computed a second time from the input alone.
+"""Recomputes the expected outputs and state from the input alone.
 
-This module shares nothing with the service: no import of statehold, of the handler or of its domain, but plain
-dicts and json. It states the rules of the house on its own, so that a mistake in the service shows as a
+This module shares no code with the service: it imports neither statehold nor the handler nor its domain, and uses
+plain dicts and json. It repeats the clearing rules, so that a mistake in the service shows as a
 difference.
 """
 
@@ -25,7 +25,7 @@ class Books:
         self.accounts: dict[str, Event] = {}
 
     def book(self, raw: bytes) -> None:
-        """Book one trade as it lies on the input topic."""
+        """Book one trade of the input topic."""
         trade = json.loads(raw)
         account, price = trade["account"], trade["price"]
         position = self.positions.setdefault(
@@ -70,7 +70,7 @@ def book_all(trades: Iterable[bytes]) -> Books:
 
 
 def _close_and_open(position: Event, side: str, quantity: int, price: int) -> int:
-    """Change quantity and cost in place, in the two steps a clerk would take, and return the realised profit
+    """Close lots, then open the rest, changing quantity and cost in place. Return the realised profit
     in cents.
     """
     long = position["quantity"] > 0

@@ -1,4 +1,4 @@
-"""What the demo tells: each step when it happens, then what was measured. Words and tables only."""
+"""Prints the demo's steps and measurements as text and tables."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ COLUMNS = (
     *("full", "deltas", "keys", "bytes", "replayed"),
 )
 WIDTH = 100
-"""Characters a line, where the account goes to a file and not to a terminal."""
+"""Characters per line if the output is a file."""
 
 
 @dataclass(frozen=True)
 class Takeover:
-    """One partition's way from a killed process to a live one; times are seconds after the kill."""
+    """Takeover of one partition; times are seconds after the kill."""
 
     partition: int
     assigned: float
@@ -64,23 +64,23 @@ def takeover(partition: int, events: Sequence[LogEvent], killed: float) -> Takeo
 
 
 class Report:
-    """Prints the demo's account to a terminal or a file."""
+    """Prints the demo's report to a terminal or a file."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
         self._began = monotonic()
 
     def title(self, text: str) -> None:
-        """A line across the page."""
+        """Print a heading."""
         self.console.rule(f"[bold]{text}", align="left")
 
     def step(self, what: str, detail: str = "") -> None:
-        """One thing that happened, with the time since the demo began."""
+        """Print one step with the time since the demo began."""
         elapsed = monotonic() - self._began
         self.console.print(f"[dim]{elapsed:5.1f} s[/]  [bold]{what:<10}[/] {detail}", soft_wrap=True)
 
     def takeovers(self, title: str, rows: Sequence[Takeover]) -> None:
-        """The phases of every partition that moved; `title` says from when on seconds are counted."""
+        """Print the phases of every moved partition; `title` names the event from which seconds are counted."""
         table = Table(title=title, title_justify="left", box=None)
         for column in COLUMNS:
             table.add_column(column, justify="right")
@@ -91,7 +91,7 @@ class Report:
         self.console.print(table)
 
     def compaction(self, outcomes: Sequence[Mapping[str, Any]]) -> None:
-        """What `statehold compact --json` told of each partition."""
+        """Print the result of `statehold compact --json` for each partition."""
         title = "compacted: what a restore reads, before and after"
         table = Table(title=title, title_justify="left", box=None)
         for column in ("partition", "result", "full", "keys", "bytes before", "bytes after", "digest"):
@@ -103,7 +103,7 @@ class Report:
         self.console.print(table)
 
     def verdict(self, verdict: Verdict) -> None:
-        """What the independent verifier found, topic by topic."""
+        """Print the independent verifier's result by topic."""
         table = Table(title="recomputed from the input, compared", title_justify="left", box=None)
         table.add_column("")
         for column in ("expected", "found", "lost", "duplicated", "out of order", "different"):
@@ -122,7 +122,7 @@ class Report:
                 self.console.print(f"[red]first difference:[/] {escape(each.first)}")
 
     def failure(self, error: BaseException, logs: Mapping[str, str]) -> None:
-        """What went wrong, below the end of each process's log."""
+        """Print the error after the end of each process's log."""
         for name, text in logs.items():
             self.title(f"the end of {name}'s log")
             self.console.print(escape(text) or "(empty)", soft_wrap=True)

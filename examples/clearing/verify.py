@@ -30,12 +30,12 @@ class Verdict:
 
     @property
     def lost(self) -> int:
-        """Events and keys that should be there and are not."""
+        """Number of missing events and keys."""
         return sum(finding.lost for finding in self.findings)
 
     @property
     def duplicated(self) -> int:
-        """Events that are there more than once."""
+        """Number of duplicated events."""
         return sum(finding.duplicated for finding in self.findings)
 
     def lines(self) -> Iterator[str]:
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def verify(bootstrap_servers: str, held: Mapping[int, Held] | None = None) -> Verdict:
-    """Read the topics, recompute, compare; what the service holds by partition is compared too, if given."""
+    """Read the topics, recompute and compare them, and the state `held` by partition if given."""
     trades = read_committed(bootstrap_servers, "trades")
     books = {p: book_all(record.value for record in records) for p, records in trades.items()}
     fills = by_key(read_committed(bootstrap_servers, "fills"))
@@ -63,12 +63,12 @@ def verify(bootstrap_servers: str, held: Mapping[int, Held] | None = None) -> Ve
 
 
 def tables(books: Books) -> dict[str, dict[str, Event]]:
-    """The expected tables, named as the service names them."""
+    """Return the expected tables by the service's names."""
     return {"positions": books.positions, "accounts": books.accounts}
 
 
 def _merged(parts: Iterator[dict[str, list[Event]]]) -> dict[str, list[Event]]:
-    """One mapping of what the partitions expect; ValueError if two share an account: no order."""
+    """Merge the partitions' expectations. Raises ValueError if two share an account, because it has no order then."""
     merged: dict[str, list[Event]] = {}
     for part in parts:
         if shared := merged.keys() & part.keys():
@@ -78,7 +78,7 @@ def _merged(parts: Iterator[dict[str, list[Event]]]) -> dict[str, list[Event]]:
 
 
 def _all_tables(books: Mapping[int, Books]) -> dict[str, dict[tuple[int, str], Event]]:
-    """Keys are (partition, key) here: a key that came back in the wrong partition is a difference."""
+    """Merge tables by (partition, key), so that a key in a wrong partition is a difference."""
     merged: dict[str, dict[tuple[int, str], Event]] = {"positions": {}, "accounts": {}}
     for partition, book in books.items():
         for name, rows in tables(book).items():

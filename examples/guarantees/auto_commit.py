@@ -1,4 +1,4 @@
-"""The client commits by itself, every 100 ms: what was fetched counts as done. A death loses records."""
+"""The client commits fetched records every 100 ms, processed or not. A crash loses records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main(here: Scene) -> None:
 
 
 def let_it_commit(here: Scene, consumer: Consumer, position: int) -> None:
-    """As slow a handler as it takes: the client's own thread commits what it has handed out."""
+    """Wait until the client's thread has committed the fetched records, like a slow handler."""
     while consumer.committed([TopicPartition(here.input, 0)], 30)[0].offset < position:
         pass
 

@@ -1,4 +1,4 @@
-"""Offsets are committed once the outputs are with the broker. A death in between repeats them."""
+"""Commits offsets after the broker has the outputs. A crash in between duplicates the outputs."""
 
 from __future__ import annotations
 

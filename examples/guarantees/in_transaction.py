@@ -1,4 +1,4 @@
-"""Outputs and offset are one Kafka transaction: a death undoes both or neither. This is what statehold builds on."""
+"""Outputs and offset are one Kafka transaction: a crash rolls back both or neither. statehold builds on this."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from examples.guarantees.scene import Scene, batches, scene
 
 def main(here: Scene) -> None:
     producer = Producer({"bootstrap.servers": here.servers, "transactional.id": f"{here.group}-0"})
-    # Ends the transaction that a dead predecessor left open. Only after it is the group's offset the truth.
+    # Abort the open transaction of a dead predecessor, because the group's offset is final only afterwards.
     producer.init_transactions(30)
     consumer = here.consumer(**{"enable.auto.commit": False})
     for batch in batches(consumer):

@@ -1,4 +1,4 @@
-"""Results and position are one transaction of a database; Kafka's offsets are not used. OUTPUT is an SQLite file."""
+"""Results and position are one database transaction; Kafka's offsets are unused. OUTPUT is an SQLite file."""
 
 from __future__ import annotations
 

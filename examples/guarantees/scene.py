@@ -1,4 +1,4 @@
-"""What the four consumers share: arguments, a topic partition to read, and a death at a named point."""
+"""Shared code of the four consumers: arguments, a topic partition to read, and a crash at a named point."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, TopicPartition
 
-#: how many records a consumer takes at once
+#: Records per batch.
 BATCH = 10
 
 #: The broker is not, or not yet, the group's coordinator. The client asks for the coordinator again, but not for the
@@ -30,7 +30,7 @@ class Scene:
     die_at: str
 
     def point(self, name: str) -> None:
-        """Die here, as by SIGKILL, if this is the point that was asked for."""
+        """Kill this process with SIGKILL if this is the requested point."""
         if name == self.die_at:
             os._exit(9)
 
@@ -56,7 +56,7 @@ def scene() -> Scene:
 
 @dataclass
 class Batch:
-    """Some values of the input, and the offset behind the last one."""
+    """Some values of the input, and the offset after the last one."""
 
     values: list[bytes]
     end: int

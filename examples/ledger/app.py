@@ -21,7 +21,7 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @property
     def movement(self) -> int:
-        """What the transaction adds to its account's balance, in hellers."""
+        """Change of the account's balance in hellers."""
         return self.amount if self.type == "PRIJEM" else -self.amount
 
 
@@ -40,7 +40,7 @@ class Turnover(msgspec.Struct, frozen=True):
 
 
 class Booked(msgspec.Struct, frozen=True):
-    """The answer to one transaction: the balance after it."""
+    """The output of one transaction: the balance after it."""
 
     id: int
     account: int

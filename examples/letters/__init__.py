@@ -1,1 +1,1 @@
-"""Payments of which some cannot be booked, and a desk that reads the dead letters: both ordinary services."""
+"""A payment service with failure policies, and a service that reads its dead letters."""

@@ -1,4 +1,4 @@
-"""Payments with policies for those that fail, and the desk that looks after the dead letters.
+"""Payments with failure policies, and a desk that tracks the dead letters.
 
 statehold dev up
 statehold topics create examples.letters.app:service --start-at beginning --partitions 2
@@ -6,7 +6,7 @@ statehold topics create examples.letters.app:desk --start-at beginning
 statehold run examples.letters.app:service
 statehold run examples.letters.app:desk
 
-Then send payments, some of them to a closed account, and look: `statehold dlq list examples.letters.app:service`.
+Then send payments that overdraw some accounts, and run `statehold dlq list examples.letters.app:service`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from statehold.failures import dead_letter, retry
 
 
 class Payment(msgspec.Struct, frozen=True):
-    """The record's key is the account, so that an account's payments are in one partition and in order."""
+    """A payment. The record's key is the account, so an account's payments are in one partition and in order."""
 
     account: str
     amount: int
 
 
 class Refused(ValueError):
-    """This payment cannot be booked, however often it is tried."""
+    """The payment cannot be booked; a retry does not help."""
 
 
 class Payments(Handler[Payment]):
-    """Balances by account. A payment that is refused is put aside, and those of its account behind it follow."""
+    """Balances by account. A rejected payment is dead-lettered, and blocks later payments of its account."""
 
     on_failure: ClassVar = {
         Refused: dead_letter(),
@@ -44,7 +44,7 @@ class Payments(Handler[Payment]):
     booked = Output("payments-booked", value=str)
 
     def on_record(self, record: Record[Payment]) -> None:
-        """Book it: what it has written when it raises is undone."""
+        """Book the payment. If this method raises, its changes and outputs are rolled back."""
         payment = record.value
         balance = self.balances.get(payment.account, 0) + payment.amount
         self.balances[payment.account] = balance
@@ -54,33 +54,33 @@ class Payments(Handler[Payment]):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """What the desk knows of an account that waits: its letters by offset, and why the first one failed."""
+    """A blocked account: the offsets of its dead letters, and the reason of the first one."""
 
     offsets: tuple[int, ...] = ()
     reason: str = ""
 
 
 class Desk(Handler[bytes]):
-    """Reads the dead letters as any other topic; what became of them comes as commands."""
+    """Reads the dead letters like any other topic; their outcomes arrive as commands."""
 
     cases = Table(key=str, value=Case)
 
     def on_record(self, record: Record[bytes]) -> None:
-        """A letter: the payment as it was received, with headers that say why it is here."""
-        told = dict(record.headers)
-        account, offset = (record.key or b"").decode(), int(told["statehold-dead-offset"])
+        """Add a dead letter: the original payment, with headers for the failure."""
+        headers = dict(record.headers)
+        account, offset = (record.key or b"").decode(), int(headers["statehold-dead-offset"])
         case = self.cases.get(account, Case())
-        reason = case.reason or told["statehold-dead-text"].decode()
+        reason = case.reason or headers["statehold-dead-text"].decode()
         self.cases[account] = Case((*case.offsets, offset), reason)
 
     def on_command(self, command: str, record: Record[bytes]) -> None:
-        """A trace: the letter was replayed, discarded, or has failed again."""
+        """Remove a dead letter that was redriven or discarded."""
         if command not in ("dlq-replayed", "dlq-discarded"):
             return
         account = (record.key or b"").decode()
-        settled = int(dict(record.headers)["statehold-dead-offset"])
+        resolved = int(dict(record.headers)["statehold-dead-offset"])
         case = self.cases.get(account, Case())
-        left = tuple(offset for offset in case.offsets if offset != settled)
+        left = tuple(offset for offset in case.offsets if offset != resolved)
         if left:
             self.cases[account] = Case(left, case.reason)
         else:

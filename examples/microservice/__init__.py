@@ -1,1 +1,1 @@
-"""A web application that counts visits to pages: FastAPI in front, a statehold service inside."""
+"""A FastAPI application that counts page visits with a statehold service in the same process."""

@@ -1,7 +1,7 @@
-"""Visits of pages, counted exactly once: `uvicorn examples.microservice.app:app --port 8000`.
+"""Counts page visits exactly once: `uvicorn examples.microservice.app:app --port 8000`.
 
-One process, one port: the application's own routes, and under /ops the service's health, metrics and console. Start
-several with ports of their own; each counts the pages of its partitions and knows who counts the others.
+One port serves the application's routes, and under /ops the service's health, metrics and console. Start several
+instances with different ports: each counts the pages of its partitions and redirects requests for other pages.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from statehold.ops.http.key_lookup import Elsewhere, Finder, NotFound, NotLive
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """Somebody looked at a page. The record's key is the page, so all its visits are in one partition."""
+    """A visit of a page. The record's key is the page, so all its visits are in one partition."""
 
     page: str
     visitor: str
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What is known of a page."""
+    """Number of visits and last visitor of a page."""
 
     visits: int = 0
     last_visitor: str = ""
 
 
 class Visits(Handler[Visit]):
-    """One instance per partition; the web application never sees it, only what it has committed."""
+    """Counts visits. The web application reads the committed state only, never this object."""
 
     pages = Table(key=str, value=Page)
 
     def on_record(self, record: Record[Visit]) -> None:
-        """Count it."""
+        """Count the visit."""
         visit = record.value
         self.pages[visit.page] = Page(self.pages.get(visit.page, Page()).visits + 1, visit.visitor)
 
@@ -53,7 +53,7 @@ finder = Finder(service)
 
 @asynccontextmanager
 async def lifespan(running: FastAPI) -> AsyncIterator[None]:
-    """Joins the group and leaves it; both may take seconds, so neither may hold up the event loop."""
+    """Start and stop the service in threads, because both may take seconds and must not block the event loop."""
     brokers = service.settings.kafka.bootstrap_servers
     running.state.producer = Producer({"bootstrap.servers": brokers, "partitioner": "murmur2_random"})
     await asyncio.to_thread(service.start)
@@ -69,7 +69,7 @@ app.mount("/ops", OpsApplication(service))
 
 @app.post("/visits/{page}", status_code=202)
 def visit(page: str, visitor: str) -> dict[str, Any]:
-    """Accepted once Kafka has it; it is counted a moment later, by whoever holds the page's partition."""
+    """Accept the visit after Kafka has acknowledged it; the owner of the page's partition counts it later."""
     refused: list[Any] = []
     producer: Producer = app.state.producer
     producer.produce(
@@ -77,13 +77,13 @@ def visit(page: str, visitor: str) -> dict[str, Any]:
     )
     producer.flush(10)
     if refused != [None]:
-        raise HTTPException(503, f"Kafka did not take it: {refused or 'no answer'}")
+        raise HTTPException(503, f"Kafka did not acknowledge it: {refused or 'no answer'}")
     return {"accepted": page}
 
 
 @app.get("/visits/{page}", response_model=None)
 def visits(page: str) -> dict[str, Any] | RedirectResponse:
-    """The committed count; another instance's page is redirected, one that is being restored asks for patience."""
+    """Return the committed count; redirect to the owner of another page; 503 with Retry-After during a restore."""
     try:
         found = finder.find("pages", page)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Balances in PostgreSQL: each payment moves an account, and the table shows what the service's state says.
+"""Balances in PostgreSQL: each payment changes an account's state, and the tables show that state.
 
 statehold dev up
 statehold topics create examples.sinks.app:service --start-at beginning --partitions 2
@@ -6,7 +6,7 @@ psql "$STATEHOLD_SINK__URL" -f examples/sinks/tables.sql
 statehold sink init examples.sinks.app:service
 statehold run examples.sinks.app:service
 
-`python -m examples.sinks.demo` does all of it with a broker and a database of its own, kills the service, and compares.
+`python -m examples.sinks.demo` does this with its own broker and database, kills the service, and compares the result.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from statehold.config.load import load
 
 
 class Payment(msgspec.Struct, frozen=True):
-    """The record's key is the account, so that an account's payments are in one partition and in order."""
+    """A payment. The record's key is the account, so an account's payments are in one partition and in order."""
 
     account: str
     amount: int
 
 
 class Account(msgspec.Struct, frozen=True):
-    """A row of `accounts`: the sum of its payments, in cents, and how many there were."""
+    """A row of `accounts`: the sum of its payments in cents, and their number."""
 
     account: str
     balance: int = 0
@@ -33,7 +33,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Booking(msgspec.Struct, frozen=True):
-    """A row of `bookings`: one for each payment; the number counts those of its account."""
+    """A row of `bookings`: one per payment, numbered by account."""
 
     account: str
     number: int
@@ -41,14 +41,14 @@ class Booking(msgspec.Struct, frozen=True):
 
 
 class Payments(Handler[Payment]):
-    """The state decides, the database shows: it is written, never read."""
+    """Computes balances from the state. The database is written, never read."""
 
     states = Table(key=str, value=Account)
     accounts = Sink("accounts", value=Account, key="account")
     bookings = Sink("bookings", value=Booking, key=("account", "number"))
 
     def on_record(self, record: Record[Payment]) -> None:
-        """Both rows become visible with the position, in one transaction of the database."""
+        """Put both rows; they become visible with the position, in one database transaction."""
         payment = record.value
         before = self.states.get(payment.account, Account(payment.account))
         after = Account(payment.account, before.balance + payment.amount, before.payments + 1)

@@ -1,6 +1,6 @@
-"""A broker and a database of its own, payments, two workers that are killed again and again, then all is compared.
+"""Starts a broker and a database, kills two workers repeatedly while payments arrive, and compares the tables.
 
-`python -m examples.sinks.demo`; exit code 0 and the last line `demo ok` only if the tables are what the payments say.
+`python -m examples.sinks.demo` prints `demo ok` and exits with 0 only if the tables match the payments.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ACCOUNTS = 200
 
 
 def payments(count: int, seed: int) -> Iterator[tuple[str, int]]:
-    """Account and amount."""
+    """Yield account and amount of each payment."""
     draw = random.Random(seed)
     for _ in range(count):
         yield f"a{draw.randrange(ACCOUNTS):03}", draw.randrange(-500, 1000)
@@ -42,7 +42,7 @@ def records(count: int, seed: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def bookings(url: str) -> int:
-    """Rows so far."""
+    """Return the number of booked rows."""
     with psycopg.connect(url) as database:
         row = database.execute("SELECT count(*) FROM bookings").fetchone()
     assert row is not None
@@ -50,7 +50,7 @@ def bookings(url: str) -> int:
 
 
 def differences(url: str, count: int, seed: int) -> list[str]:
-    """What the tables do not say as the payments do; recomputed from those alone."""
+    """Return the differences between the tables and the result recomputed from the payments."""
     balances, numbers, expected = Counter[str](), Counter[str](), set()
     for account, amount in payments(count, seed):
         balances[account] += amount
@@ -68,17 +68,17 @@ def differences(url: str, count: int, seed: int) -> list[str]:
 
 
 class Demo:
-    """The course of events, on servers that somebody else starts and ends."""
+    """The steps of the demo, on servers that the caller starts and stops."""
 
     def __init__(self, servers: str, database: Postgres, directory: Path, count: int, seed: int) -> None:
         self.servers, self.database, self.count, self.seed = servers, database, count, seed
         settings = ("--set", f"sink.url={database.url}", "--set", "sink.timeout=3", "--set", "group.session_timeout=6")
-        # A process that was killed comes back as the same member.
+        # Static membership, so that a killed process rejoins as the same member.
         own = (*settings, "--set", "group.membership=static")
         self.workers = [ServiceProcess(TARGET, servers, directory, name, *own) for name in ("alpha", "beta")]
 
     def play(self) -> list[str]:
-        """All acts in their order; what is wrong in the end."""
+        """Run all steps in order. Return the differences."""
         with psycopg.connect(self.database.url) as database:
             database.execute(TABLES.read_bytes())
         statehold(self.servers, f"topics create {TARGET} --start-at beginning --partitions 2")
@@ -103,7 +103,7 @@ class Demo:
 
     def _strike(self, step: int) -> None:
         if step == 4:
-            print(f"{bookings(self.database.url)} bookings: the database is stopped as by a crash, and started")
+            print(f"{bookings(self.database.url)} bookings: the database crashes and restarts")
             self.database.stop(signal.SIGQUIT)
             self.database.start()
             return

@@ -15,11 +15,11 @@ statehold doctor --name clearing --input trades --output fills -c clearing.toml 
 statehold doctor -c clearing.toml
 ```
 
-It looks at the brokers, the service's topics, its group, this machine and the database of its sinks before somebody is
-called at night. The second form does not need the service's code (which sinks it has is unknown then), the third knows
-no service and looks at the cluster alone. Each finding
-is PASS, WARN, FAIL or UNKNOWN, with the reason and the command that mends it. UNKNOWN is what could not be looked at:
-a question that the cluster refuses, as managed ones refuse some, is never PASS.
+It checks the brokers, the service's topics, its group, this machine and the sinks' database, and finds problems before
+they cause an outage. The second form does not need the service's code (its sinks are unknown then). The third form
+checks the cluster alone. Each finding
+is PASS, WARN, FAIL or UNKNOWN, with the reason and the command that fixes it. UNKNOWN means that the check could not
+run, for example because a managed cluster rejects the request.
 
 | exit code | when |
 |---|---|
@@ -28,13 +28,13 @@ a question that the cluster refuses, as managed ones refuse some, is never PASS.
 | 11 | at least one UNKNOWN, no FAIL |
 | 12 | at least one FAIL |
 
-It changes nothing, but for the check `clocks`: it makes a topic `<group>.doctor-...`, writes a few empty records
-to it and deletes it; `--no-probe` leaves that out. `--only CHECK` looks at one thing, `--quiet` tells what is not
-good, `--deep` reads and proves every snapshot. What holds one replica against a service depends on `service.mode`:
-in production it fails, in development it is a warning.
+It changes nothing except in the check `clocks`, which creates a topic `<group>.doctor-...`, writes a few empty records
+to it and deletes it; `--no-probe` omits that. `--only CHECK` runs one check, `--quiet` prints only problems,
+`--deep` reads and verifies every snapshot. A topic with one replica fails in production and is a
+warning in development (`service.mode`).
 
-With `doctor.at_start = "warn"` (the profile `production` has it) `statehold run` looks beside its own start and
-logs each WARN and FAIL as event `doctor`; with `"fail"` it looks first and does not start when a check is FAIL.
+With `doctor.at_start = "warn"` (the profile `production` sets it) `statehold run` runs the checks during its start and
+logs each WARN and FAIL as event `doctor`; with `"fail"` it checks first and does not start if a check is FAIL.
 Neither writes anything. A program that embeds a service calls `statehold.ops.doctor.examine.examine(Case(settings,
 names, outputs, sinks=sinks))`.
 

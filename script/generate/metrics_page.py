@@ -11,16 +11,16 @@ _INTRODUCTION = """\
 
 This file is generated: `python -m script.generate`. A test compares the two.
 
-Every service has a registry of its own, `service.metrics`. To have its series in a registry that an application exports
-anyway: `prometheus_client.REGISTRY.register(service.metrics)`. Names carry their base unit; each series has the label
-`service` (the consumer group), those of a partition also `partition`. No label holds a key or an error's text: there
-are as many series as partitions times a few words.
+Every service has its own registry, `service.metrics`. To export its series with a registry that an application already
+exports, call `prometheus_client.REGISTRY.register(service.metrics)`. Names end with their unit. Each series has the
+label `service` (the consumer group), and series of a partition also have `partition`. No label holds a key or an
+error's text, so the number of series is a small multiple of the number of partitions.
 
-A gauge goes away with its partition. Counters and histograms stay as long as the process lives: what was counted before
-a rebalance is part of `rate()` and of sums. Figures move once per batch or commit; what needs a look (mailbox, lag,
-restore) is looked for when somebody scrapes.
+A gauge disappears with its partition. Counters and histograms remain until the process ends, so `rate()` and sums
+include counts from before a rebalance. Values change once per batch or commit. The queue length, lag and restore
+progress are computed at each scrape.
 
-Beside these, `service.metrics.registry` has this process's own (Linux): `process_resident_memory_bytes`,
+In addition, `service.metrics.registry` has the metrics of this process (Linux): `process_resident_memory_bytes`,
 `process_virtual_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds`, `process_max_fds`,
 `process_start_time_seconds`.
 """

@@ -103,7 +103,7 @@ def _clients() -> str:
     configs = {
         "consumer": client.consumer(settings, "GROUP"),
         "producer": client.producer(settings, "TRANSACTIONAL-ID"),
-        "producer of fulls": client.full_producer(settings),
+        "snapshot producer": client.full_producer(settings),
         "reader": client.reader(settings, "GROUP"),
         "admin": client.admin(settings),
     }

@@ -133,7 +133,7 @@ def test_a_position_that_is_not_kept_is_told_with_those_that_are(
     with pytest.raises(ToolRefused) as refused:
         export(spark, staged.settings(), view.reader, places, {0: early, 1: early}, [Tally.totals], tmp_path / "early")
     for p, end in ends.items():
-        told = rf"\[{p}\]: no state that old is kept. There are positions \d+ to {end} "
+        told = rf"\[{p}\]: the state is not stored any more. Stored are positions \d+ to {end} "
         assert re.search(told, str(refused.value))
     assert not (tmp_path / "early").exists()
 
