@@ -29,8 +29,8 @@ from statehold.worker.failed import await_retry, explained
 from statehold.worker.followers.queries import Committed
 from statehold.worker.live import go_live, open_participants
 from statehold.worker.loop import LiveLoop
-from statehold.worker.recovery.recovery import Opening, Recovered
-from statehold.worker.recovery.replay import Replaying
+from statehold.worker.recovery.recovery import Recovered, Recovery
+from statehold.worker.recovery.replay import GapReplay
 from statehold.worker.status import PartitionStatus
 from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.watchdog import Watchdog
@@ -45,12 +45,12 @@ class PartitionWorker:
         self.mailbox = Mailbox()
         self.closed = threading.Event()
         self._signals = Signals()
-        self._opening = Opening(tools, self._signals)
+        self._recovery = Recovery(tools, self._signals)
         self._life = Lifecycle()
         self._since = tools.wall()
         self._timings: dict[str, float] = {}
         self._producer: Transactions | None = None
-        self._opened: Recovered | None = None
+        self._recovered: Recovered | None = None
         self._live: LiveLoop | None = None
         self._draining: Drain | None = None
         self._ownership = Ownership(tools, self._signals)
@@ -119,7 +119,7 @@ class PartitionWorker:
             self._live,
             input=self._tools.place.input,
             mailbox=self.mailbox.depth,
-            restore=self._opening.progress.view(),
+            restore=self._recovery.progress.view(),
             since=self._since,
             timings=self._timings.copy(),
             stuck=stuck is not None,
@@ -174,7 +174,7 @@ class PartitionWorker:
         if self._live is not None:
             self._ownership.doubt()
         self._tools.log.info("fencing", transactional_id=self._tools.place.names.transactional_id(self.partition))
-        self._producer = self._opening.fence(self._ownership.ascertain)
+        self._producer = self._recovery.fence(self._ownership.ascertain)
         seconds = self._took("fence", began)
         self._tools.log.info("fenced", seconds=round(seconds, 3), attempt=self._producer.attempt)
         self._go(Event.FENCED)
@@ -182,18 +182,18 @@ class PartitionWorker:
     def _restore(self) -> None:
         """With state in memory the last commit record may allow to keep it (rule T4); otherwise restore from Kafka."""
         if self._live is not None:
-            record = self._opening.last_mark()
+            record = self._recovery.last_mark()
             if record is not None and self._live.resume(record, self._transaction(record)):
                 self._tools.log.info("settled", n=record.n, position=self._live.transaction.position)
                 self._go(Event.RESTORED)
                 return
             self._drop_live()
         self._tools.log.info("restoring")
-        self._tools = replace(self._tools, place=self._opening.locate())
-        self._opening = Opening(self._tools, self._signals)
+        self._tools = replace(self._tools, place=self._recovery.locate())
+        self._recovery = Recovery(self._tools, self._signals)
         with self._traced("restore"):
-            self._opened = self._opening.restore()
-        restored = self._opened.restored
+            self._recovered = self._recovery.restore()
+        restored = self._recovered.restored
         self._tools.speeds.expect(restored.mark.pace)
         log_restored(self._tools, restored)
         self._observe("restore", restored.seconds)
@@ -202,21 +202,21 @@ class PartitionWorker:
     def _replay(self) -> None:
         """Handle the gap again and go live; a partition that kept its state has no gap."""
         if self._live is None:
-            assert self._opened is not None
-            opened, restored, began = self._opened, self._opened.restored, self._tools.clock()
+            assert self._recovered is not None
+            recovered, restored, began = self._recovered, self._recovered.restored, self._tools.clock()
             with self._traced("replay"):
-                count = self._replaying(opened).run()
+                count = self._replaying(recovered).run()
             seconds = self._took("replay", began)
             self._tools.log.info("replayed", records=count, seconds=round(seconds, 3))
             if not restored.from_standby:
                 self._tools.speeds.learn(restored.work, msgspec.structs.replace(restored.spent, replay=seconds))
             kafka = self._transaction(restored.mark)
             self._live, self._draining = go_live(
-                self._tools, self._signals, self.mailbox, opened.engine, kafka, restored
+                self._tools, self._signals, self.mailbox, recovered.engine, kafka, restored
             )
-            if opened.offset_behind or restored.mark.writer.reads < frame.NEWEST:
+            if recovered.offset_behind or restored.mark.writer.reads < frame.NEWEST:
                 self._live.commit_soon()  # `finish-upgrade` reads in commit records which releases are at work
-            self._opened = None
+            self._recovered = None
             stream = self.mailbox.open_stream()
             open_participants(self._live)
             position = self._live.transaction.position
@@ -251,8 +251,8 @@ class PartitionWorker:
 
     # Small helpers
 
-    def _replaying(self, opened: Recovered) -> Replaying:
-        return Replaying(self._tools, self._signals, self._opening.progress, opened.engine, opened.restored)
+    def _replaying(self, recovered: Recovered) -> GapReplay:
+        return GapReplay(self._tools, self._signals, self._recovery.progress, recovered.engine, recovered.restored)
 
     def _transaction(self, record: CommitRecord) -> KafkaTransaction:
         assert self._producer is not None
@@ -281,7 +281,7 @@ class PartitionWorker:
     def _drop(self) -> None:
         self._drop_live()
         self._drop_producer()
-        self._opened = None
+        self._recovered = None
         self.mailbox.open_stream()
 
     def _drop_live(self) -> None:

@@ -55,26 +55,26 @@ def _stranger() -> Callable[[], Any]:
 def mark_before_fence() -> None:
     """The last mark is read first, as far as it is committed; then the fence."""
     from statehold.kafka.clients.reader import KafkaReader
-    from statehold.worker.recovery.recovery import Opening
+    from statehold.worker.recovery.recovery import Recovery
 
-    fence, restore, bounds = Opening.fence, Opening.restore, KafkaReader.bounds
-    behind = Opening._offset_behind
+    fence, restore, bounds = Recovery.fence, Recovery.restore, KafkaReader.bounds
+    behind = Recovery._offset_behind
 
     def early(self: Any, ascertain: Any) -> Any:
         KafkaReader.bounds = _stable_bounds  # type: ignore[method-assign]
-        Opening._offset_behind = lambda *_: False  # type: ignore[method-assign]
+        Recovery._offset_behind = lambda *_: False  # type: ignore[method-assign]
         try:
             self._early = restore(self)
         finally:
             KafkaReader.bounds = bounds  # type: ignore[method-assign]
-            Opening._offset_behind = behind  # type: ignore[method-assign]
+            Recovery._offset_behind = behind  # type: ignore[method-assign]
         return fence(self, ascertain)
 
     def late(self: Any) -> Any:
         return self._early
 
-    # The partition makes a new Opening between fence and restore: it takes the early state along.
-    made = Opening.__init__
+    # The partition makes a new Recovery between fence and restore: it takes the early state along.
+    made = Recovery.__init__
     kept: dict[int, Any] = {}
 
     def init(self: Any, tools: Any, signals: Any) -> None:
@@ -87,9 +87,9 @@ def mark_before_fence() -> None:
         kept[id(self._signals)] = self._early
         return fenced
 
-    Opening.__init__ = init  # type: ignore[method-assign]
-    Opening.fence = keeping  # type: ignore[method-assign]
-    Opening.restore = late  # type: ignore[method-assign]
+    Recovery.__init__ = init  # type: ignore[method-assign]
+    Recovery.fence = keeping  # type: ignore[method-assign]
+    Recovery.restore = late  # type: ignore[method-assign]
 
 
 def _stable_bounds(self: Any, topic: str, partition: int) -> tuple[int, int]:

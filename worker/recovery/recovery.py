@@ -39,7 +39,7 @@ class Recovered(msgspec.Struct, frozen=True):
     offset_behind: bool = False
 
 
-class Opening:
+class Recovery:
     """Used by the partition's thread. Every call ends with Cancelled soon after the partition is revoked or lost."""
 
     def __init__(self, tools: Tools, signals: Signals) -> None:

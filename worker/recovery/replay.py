@@ -24,7 +24,7 @@ from statehold.worker.recovery.replay_batch import commit, handle_again
 _BATCH: Final = 500
 
 
-class Replaying:
+class GapReplay:
     """Used once, by the partition's thread; ends with Cancelled soon after the partition is revoked or lost."""
 
     def __init__(self, tools: Tools, signals: Signals, progress: Progress, engine: Engine, restored: Restored) -> None:

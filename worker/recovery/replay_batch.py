@@ -17,7 +17,7 @@ def handle_again(engine: Engine, batch: Sequence[Message], signals: Signals) -> 
 
     :raises HandlingFailed: the handler fails. :raises Cancelled: the partition leaves.
     """
-    rest, one_by_one, tries = batch, False, Tries(engine, signals)
+    rest, one_by_one, tries = batch, False, ReplayRetries(engine, signals)
     while rest:
         try:
             handled = engine.run(rest, one_by_one=one_by_one)
@@ -39,7 +39,7 @@ def commit(engine: Engine) -> None:
     engine.take_commands()
 
 
-class Tries:
+class ReplayRetries:
     """Counts the retries in place during a replay: a record that first failed in the live loop may fail again now.
 
     No other policy applies, because a dead-lettered record is always before the delta at which a replay begins.

@@ -19,7 +19,7 @@ from statehold.worker.handler import effect_calls
 from statehold.worker.handler.engine import Engine
 from statehold.worker.loop import LiveLoop
 from statehold.worker.partition import PartitionWorker
-from statehold.worker.recovery.recovery import Opening
+from statehold.worker.recovery.recovery import Recovery
 
 
 class EventLog:
@@ -152,7 +152,7 @@ class SteppedWorker(PartitionWorker):
         self.mailbox = _NoWaitMailbox()
         self._signals = Signals()
         self._signals.any = _ClockEvent(clock)
-        self._opening = Opening(tools, self._signals)
+        self._recovery = Recovery(tools, self._signals)
         self._ownership = Ownership(tools, self._signals)
         self._parked = False
 
@@ -206,14 +206,14 @@ class SteppedWorker(PartitionWorker):
 
     def view(self) -> Engine:
         """The committed state of a partition that has failed, restored and replayed by an engine of its own."""
-        self._opening.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
-        opened = self._opening.restore()
-        self._replaying(opened).run()
-        return opened.engine
+        self._recovery.fence(lambda: None).drop()  # ends the transaction that the failure may have left open
+        recovered = self._recovery.restore()
+        self._replaying(recovered).run()
+        return recovered.engine
 
     def crash(self) -> None:
         """Nothing is said to the broker: the open transaction stays as it is."""
-        self._producer = self._live = self._draining = self._opened = None
+        self._producer = self._live = self._draining = self._recovered = None
 
     def _work(self) -> None:
         if self._signals.any.is_set():
