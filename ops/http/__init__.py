@@ -1,1 +1,1 @@
-"""Answers over HTTP for a running service: health, metrics, status, state, and a page for people."""
+"""The ops server of a running service: health, metrics, status, state queries and a web console, over HTTP."""

@@ -19,7 +19,7 @@ SAFE: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
-#: fields of a query
+#: most fields of a query
 _FIELDS: Final = 20
 
 
@@ -31,13 +31,13 @@ class HttpRequest:
     path: str
     query: dict[str, str] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
-    #: under which path it is mounted, without a slash at the end
+    #: the path of the mount, without a slash at the end
     root: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """`headers` beside the type, the length and `SAFE`."""
+    """`headers` are sent in addition to the type, the length and `SAFE`."""
 
     status: int
     body: bytes
@@ -58,9 +58,9 @@ class Rejected(Exception):
 
 
 def fields_of(query: str) -> dict[str, str]:
-    """What stands behind the `?`.
+    """Parse the fields of a query.
 
-    :raises Rejected: there is too much of it.
+    :raises Rejected: there are too many fields.
     """
     try:
         return dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_FIELDS))
@@ -69,10 +69,10 @@ def fields_of(query: str) -> dict[str, str]:
 
 
 def as_json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> HttpAnswer:
-    """Typed values as JSON: what msgspec knows, anything else as text."""
+    """Encode a value as JSON; types that msgspec does not know become text."""
     return HttpAnswer(status, msgspec.json.encode(value, enc_hook=str) + b"\n", headers=headers or {})
 
 
 def reason(status: int) -> str:
-    """The phrase for the status line."""
+    """Return the phrase of the status line."""
     return HTTPStatus(status).phrase

@@ -1,6 +1,6 @@
-"""The door for embedding: a plain ASGI application, to be mounted in FastAPI, Starlette, Django or served alone.
+"""The ops routes as a plain ASGI application, to be mounted in FastAPI, Starlette, Django or served alone.
 
-It needs no package beside statehold. Each request is answered on a thread, so it never holds up the host's event loop.
+It needs no further package. A thread answers each request, so that the host's event loop is never blocked.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PATH_BYTES = 4096
 class OpsApplication:
     """`app.mount("/ops", OpsApplication(service))`: the same routes as `OpsServer`.
 
-    Make it before the service starts, and set `ops.advertised` to where it is mounted, as others reach it: the group is
-    told. Others may reach the host application, so all but health and metrics wants `ops.token`; with `guarded` the
-    host has asked for a login itself.
+    Create it before the service starts, and set `ops.advertised` to the URL of the mount, which the service reports to
+    its group. Other machines may reach the host application, so all routes but health and metrics need `ops.token`;
+    with `guarded` the host authenticates requests itself.
     """
 
     def __init__(self, service: Service, *, guarded: bool = False) -> None:
@@ -57,7 +57,7 @@ def _request(scope: Scope) -> HttpRequest:
     root = scope.get("root_path", "").rstrip("/")
     raw = scope.get("raw_path")
     whole = raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
-    # Some servers give the whole path, some what is below the mount.
+    # Some servers pass the whole path, some the part below the mount.
     path = whole.removeprefix(quote(root)) if root else whole
     if len(path) > _PATH_BYTES:
         raise Rejected(414, f"a path of more than {_PATH_BYTES} bytes")

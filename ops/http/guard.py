@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from statehold.config.sections.ops import OpsSettings
 from statehold.ops.http.answers import HttpRequest, Rejected
 
-#: what monitoring asks, and the page itself, which holds no data
+#: routes for monitoring, and the files of the console, which hold no data
 OPEN: Final = frozenset({"/live", "/ready", "/startup", "/metrics"})
 PAGE: Final = frozenset({"", "/", "/console.css", "/console.js", "/views.js", "/draw.js", "/icon.svg"})
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="statehold"'}
@@ -38,7 +38,7 @@ class RequestGuard:
 
     def check_token(self, request: HttpRequest, *, needed: bool) -> None:
         """:raises Rejected: the token is wrong or missing; or `needed`, and none is set."""
-        token = self._secret.reveal().encode()  # of now: its file may hold another one than at the start
+        token = self._secret.reveal().encode()  # read again, because the file may have changed since the start
         if not token:
             if needed:
                 raise Rejected(403, "this is not shown without a token: set ops.token (docs/ops.md)")
@@ -46,12 +46,12 @@ class RequestGuard:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise Rejected(401, "send the token: Authorization: Bearer ...", _CHALLENGE)
-        # In a time that does not tell how much of it was right.
+        # In constant time, so that it does not leak how many characters are right.
         if not hmac.compare_digest(given.strip().encode(), token):
             raise Rejected(401, "the token is wrong", _CHALLENGE)
 
     def _check_host(self, request: HttpRequest) -> None:
-        """On loopback a page of another site could ask under a name of its own (DNS rebinding): refused."""
+        """Reject foreign Host headers, because a web page could reach loopback by DNS rebinding."""
         if self._exposed or self._secret:
             return
         try:

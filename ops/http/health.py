@@ -1,23 +1,23 @@
-"""Is it alive, is it ready, has it started: verdicts from what `Service.status` says. Pure."""
+"""Decides from `Service.status` whether a service is live, ready and started. Pure."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-#: seconds without a turn of the manager's loop that are no death: a drain in `on_revoke` holds it for 15 s by default
+#: seconds that the manager's loop may hang: a drain in `on_revoke` holds it for 15 s by default
 PATIENCE: Final = 60.0
 
 
 class Verdict(NamedTuple):
-    """`why` has a sentence for everything that is not as it should be, or the one reason why all is well."""
+    """`why` has a sentence for each problem, or one that states health."""
 
     ok: bool
     why: list[str]
 
 
 def live(status: dict[str, Any], patience: float = PATIENCE) -> Verdict:
-    """Whether a restart would help: a loop that stands still, a stuck thread. Brokers that are away, a failed
-    partition and a long restore are no such reason.
+    """Return whether the process is live. A hanging loop and a stuck thread need a restart; an outage of Kafka,
+    a failed partition and a long restore do not.
     """
     if not status["running"]:
         return Verdict(False, [f"the service is not running: {status.get('ended') or 'not started, or stopped'}"])
@@ -29,7 +29,7 @@ def live(status: dict[str, Any], patience: float = PATIENCE) -> Verdict:
 
 
 def started(status: dict[str, Any]) -> Verdict:
-    """Whether the group was joined. Restoring is past the start, and not ready."""
+    """Return whether the service has joined its group; it may still be restoring."""
     if not status["running"]:
         return Verdict(False, ["the service is not running"])
     if status["turned"] is None:
@@ -38,7 +38,7 @@ def started(status: dict[str, Any]) -> Verdict:
 
 
 def ready(status: dict[str, Any]) -> Verdict:
-    """Whether all that the group gave to this instance is live; with nothing given it is ready, as a standby."""
+    """Return whether all assigned partitions are live; an idle member is ready."""
     if not (begun := started(status)).ok:
         return begun
     found = [_unready(each) for each in status["partitions"] if each["phase"] != "live"]

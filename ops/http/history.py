@@ -1,4 +1,4 @@
-"""What moved in the last minutes, for the console's lines: a ring of samples. The caller keeps threads apart."""
+"""Keeps samples of the last minutes for the console's charts. The caller serialises threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class History:
         self._number = 0
 
     def note(self, status: dict[str, Any]) -> None:
-        """Add a sample of now."""
+        """Add a sample."""
         self._number += 1
         partitions = {
             each["partition"]: [each["lag"], each["live"]["records"] if each["live"] else None, each["mailbox"]]
@@ -27,5 +27,5 @@ class History:
         self._samples.append({"number": self._number, "time": time.time(), "partitions": partitions})
 
     def after(self, number: int) -> list[dict[str, Any]]:
-        """The samples with a greater number, oldest first."""
+        """Return the samples with a greater number, oldest first."""
         return [sample for sample in self._samples if sample["number"] > number]

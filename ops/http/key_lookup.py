@@ -1,4 +1,4 @@
-"""One key of the committed state, wherever it is: for the HTTP routes, and for programs that embed a service."""
+"""Finds one key of the committed state on any instance, for the HTTP routes and for embedding programs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from statehold.worker.followers.queries import Tables
 
 
 class Found(NamedTuple):
-    """A value as of transaction `transaction`, which stands for the input below `position`.
+    """A value as of transaction `transaction`, which covers the input below `position`.
 
-    `age` is None where this instance owns the partition. A copy's is at most so many seconds behind what had committed.
+    `age` is absent if this instance owns the partition. A standby replica is at most `age` seconds behind the commits.
     """
 
     value: Any
@@ -25,9 +25,9 @@ class Found(NamedTuple):
 
 
 class NotFound(LookupError):
-    """The key's partition is here, and has no such key; `partition` is None where all partitions are here.
+    """The key's partition is here and does not have the key; without `partition` all partitions are here.
 
-    `age` as in `Found`, the highest of those that were looked at.
+    `age` as in `Found`, the highest of the searched partitions.
     """
 
     def __init__(self, why: str, partition: int | None, age: float | None = None) -> None:
@@ -36,7 +36,7 @@ class NotFound(LookupError):
 
 
 class NotLive(LookupError):
-    """The key's partition is here and restoring, or nobody holds it at the moment: ask again soon."""
+    """The key's partition is restoring here, or has no owner at the moment; retry soon."""
 
     def __init__(self, why: str, partition: int, phase: str) -> None:
         super().__init__(why)
@@ -44,10 +44,10 @@ class NotLive(LookupError):
 
 
 class Elsewhere(LookupError):
-    """Another instance holds the partition; `url` is that of its ops server, None where it cannot be reached.
+    """Another instance owns the partition; `url` is that of its ops server, if it can be reached.
 
-    `holder` is what the group tells of it. Both are None where the key does not tell its partition; then `others` are
-    all the instances that it may be in.
+    `holder` describes its owner. Without both, the partition of the key is unknown; `others` are then all the
+    instances that may have it.
     """
 
     def __init__(self, why: str, partition: int | None, holder: dict[str, Any] | None, others: list[Any]) -> None:
@@ -57,15 +57,15 @@ class Elsewhere(LookupError):
 
 
 class Finder:
-    """Any thread. A key that is elsewhere waits for the group's answer, up to 3 s; it is kept for 5 s."""
+    """Any thread may use it. A lookup elsewhere waits up to 3 s for the group's answer, which is cached for 5 s."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._whereabouts = service, Whereabouts(service)
 
     def find(self, table: str, key: Any, partition: int | None = None, oldest: float | None = None) -> Found:
-        """The committed value of `key`, looked for in every partition here, or in `partition` only.
+        """Find the committed value of `key` in every partition here, or in `partition` only.
 
-        `oldest`: also in copies of partitions that others own, if they are at most so many seconds old.
+        `oldest`: search standby replicas, too, that are at most this many seconds old.
 
         :raises LookupError: NotFound, NotLive or Elsewhere. :raises Busy: commits came too fast to read between them.
         """
@@ -95,17 +95,17 @@ class Finder:
             return NotLive(f"partition {home} is here and {phase}", home, phase)
         holder = self._whereabouts.holder(home)
         if holder is None:
-            return NotLive(f"nobody holds partition {home} at the moment", home, "unassigned")
+            return NotLive(f"partition {home} has no owner at the moment", home, "unassigned")
         return Elsewhere(f"partition {home} is held by {holder.client_id}", home, self._whereabouts.shown(holder), [])
 
     def _home(self, key: Any) -> int | None:
-        """Where records with this key go, if the table's keys are the records' keys."""
+        """Return the partition of records with this key, if the table's keys are the records' keys."""
         overview = self._service.overview
         data = _record_key(key)
         return murmur2(data, overview.partitions) if data is not None and overview is not None else None
 
     def _phase(self, number: int) -> str | None:
-        """Of a partition that is assigned here."""
+        """Return the phase of a partition that is assigned here."""
         for each in self._service.status()["partitions"]:
             if each["partition"] == number:
                 return str(each["phase"])

@@ -58,12 +58,12 @@ class Routes:
             return as_json({"error": f"{type(error).__name__}: {error}"}, 500)
 
     def sample(self) -> None:
-        """Note what moves, for the console: called every second or two."""
+        """Take a sample for the console; call it every second or two."""
         with self._lock:
             self.history.note(self._service.status())
 
     def status(self) -> dict[str, Any]:
-        """As `statehold status --json`."""
+        """Return the object of `statehold status --json`."""
         return {
             "name": self._service.name,
             "pid": os.getpid(),
@@ -101,7 +101,7 @@ class Routes:
         return self._queries.answer(request)
 
     def _data(self, request: HttpRequest) -> HttpAnswer:
-        """All that the page shows; `event` and `tick` are the newest numbers that it has."""
+        """Return the data of the console; `event` and `tick` are the newest numbers that the client has."""
         overview = self._service.overview
         members = overview.members.look() if overview is not None else ()
         with self._lock:
@@ -130,7 +130,7 @@ class Routes:
 
 
 def number(request: HttpRequest, name: str, default: int = 0, high: int = 2**63) -> int:
-    """:raises Rejected: it is none, or out of its range."""
+    """:raises Rejected: it is not a whole number, or out of its range."""
     text = request.query.get(name, "")
     if not text:
         return default

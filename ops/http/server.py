@@ -35,7 +35,7 @@ class OpsServer:
         self.url = ""
 
     def open(self) -> str:
-        """Listen; returns the URL, '' when the settings say off.
+        """Listen; return the URL, or '' if the settings say off.
 
         :raises StartError: the address cannot be listened on.
         """
@@ -75,7 +75,7 @@ class OpsServer:
 
     def _sample(self, routes: Routes) -> None:
         while not self._closed.wait(_SAMPLE_SECONDS):
-            with contextlib.suppress(Exception):  # a console without a line is better than none
+            with contextlib.suppress(Exception):  # a console without a chart is better than a failing one
                 routes.sample()
 
 

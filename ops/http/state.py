@@ -1,7 +1,7 @@
-"""Queries of committed state: one key, or keys by prefix. Nothing uncommitted is ever seen, and nothing is changed.
+"""Queries of committed state, by key or by prefix.
 
-A key may be in any partition that is here. For one that is not, the record key's partition is computed as Kafka's
-producers do, and the group tells which instance holds it.
+It searches the partitions of this instance. For any other key it computes the partition as Kafka's producers do,
+and finds its owner in the group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statehold.worker.followers.queries import Busy, Committed, Tables
 MOST: Final = 1000
 _SOON: Final = {"Retry-After": "1"}
 _USUAL: Final = 100
-#: keys looked at before the workers are let through
+#: number of keys read before the workers get a turn
 _SLICE: Final = 10_000
 _BREATH: Final = 0.001
 
@@ -33,14 +33,14 @@ States = dict[int, Committed]
 
 
 class Queries:
-    """Any thread; a key that is elsewhere waits for the group's answer, up to 3 s."""
+    """Any thread may use it. A lookup elsewhere waits up to 3 s for the group's answer."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._finder = Finder(service)
 
     def answer(self, request: HttpRequest) -> HttpAnswer:
-        """:raises Rejected: with the status that says why there is no answer."""
+        """:raises Rejected: its status names the reason."""
         parts = request.path.split("/")[2:]
         if len(parts) > 2:
             raise Rejected(400, "a key's '/' is written %2F: /state/<table>/<key>")
@@ -129,11 +129,11 @@ class Queries:
         return [p for p in range(overview.partitions if overview is not None else 0) if p not in states]
 
     def _at(self, mark: CommitRecord, age: float | None) -> dict[str, Any]:
-        """What the state stands for: the transaction, the position of the input, and how old a copy is at most."""
+        """Return the transaction, the next input offset, and the age of a standby replica."""
         return {"transaction": mark.n, "position": mark.positions[self._service.names.input], **_aged(age)}
 
     def _oldest(self, request: HttpRequest) -> float | None:
-        """How old a copy may be that answers: by the settings, or less if the asker says so; None: no copy."""
+        """Return the highest allowed age of a standby replica, by settings and request; None: no replica may answer."""
         allowed, text = self._service.settings.ops.replica, request.query.get("max_age", "")
         if text and (not text.replace(".", "", 1).isdecimal() or len(text) > 9):
             raise Rejected(400, f"max_age={text}: write seconds, 0 for the owner only")
@@ -157,7 +157,7 @@ def _several(table: str, keys: list[Any], tables: Tables) -> list[bytes | None]:
 
 
 def _matching(table: Table[Any, Any], prefix: Any) -> Iterator[Any]:
-    """Keys as they were when it began; `order` is never shortened in place."""
+    """Yield the keys as of the start; `order` is never shortened in place."""
     order = table.order
     for first in range(0, len(order), _SLICE):
         some = order[first : first + _SLICE]
@@ -166,7 +166,7 @@ def _matching(table: Table[Any, Any], prefix: Any) -> Iterator[Any]:
 
 
 def _key(table: Table[Any, Any], text: str) -> Any:
-    """A key as it stands in a path: text, a number, percent-encoded bytes, or a JSON array for a tuple."""
+    """Parse a key in a path: text, a number, percent-encoded bytes, or a JSON array for a tuple."""
     kind = table.key_type
     try:
         if kind is str:

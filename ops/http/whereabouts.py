@@ -1,4 +1,4 @@
-"""Which instance of the group holds a partition, and where its ops server is."""
+"""Finds the instance that owns a partition, and its ops server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class Whereabouts:
-    """The group's answer is kept 5 s; while it rebalances nobody may hold a partition."""
+    """Caches the group's answer for 5 s. During a rebalance a partition may have no owner."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -25,7 +25,7 @@ class Whereabouts:
         return [member for member in self._members() if not self._is_us(member)]
 
     def shown(self, member: GroupMember) -> dict[str, Any]:
-        """`url` is None where it would lead nowhere: no ops server, or one that only its own machine reaches."""
+        """Describe a member; without a `url` that this machine can reach, `url` is null."""
         url = member.url if urlsplit(member.url).scheme in ("http", "https") else ""
         if urlsplit(url).hostname in _LOOPBACK and not self._same_machine(member):
             url = ""

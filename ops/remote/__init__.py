@@ -1,1 +1,1 @@
-"""Reach running services, here and on other machines."""
+"""Reaches running services, on this machine and on others."""

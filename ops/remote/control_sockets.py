@@ -1,4 +1,4 @@
-"""Control sockets as files: where they are, how one is made, which process listens, how it is asked."""
+"""Control sockets: their directories, making one, finding processes, sending a request."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _GLANCE: Final = 0.01
 
 
 def own_directory() -> Path:
-    """The directory for this process's sockets, made if it is missing.
+    """Return the directory for this process's sockets; create it if it is missing.
 
     systemd's RUNTIME_DIRECTORY, else `statehold` in XDG_RUNTIME_DIR or, for root, in /run, else
-    `statehold-<uid>` in the temporary directory, which belongs to everybody.
+    `statehold-<uid>` in the temporary directory, which all users share.
 
-    :raises PermissionError: in none of them this user alone may write; the text says why.
+    :raises PermissionError: each of them is writable by other users; the text names the reasons.
     """
     refused = []
     for place in _candidates():
@@ -63,7 +63,7 @@ def _candidates() -> list[Path]:
 
 
 def known_directories() -> list[Path]:
-    """Everywhere that a service of this machine may have put its socket, as far as this user may look."""
+    """Return every directory where a service of this machine may have its socket, and that this user may read."""
     system = Path("/run/statehold")
     shared = [system, *_inside(system), *_inside(Path("/run/user"), "*/statehold")]
     temporary = _inside(Path(tempfile.gettempdir()), "statehold-[0-9]*")
@@ -78,9 +78,9 @@ def _inside(directory: Path, pattern: str = "*") -> list[Path]:
 
 
 def listen(directory: Path, group: str) -> tuple[socket.socket, Path]:
-    """A listening socket `<group>-<pid>.sock`, mode 0600.
+    """Return a listening socket `<group>-<pid>.sock`, mode 0600.
 
-    It gets its name when it listens already: whoever finds a name that refuses may take it for a dead one's.
+    It gets its name after it listens, because a process that finds a dead socket removes it.
 
     :raises OSError: it cannot be made.
     """
@@ -103,7 +103,7 @@ def _free_path(directory: Path, group: str) -> Path:
     for number in range(1, 1000):
         tail = f"-{os.getpid()}{f'-{number}' if number > 1 else ''}{_SUFFIX}"
         room = _PATH_BYTES - len(os.fsencode(directory)) - len(tail) - 1
-        # The name is for people; whoever asks learns the group from the answer.
+        # The name is for people; the answer to /status contains the group.
         name = group if len(group) <= room else f"{group[: room - 9]}.{hashlib.sha256(group.encode()).hexdigest()[:8]}"
         path = directory / f"{name}{tail}"
         if not path.exists() or _answered(path) is None:
@@ -113,7 +113,7 @@ def _free_path(directory: Path, group: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LocalProcess:
-    """A socket of a living process: what it said, or why it said nothing."""
+    """A process with a control socket: its status, or the reason for its silence."""
 
     path: Path
     status: dict[str, Any] | None
@@ -121,7 +121,7 @@ class LocalProcess:
 
 
 def find(timeout: float = 2.0) -> list[LocalProcess]:
-    """Ask every service on this machine for its status; removes what dead processes left behind. Blocks."""
+    """Ask every service on this machine for its status, and remove sockets of dead processes. Blocks."""
     found = [_look(path, timeout) for directory in known_directories() for path in _listing(directory)]
     return [each for each in found if each is not None]
 
@@ -147,14 +147,14 @@ def _look(path: Path, timeout: float) -> LocalProcess | None:
 
 
 def _remove(path: Path) -> None:
-    """Nobody listens, so its process is dead. Only this user's own: others may put a name there as a trap."""
+    """Remove the socket of a dead process, if this user owns it: another user's may be a trap."""
     with contextlib.suppress(OSError):
         if path.lstat().st_uid == os.geteuid():
             path.unlink()
 
 
 def _answered(path: Path) -> bool | None:
-    """None when nobody listens there."""
+    """Return None if no process listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         try:
             client.connect(str(path))
@@ -164,7 +164,7 @@ def _answered(path: Path) -> bool | None:
 
 
 class RequestRejected(ValueError):
-    """The process answers that it does not do this, and why."""
+    """The process rejects the request; the text is its reason."""
 
 
 def ask(path: Path, target: str, timeout: float = 5.0, *, method: str = "GET") -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _connect(client: socket.socket, path: Path, deadline: float) -> None:
 
 
 def _read(client: socket.socket, method: str, timeout: float) -> tuple[int, bytes]:
-    """Another user may put a socket where root looks, so time and size are limited as a whole."""
+    """Read an answer within limits of time and size, because another user may put a socket where root looks."""
     with contextlib.closing(HTTPResponse(_Connection(client, timeout), method=method)) as response:  # type: ignore[arg-type]
         try:
             response.begin()
@@ -223,7 +223,7 @@ def _read(client: socket.socket, method: str, timeout: float) -> tuple[int, byte
 
 
 class _Connection:
-    """What HTTPResponse wants of a socket."""
+    """The part of a socket that HTTPResponse uses."""
 
     def __init__(self, client: socket.socket, timeout: float) -> None:
         self._client, self._timeout = client, timeout

@@ -1,4 +1,4 @@
-"""Tells a process of this machine to hand its partitions over and to end."""
+"""Drains a process of this machine: it hands its partitions over and ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GLANCE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """One process that was told to; `partitions` it held then."""
+    """A drained process, and the partitions that it held at the start."""
 
     service: str
     pid: int
@@ -24,7 +24,7 @@ class Drained:
 
 
 def drain(instance: str, service: str | None, wait: float) -> list[Drained]:
-    """Every process of that instance name, followed for `wait` seconds at most. Blocks.
+    """Drain every process with that instance name, and follow it for at most `wait` seconds. Blocks.
 
     :raises NoProcess: none answers here.
     """
@@ -44,7 +44,7 @@ def drain(instance: str, service: str | None, wait: float) -> list[Drained]:
 
 
 def _runs(found: LocalProcess) -> bool:
-    """Its socket goes away with the process."""
+    """Return whether it still runs; a process removes its socket when it ends."""
     return found.path.exists()
 
 

@@ -1,4 +1,4 @@
-"""The services that run on this machine: found by their control sockets, asked and told through them."""
+"""Finds the services on this machine by their control sockets, and retries their partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statehold.ops.remote import control_sockets
 from statehold.ops.remote.control_sockets import LocalProcess, RequestRejected
 
 _GLANCE: Final = 0.1
-#: a partition that fails on the same record again is live for a moment; only then it is believed
+#: a partition that fails on the same record again is live for a moment first
 _SETTLED_SECONDS: Final = 1.0
 
 
@@ -23,7 +23,7 @@ class NoProcess(StateholdError):
 
 @dataclass(frozen=True, slots=True)
 class RetryOutcome:
-    """What became of a partition that was told to try again."""
+    """The outcome of a retried partition."""
 
     partition: int
     pid: int
@@ -33,18 +33,18 @@ class RetryOutcome:
 
 
 def of_service(name: str | None) -> list[LocalProcess]:
-    """The processes of a service, by its group or its name without the namespace; of all for None. Blocks."""
+    """Return the processes of a service, by its group or its name without the namespace; all for None. Blocks."""
     return [each for each in control_sockets.find() if name is None or _is_of(each, name)]
 
 
 def _is_of(found: LocalProcess, name: str) -> bool:
-    if found.status is None:  # its file's name is all there is
+    if found.status is None:  # only the file's name is known
         return found.path.name.startswith(f"{name}-") or f".{name}-" in found.path.name
     return name in (found.status["service"], found.status["name"])
 
 
 def none_found(name: str | None) -> str:
-    """One line: what was not found, and what to look at."""
+    """Return one line that names what is missing and what to check."""
     others = sorted({each.status["service"] for each in control_sockets.find() if each.status is not None})
     what = f"no process of service {name!r}" if name else "no service"
     hint = f"; running: {', '.join(others)}" if others else ""
@@ -55,7 +55,7 @@ def none_found(name: str | None) -> str:
 
 
 def that_failed() -> str:
-    """The one service of this machine that has failed partitions.
+    """Return the one service of this machine that has failed partitions.
 
     :raises NoProcess: none runs here. :raises UsageError: none or several have.
     """
@@ -70,7 +70,7 @@ def that_failed() -> str:
 
 
 def retry(service: str, partition: int | None, wait: float) -> list[RetryOutcome]:
-    """Tell a failed partition, or all of them, to try again; follow them for `wait` seconds at most. Blocks.
+    """Retry a failed partition, or all of them, and follow them for at most `wait` seconds. Blocks.
 
     :raises NoProcess: none of this service answers here.
     :raises UsageError: the partition is not here, or has not failed.
@@ -130,7 +130,7 @@ def _elsewhere(service: str, partition: int, answering: Sequence[LocalProcess]) 
 
 @dataclass(slots=True)
 class _Tried:
-    """A partition that was told to try again, and what its process said of it last."""
+    """A retried partition, and its latest status."""
 
     process: LocalProcess
     partition: int
@@ -151,7 +151,7 @@ class _Tried:
 
 
 def _followed(tried: list[_Tried], wait: float) -> list[RetryOutcome]:
-    """Where each is when it has failed again, or has stayed live for a moment, or when the time is over."""
+    """Follow each until it has failed again, has stayed live for a moment, or the time is over."""
     deadline = time.monotonic() + wait
     while True:
         now = time.monotonic()
@@ -166,7 +166,7 @@ def _followed(tried: list[_Tried], wait: float) -> list[RetryOutcome]:
 
 
 def cause_of(row: dict[str, Any]) -> str | None:
-    """Why a partition has failed, with the error's name: the runbook has a section for each."""
+    """Return why a partition has failed, with the error's name, which is a section of the runbook."""
     cause, error = row.get("cause"), row.get("error")
     return f"{error}: {cause}" if cause and error else cause
 

@@ -1,6 +1,6 @@
-"""The instances of a group, wherever they run: the group names each one's ops server, and that tells its status.
+"""Asks the instances of a group on all machines for their status, by the ops servers that they advertise.
 
-A member joins as `<service>@<advertised url>` (docs/ops.md). `/status` wants `ops.token` where others reach it.
+A member joins as `<service>@<advertised url>` (docs/ops.md). `/status` needs `ops.token` on an exposed server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST: Final = 16_000_000
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The token goes where the group says, and nowhere else."""
+    """Follows no redirect, so that the token goes to the advertised server only."""
 
     def redirect_request(self, *given: Any) -> None:
         return None
@@ -34,7 +34,7 @@ _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _N
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """One member: its own status, or in `trouble` why there is none."""
+    """One member: its status, or in `trouble` the reason why it is missing."""
 
     client: str
     host: str
@@ -43,7 +43,7 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def reach(settings: Settings, group: str, members: Sequence[GroupMember]) -> list[Reached]:
-    """Ask each of them beside the others; blocks for some two seconds at most."""
+    """Ask all members in parallel; blocks for about two seconds at most."""
     if not members:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(members)), thread_name_prefix="reach") as pool:
@@ -51,12 +51,12 @@ def reach(settings: Settings, group: str, members: Sequence[GroupMember]) -> lis
 
 
 def _read(answer: HTTPResponse) -> bytes:
-    """:raises TimeoutError: it comes by drops."""
+    """:raises TimeoutError: the server sends too slowly."""
     until, found = time.monotonic() + 2 * _SECONDS, b""
     while piece := answer.read1(1 << 16):
         found += piece
         if len(found) > _LARGEST or time.monotonic() > until:
-            raise TimeoutError("its answer has no end")
+            raise TimeoutError("its answer does not end")
     return found
 
 
@@ -73,6 +73,6 @@ def _ask(settings: Settings, group: str, member: GroupMember) -> Reached:
     except (OSError, ValueError, HTTPException, RecursionError) as error:
         return Reached(member.client_id, member.host, trouble=f"{url}: {error}")
     if not isinstance(status, dict) or (status.get("service"), status.get("url")) != (group, url):
-        # A loopback address of another machine is somebody else's, or nobody's, on this one.
+        # A loopback address of another machine means another process here, or no process.
         return Reached(member.client_id, member.host, trouble=f"{url} is not that instance as seen from here")
     return Reached(member.client_id, member.host, status)
