@@ -1,1 +1,1 @@
-"""Generate files: a new service, systemd units, AsyncAPI."""
+"""Generates files: a new service, systemd units, AsyncAPI."""

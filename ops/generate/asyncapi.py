@@ -1,4 +1,4 @@
-"""What a service reads and writes, told as an AsyncAPI 3.0 document, or as JSON Schemas alone."""
+"""Describes the topics and types of a service as an AsyncAPI 3.0 document, or as JSON Schemas."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def asyncapi(service: Service) -> Json:
 
 
 def json_schemas(service: Service) -> Json:
-    """Topic -> JSON Schema of its values, each complete in itself; Avro and Protobuf are told as they are."""
+    """Return a complete JSON Schema of the values of each topic; Avro and Protobuf schemas are passed unchanged."""
     return {topic: _alone(kind) for topic, _, kind in _topics(service)}
 
 
@@ -66,7 +66,7 @@ def _topics(service: Service) -> list[tuple[str, str, Any]]:
 
 
 def _message(kind: Any) -> tuple[Json, Json]:
-    """A message object, and the schemas that it refers to."""
+    """Return a message object, and the schemas that it refers to."""
     components: Json = {}
 
     def derive(wanted: Any) -> Json:
@@ -86,7 +86,7 @@ def _alone(kind: Any) -> Json:
 
 
 def _payload(kind: Any, derive: Callable[[Any], Json]) -> Json:
-    """The schema of a value, with its media type under x-content where it is not JSON."""
+    """Return the schema of a value, with its media type under x-content unless it is JSON."""
     given = _serde(kind)
     if isinstance(given, OfTopic):
         return _registered(given)
@@ -111,5 +111,5 @@ def _serde(kind: Any) -> Serde[Any] | OfTopic | None:
 
 
 def _pointer(*steps: str) -> str:
-    """A reference within the document (RFC 6901)."""
+    """Return a reference within the document (RFC 6901)."""
     return "#/" + "/".join(step.replace("~", "~0").replace("/", "~1") for step in steps)

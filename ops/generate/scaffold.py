@@ -1,4 +1,4 @@
-"""The files of a new service: small, complete, and its test passes as it is."""
+"""Generates the files of a new service with a passing test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statehold.common.version import __version__
 from statehold.errors import UsageError
 
 _APP: Final = '''\
-"""{name}: counts what comes in, key by key, and tells each new count."""
+"""{name}: counts events by key, and sends each new count."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Total(msgspec.Struct, frozen=True):
-    """What is known of a key; also what is told after each event."""
+    """The state of a key, and the output after each event."""
 
     events: int = 0
     amount: int = 0
@@ -34,14 +34,14 @@ class Totals(Handler[Event]):
     """One instance for each partition; its table is there again after a crash, with every event in it once."""
 
     totals = Table(key=str, value=Total)
-    told = Output("{name}.totals", value=Total)
+    updates = Output("{name}.totals", value=Total)
 
     def on_record(self, record: Record[Event]) -> None:
         key = (record.key or b"").decode()
         before = self.totals.get(key, Total())
         after = Total(before.events + 1, before.amount + record.value.amount)
         self.totals[key] = after
-        self.told.send(after, key=key)
+        self.updates.send(after, key=key)
 
 
 service = Service("{name}", input="{name}.events", handler=Totals)
@@ -108,7 +108,7 @@ Restart=on-failure
 RestartSec=2
 RestartPreventExitStatus=2 5 130
 RestartForceExitStatus=SIGHUP SIGPIPE
-# service.stop_timeout is 25 s: it commits, takes its fulls and leaves the group within that.
+# service.stop_timeout is 25 s: it commits, takes its full snapshots and leaves the group within that.
 TimeoutStopSec=40
 LimitNOFILE=65536
 NoNewPrivileges=true
@@ -127,7 +127,7 @@ COPY requirements.txt .
 RUN pip install --no-cache-dir -r requirements.txt
 COPY {module} {module}
 COPY {name}.toml .
-USER nobody
+USER 65534
 # SIGTERM reaches statehold itself: no shell in between.
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["statehold", "run", "{module}.app:service", "--profile", "production", "--config", "{name}.toml", "--json"]
@@ -159,9 +159,9 @@ statehold doctor {module}.app:service -c {name}.toml
 
 
 def files(name: str) -> dict[str, str]:
-    """Path -> content of every file of a new service.
+    """Return the content of every file of a new service.
 
-    :raises UsageError: the name cannot be one.
+    :raises UsageError: the name is invalid.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise UsageError(f"{name!r}: use small letters, digits and single '-', such as order-totals")
@@ -181,9 +181,9 @@ def files(name: str) -> dict[str, str]:
 
 
 def write(name: str, directory: Path) -> list[Path]:
-    """Make the files in `directory`; their paths.
+    """Write the files to `directory`; return their paths.
 
-    :raises UsageError: the directory is there and not empty, or cannot be written.
+    :raises UsageError: the directory is not empty, or cannot be written.
     """
     made = files(name)
     try:

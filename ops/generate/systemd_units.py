@@ -1,4 +1,4 @@
-"""systemd units of one service and its instances on one machine, made from the shipped ones."""
+"""Generates the systemd units of one service and its instances on one machine, from the shipped units."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 
 from statehold.errors import UsageError
 
-#: seconds beyond service.stop_timeout until systemd kills what is left
+#: seconds beyond service.stop_timeout until systemd kills the process
 _BEYOND_STOP: Final = 15
 #: of the machine's memory, for all instances together
 _SHARE: Final = 75
-#: the first systemd that knows RestartSteps
+#: the first systemd with RestartSteps
 _STEPS_SINCE: Final = 254
 _MOST: Final = 99
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitPlan:
-    """What differs from one service to the next. `config` and `secrets` are absolute paths."""
+    """The parameters of one service's units. `config` and `secrets` are absolute paths."""
 
     name: str
     subject: str
@@ -45,9 +45,9 @@ class UnitPlan:
 
 
 def units(plan: UnitPlan) -> dict[str, str]:
-    """File name, below /etc/systemd/system -> content.
+    """Return the content of each file below /etc/systemd/system.
 
-    :raises UsageError: the plan cannot be one.
+    :raises UsageError: the plan is invalid.
     """
     _check(plan)
     unit = f"statehold-{plan.name}"
@@ -55,7 +55,7 @@ def units(plan: UnitPlan) -> dict[str, str]:
     if plan.ops_port:
         for number in range(1, plan.instances + 1):
             made[f"{unit}@{number}.service.d/instance.conf"] = (
-                f"# The ops server of instance {number}: a port that Prometheus can be told of.\n[Service]\n"
+                f"# The ops server of instance {number}: a fixed port for Prometheus.\n[Service]\n"
                 f"Environment=STATEHOLD_OPS__LISTEN=127.0.0.1:{plan.ops_port + number}\n"
             )
     if plan.compaction:
@@ -65,12 +65,12 @@ def units(plan: UnitPlan) -> dict[str, str]:
 
 
 def shipped(name: str) -> str:
-    """A unit as it lies in deploy/systemd."""
+    """Return a unit of deploy/systemd."""
     return (files("statehold.deploy") / "systemd" / name).read_text(encoding="utf-8")
 
 
 def version_of(told: str) -> int:
-    """The number in what `systemctl --version` prints; 0 when there is none."""
+    """Return the number in the output of `systemctl --version`, or 0."""
     found = re.match(r"systemd (\d+)", told)
     return int(found[1]) if found else 0
 
@@ -137,7 +137,7 @@ def _timer(plan: UnitPlan) -> str:
 
 
 def _with(text: str, values: dict[str, str | None]) -> str:
-    """Each named line with its new value, the first of that name; None takes the line away."""
+    """Replace the first line of each name by its new value; None removes the line."""
     for name, value in values.items():
         line = re.compile(rf"^{name}=.*\n", re.MULTILINE)
         assert line.search(text) is not None, f"the shipped unit has no {name}="
@@ -146,7 +146,7 @@ def _with(text: str, values: dict[str, str | None]) -> str:
 
 
 def _headed(text: str, head: str) -> str:
-    """With another comment at the beginning."""
+    """Replace the comment at the beginning."""
     return f"# {head}\n" + text[text.index("[Unit]\n") :]
 
 

@@ -1,1 +1,1 @@
-"""The process of a service: logs, signals, systemd, control, a hard exit."""
+"""The process of a service: logs, signals, systemd, the control socket, a hard exit."""

@@ -1,4 +1,4 @@
-"""The end of a process that must end: a client that lets go of its connections may wait for brokers that are frozen."""
+"""Ends a process in limited time, because closing a Kafka client may wait for frozen brokers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import sys
 from contextlib import suppress
 from typing import Final
 
-#: seconds that the interpreter has for its own end
+#: seconds that the interpreter has to finalize
 GRACE: Final = 10.0
 
 
 def limit_the_end() -> None:
-    """From now on the process has `GRACE` seconds to end by itself.
+    """Give the process `GRACE` seconds to end by itself.
 
-    Then it ends with exit code 1 and tells where its threads are. By a thread of C, because at its end the interpreter
-    runs no thread of ours any more.
+    Then it ends with exit code 1 and writes the stacks of its threads. A C thread does it, because a finalizing
+    interpreter runs no Python threads.
     """
     faulthandler.dump_traceback_later(GRACE, exit=True)
 
 
 def end_now(code: int) -> None:
-    """A thread is lost in a call: end without waiting for anything, exit handlers aside."""
+    """End without waiting for threads that hang in a call; exit handlers still run."""
     with suppress(Exception):
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""What a compaction tells a monitoring system: a job is over before anybody could scrape it, so it leaves its figures.
+"""Delivers the metrics of a compaction, which ends before Prometheus can scrape it.
 
-Either in a file that node_exporter's textfile collector reads, or with a Pushgateway.
+They go to a file that node_exporter's textfile collector reads, or to a Pushgateway.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _PUSH_SECONDS = 10.0
 
 
 class MetricsNotDelivered(StateholdError):
-    """The job is done, but nobody could be told its figures."""
+    """The job succeeded, but its metrics could not be delivered."""
 
 
 class PartitionFigures(NamedTuple):
-    """What became of one partition; sizes in bytes."""
+    """The result of one partition; sizes in bytes."""
 
     partition: int
     keys: int
     bytes_before: int
     bytes_after: int
     seconds: float
-    #: the folded state's digest was the one that the live worker wrote
+    #: the digest of the folded state equals the live worker's
     proven: bool
 
 
 class JobMetrics:
-    """The figures of one run, from its beginning on.
+    """The metrics of one run. Create it when the run starts.
 
-    :raises UsageError: the file's name does not end with .prom, told before hours of work.
+    :raises UsageError: the file's name does not end with .prom.
     """
 
     def __init__(self, service: str, file: Path | None, gateway: str | None) -> None:
@@ -53,13 +53,13 @@ class JobMetrics:
         deliver(registry, self._service, self._file, self._gateway)
 
     def failed(self) -> None:
-        """The run ends by an error, which must not be hidden by one of ours."""
+        """Deliver the metrics of a failed run, without hiding its error by another one."""
         with contextlib.suppress(MetricsNotDelivered):
             self.ended([], ok=False)
 
 
 def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: float, *, ok: bool) -> CollectorRegistry:
-    """The figures of one run that ends now, in a registry of their own: nothing of this process comes along."""
+    """Return the metrics of a run that ends now, in a registry without those of this process."""
     registry = CollectorRegistry()
 
     def whole(name: str, text: str, value: float) -> None:
@@ -70,7 +70,7 @@ def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: f
     whole("duration_seconds", "How long the last run took.", seconds)
     for name, text, pick in (
         ("keys", "Keys of the state that was compacted.", lambda each: each.keys),
-        ("read_bytes", "Bytes of fulls and increments that were read.", lambda each: each.bytes_before),
+        ("read_bytes", "Bytes of full snapshots and deltas that were read.", lambda each: each.bytes_before),
         ("full_bytes", "Bytes of the full that was written.", lambda each: each.bytes_after),
         ("partition_seconds", "How long the partition took.", lambda each: each.seconds),
         ("proven", "Whether the folded digest was the worker's: 1, else 0.", lambda each: float(each.proven)),
@@ -82,9 +82,9 @@ def registry_of(service: str, partitions: Sequence[PartitionFigures], seconds: f
 
 
 def deliver(registry: CollectorRegistry, service: str, file: Path | None, gateway: str | None) -> None:
-    """Write the file, in one step, and push to the gateway (`host:port` or a URL); None leaves one out.
+    """Write the file atomically, and push to the gateway (`host:port` or a URL); None skips one.
 
-    :raises MetricsNotDelivered: it cannot be done.
+    :raises MetricsNotDelivered: one failed.
     """
     try:
         if file is not None:

@@ -1,4 +1,4 @@
-"""librdkafka's own log lines, as an operator wants them: serious ones once, the rest at debug."""
+"""Filters librdkafka's log lines: serious ones are logged once, the rest at debug."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, Final
 import structlog
 from structlog.typing import EventDict
 
-#: librdkafka retries by itself, so these are no errors of ours; what it calls critical ends the client.
+#: librdkafka retries these by itself, so they are no errors; what it calls critical ends the client.
 _LEVELS: Final = {"critical": "error", "error": "warning", "warning": "warning"}
 #: `FAIL [rdkafka#producer-4] [thrd:127.0.0.1:9092/1]: 127.0.0.1:9092/1: Connect to ... failed: ...`
 _LINE: Final = re.compile(r"(?P<code>[A-Z_]+) \[[^\]]*\] (?:\[thrd:[^\]]*\]: )?(?P<text>.*)", re.DOTALL)
-#: `_TRANSPORT(-195): 127.0.0.1:9092/1: Connect to ... failed: ...`, as `error_cb` tells the same thing again
+#: `_TRANSPORT(-195): 127.0.0.1:9092/1: Connect to ... failed: ...`, as `error_cb` reports the same event
 _ERROR: Final = re.compile(r"(?P<code>[A-Z_]+)\(-?\d+\): (?P<text>.*)", re.DOTALL)
-#: who in the client says it, before what is said: a connection, a coordinator
+#: the part of the client that logs, before the text: a connection, a coordinator
 _SPEAKER: Final = re.compile(r"^(?:(?:Group|Txn)Coordinator: )?(?:\S+:\d+(?:/\w+)?: )?")
-#: counts, durations, and what librdkafka left out itself differ from line to line; not the digits of an address
+#: parts that differ between repetitions: counts, durations, librdkafka's own suppression; not an address
 _PASSING: Final = re.compile(r"(?<!\S)\d+(?=ms\b|\s)|, \d+ identical error\(s\) suppressed")
 _REMEMBERED: Final = 200
 
 
 class KafkaLines:
-    """A structlog processor that says how severe an event is; any thread.
+    """A structlog processor that sets the severity of librdkafka's lines; any thread may call it.
 
-    While a broker is away each client says so several times a second, and there is one client per partition.
-    The same thing is told once in `every` seconds, with the number of times it was left out before.
+    While a broker is down each client logs several times a second, and there is one client per partition.
+    The same line is logged once in `every` seconds, with the number of suppressed repetitions.
     """
 
     def __init__(self, every: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +52,7 @@ class KafkaLines:
         return fields
 
     def _left_out(self, topic: str) -> int | None:
-        """How often this was left out since it was told last; None when it must be left out now."""
+        """Return the number of suppressed repetitions since the last log; None to suppress this one."""
         now = self._clock()
         with self._lock:
             last, count = self._told.get(topic, (-self._every, 0))
@@ -66,6 +66,6 @@ class KafkaLines:
 
 
 def split(message: str) -> tuple[str, str]:
-    """The short code of a line, '' without one, and what it says without the client's and thread's name."""
+    """Return the short code of a line ('' without one), and its text without the names of client and thread."""
     found = _LINE.fullmatch(message) or _ERROR.fullmatch(message)
     return (found["code"], found["text"]) if found else ("", message)

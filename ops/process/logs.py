@@ -1,6 +1,6 @@
-"""Logging of a process that belongs to statehold: one line per event, for people or for programs.
+"""Configures the logging of a process that statehold owns: one line per event, for people or for programs.
 
-Called by `statehold run` and never at import: a service that is embedded keeps its host's logging.
+`statehold run` calls it, never an import, because an embedded service keeps its host's logging.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NUMBERS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critica
 
 
 def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Send all that is logged to `stream` (standard error): ours, the standard library's, uncaught errors.
+    """Send all logs to `stream` (standard error): statehold's, the standard library's, uncaught errors.
 
-    Changes process-wide state: for the main thread of a process that belongs to statehold.
+    It changes process-wide state; call it on the main thread of a process that statehold owns.
     """
     stream = sys.stderr if stream is None else stream
     structlog.configure(
@@ -39,7 +39,7 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
             _arrange,
             *_renderers(settings, stream),
         ],
-        # Nothing is filtered before KafkaLines has said how serious a line of librdkafka is.
+        # Nothing is filtered before KafkaLines has set the severity of librdkafka's lines.
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=_Writer(stream),
         cache_logger_on_first_use=True,
@@ -51,19 +51,19 @@ def configure_logging(settings: LogSettings, stream: TextIO | None = None) -> No
 
 
 def configure_quietly(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """The same for a command that ends by itself and tells its errors: the usual level would only disturb."""
+    """Log errors only, for a command that ends by itself and prints its errors."""
     configure_logging(replace(settings, level="error") if settings.level == "info" else settings, stream)
 
 
 def wants_json(settings: LogSettings, stream: TextIO) -> bool:
-    """Whether lines are JSON objects: as set, or where nobody watches a terminal."""
+    """Return whether lines are JSON: as set, or if the stream is not a terminal."""
     return settings.format == "json" or (settings.format == "auto" and not stream.isatty())
 
 
 def _renderers(settings: LogSettings, stream: TextIO) -> list[Processor]:
     if wants_json(settings, stream):
         return [_to_json]
-    # Plain tracebacks: the others show local variables, and with them customers' data.
+    # Plain tracebacks, because richer ones show local variables and so customers' data.
     console = structlog.dev.ConsoleRenderer(
         colors=stream.isatty(),
         sort_keys=False,
@@ -74,7 +74,7 @@ def _renderers(settings: LogSettings, stream: TextIO) -> list[Processor]:
 
 
 class _Threshold:
-    """Drops what is less severe than the setting."""
+    """Drops events below the configured level."""
 
     def __init__(self, level: str) -> None:
         self._least = _NUMBERS[level]
@@ -91,13 +91,13 @@ def _timestamp(_logger: Any, _method: str, fields: EventDict) -> EventDict:
 
 
 def _arrange(_logger: Any, _method: str, fields: EventDict) -> EventDict:
-    """What and when come first: a line is read from the left."""
+    """Put time and event first, because people read a line from the left."""
     head = ("event", "timestamp", "level")
     return {name: fields[name] for name in head} | {k: v for k, v in fields.items() if k not in head}
 
 
 def _without_nothing(_logger: Any, _method: str, fields: EventDict) -> EventDict:
-    """For people: a field without a value says nothing. Programs want the same fields every time."""
+    """Drop fields without a value, for people; programs want the same fields every time."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -106,14 +106,14 @@ def _to_json(_logger: Any, _method: str, fields: EventDict) -> str:
 
 
 class _Writer:
-    """Writes whole lines, from any thread. A reader that went away must not stop a partition."""
+    """Writes whole lines, from any thread, and ignores errors, because a closed pipe must not stop a partition."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
 
     def __call__(self, *_: Any) -> _Writer:
-        """Every logger writes here: this is the logger factory too."""
+        """Return itself, as the logger factory."""
         return self
 
     def _write(self, line: str) -> None:
@@ -128,7 +128,7 @@ class _Writer:
 
 
 class _Bridge(logging.Handler):
-    """What the standard library's loggers say, in the user's handler or a library, as events of one form."""
+    """Passes records of the standard library's loggers on as events."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -145,7 +145,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
-    """No thread dies unseen (invariant 10)."""
+    """Log the error that ends a thread (invariant 10)."""
     if args.exc_value is None or issubclass(args.exc_type, SystemExit):
         return
     structlog.get_logger().critical(

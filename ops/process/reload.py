@@ -1,4 +1,4 @@
-"""`statehold run --reload`, for development: a child process, started again when a file changes."""
+"""Runs `statehold run --reload`, for development: a child process that restarts when a file changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def supervise(arguments: Sequence[str], folder: Path, files: Sequence[Path], pat
     """Run `statehold ARGUMENTS` until SIGTERM or SIGINT; return the child's exit code. For the main thread.
 
     Watches the Python and TOML files below `folder`, and `files`. A change stops the child by SIGTERM, so
-    that it commits, and by SIGKILL after `patience` seconds. A child that ended by itself is started at the
+    that it commits, and by SIGKILL after `patience` seconds. A child that ended by itself restarts at the
     next change.
 
     :raises UsageError: the extra [cli] is not installed completely.
@@ -67,13 +67,13 @@ def supervise(arguments: Sequence[str], folder: Path, files: Sequence[Path], pat
 
 
 def _is_source(path: Path) -> bool:
-    """Python and TOML, but not what lies in environments, caches and hidden folders."""
+    """Return whether it is a Python or TOML file outside environments, caches and hidden folders."""
     skipped = any(part in _SKIPPED or part.startswith(".") for part in path.parts)
     return path.suffix in {".py", ".toml"} and not skipped
 
 
 class _Child:
-    """The process that does the work, in a session of its own: Ctrl-C reaches it once, through us."""
+    """The process that does the work. It has its own session, so that Ctrl-C reaches it once, by the parent."""
 
     def __init__(self, arguments: Sequence[str], patience: float) -> None:
         self._command = [sys.executable, "-m", "statehold.ops.cli.entry", *arguments]
@@ -90,13 +90,13 @@ class _Child:
         self.start()
 
     def look(self) -> None:
-        """Say it once when the child has ended by itself."""
+        """Log it once when the child has ended by itself."""
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
             self._log.warning("stopped", exit_code=code, cause="waits for a change of a file")
 
     def stop(self) -> int:
-        """SIGTERM, patience, SIGKILL; the exit code, 0 when none runs."""
+        """Send SIGTERM, wait, send SIGKILL; return the exit code, or 0 if no child runs."""
         process, self._process = self._process, None
         if process is None:
             return 0

@@ -1,4 +1,4 @@
-"""Where each thread of a process is: for `statehold support-bundle`, and on SIGUSR1."""
+"""Stacks of all threads, for `statehold support-bundle` and on SIGUSR1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import traceback
 
 
 def stacks() -> dict[str, list[str]]:
-    """Thread name -> its frames, the innermost last, as `file:line function: source`."""
+    """Return the frames of each thread by name, the innermost last, as `file:line function: source`."""
     names = {each.ident: each.name for each in threading.enumerate()}
     return {
         f"{names.get(ident, 'unknown')} ({ident})": [
@@ -21,10 +21,10 @@ def stacks() -> dict[str, list[str]]:
 
 
 def on_signal() -> None:
-    """From now on SIGUSR1 writes the stack of every thread to standard error, also when the interpreter is stuck in C.
+    """Let SIGUSR1 write the stack of every thread to standard error, also while the interpreter is stuck in C.
 
-    It ends nothing. A crash in C and SIGABRT, by which systemd ends a process without signs of life, write them too.
-    For a process that belongs to statehold: an embedded service leaves signals alone.
+    The process continues. A crash in C and SIGABRT, which systemd's watchdog sends, write them, too.
+    Call it in a process that statehold owns: an embedded service leaves signals alone.
     """
     faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)

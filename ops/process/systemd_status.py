@@ -1,6 +1,6 @@
-"""What `statehold run` tells the supervisor that started it (systemd, Type=notify): started, how far, alive, stopping.
+"""Reports to the supervisor of `statehold run` (systemd, Type=notify): started, progress, alive, stopping.
 
-The verdicts are those of `/live` and `/ready`: what a probe would be answered, systemd hears.
+It uses the answers of `/live` and `/ready`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from statehold.ops.http import health
 from statehold.ops.process.sd_notify import Notify, watchdog_seconds
 from statehold.telemetry.log_events import Log
 
-#: seconds between two looks
+#: seconds between two samples
 _LOOK_EVERY: Final = 1.0
-#: of the watchdog's time, so that one look that comes late kills nobody
+#: share of the watchdog's time, so that one late sample does not kill the process
 _OF_WATCHDOG: Final = 0.25
-#: what a start that goes on is given, in microseconds, again at each look
+#: microseconds by which each sample extends a start in progress
 _EXTENSION: Final = 30_000_000
 _NAMED: Final = 3
 
 
 def settled(status: dict[str, Any]) -> bool:
-    """Whether the start is over: all that the group gave to this instance is live, or it is a standby.
+    """Return whether the start is over: all assigned partitions are live, or this is an idle member.
 
-    A failed partition does not hold up the start: the others work, and a restart would meet the same record.
+    A failed partition does not delay the start, because the others work and a restart would meet the same record.
     """
     partitions = status["partitions"]
     if not partitions:
@@ -37,7 +37,7 @@ def settled(status: dict[str, Any]) -> bool:
 
 
 def sentence(status: dict[str, Any]) -> str:
-    """For `systemctl status`: one line."""
+    """Return one line for `systemctl status`."""
     partitions = status["partitions"]
     if status["stopping"]:
         return f"stopping, {_counted(partitions)}"
@@ -52,20 +52,20 @@ def sentence(status: dict[str, Any]) -> str:
 
 
 def _counted(partitions: list[dict[str, Any]]) -> str:
-    """Such as `3 live, 1 restoring`."""
+    """Return text such as `3 live, 1 restoring`."""
     phases = Counter(str(each["phase"]) for each in partitions)
     return ", ".join(f"{number} {phase}" for phase, number in sorted(phases.items())) or "no partition"
 
 
-class Told:
-    """Which messages a status calls for, given those that were sent before. Pure but for its memory."""
+class SupervisorMessages:
+    """Decides which messages a status needs, after those already sent. Pure except for its memory."""
 
     def __init__(self) -> None:
         self.ready = self.stopping = False
         self._sentence = ""
 
     def next(self, status: dict[str, Any], *, watched: bool) -> dict[str, object]:
-        """What to send now; `watched`: somebody waits for a sign of life."""
+        """Return the messages to send now; `watched`: the supervisor expects a sign of life."""
         values: dict[str, object] = {}
         alive = health.live(status).ok
         if status["stopping"] and not self.stopping:
@@ -83,11 +83,11 @@ class Told:
 
 
 class Supervision:
-    """A thread of its own; `with Supervision(service.status):` around the run. Nothing at all without a supervisor."""
+    """Reports on its own thread: `with Supervision(service.status):` around the run. Idle without a supervisor."""
 
     def __init__(self, status: Callable[[], dict[str, Any]], environment: Mapping[str, str] | None = None) -> None:
         given = os.environ if environment is None else environment
-        self._status, self._told = status, Told()
+        self._status, self._told = status, SupervisorMessages()
         self._notify = Notify.of(given)
         self._watchdog = watchdog_seconds(given)
         self._ending = threading.Event()

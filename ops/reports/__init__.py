@@ -1,1 +1,1 @@
-"""What commands report about a service and its topics."""
+"""Reports about a service and its topics, for commands."""

@@ -1,4 +1,4 @@
-"""What a command adds to its error when the brokers refuse it something: the right that is missing, and its line."""
+"""Adds the missing right, and the command that grants it, to the error of a command that the brokers reject."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statehold.common.names import Names
 from statehold.config.settings import Settings
 from statehold.errors import StateholdError
 
-#: what is no reader's work, by the first words of the command line
+#: roles other than reader, by the first words of the command line
 _ROLES: Final = {
     "command": "commander",
     "pause": "commander",
@@ -29,11 +29,11 @@ _ROLES: Final = {
 
 
 class About(NamedTuple):
-    """What this process, which is one command, is about."""
+    """The service and topics of this process, which runs one command."""
 
     settings: Settings
     group: str
-    #: of a role; asked when the command has failed
+    #: the rights of a role; called after the command has failed
     rights: Callable[[str], Sequence[Right]]
 
 
@@ -41,22 +41,22 @@ _about: list[About] = []
 
 
 def remember(settings: Settings, names: Names, outputs: Callable[[], Sequence[str]] = list) -> None:
-    """The command is about this service."""
+    """Store the service of the command."""
     _about[:] = [About(settings, names.group, lambda role: rights_of(role, names, outputs()))]
 
 
 def remember_topic(settings: Settings, topic: str) -> None:
-    """The command reads this topic, whosever it is."""
+    """Store a topic that the command reads."""
     _about[:] = [About(settings, "statehold", lambda role: [Right("READ", TOPIC, topic, "")])]
 
 
 def role_of(words: Sequence[str]) -> str:
-    """Which role a command belongs to, by its first words."""
+    """Return the role of a command, by its first words."""
     return _ROLES.get(" ".join(words[:2]), _ROLES.get(words[0], "reader") if words else "reader")
 
 
 def explained(error: StateholdError) -> str:
-    """`; who may not do what, and the line that grants it`, or ''. Blocks for some seconds; raises nothing."""
+    """Return `; <missing right, and the command that grants it>`, or ''. Blocks for some seconds; raises nothing."""
     if not _about:
         return ""
     from statehold.kafka.admin.acl_diagnosis import missing_right

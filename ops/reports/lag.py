@@ -1,4 +1,4 @@
-"""How far a group is behind its input: in offsets, and in seconds by the record that it would read next."""
+"""Measures how far a group is behind its input: in offsets, and in seconds by the age of the next record."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _PATIENCE: Final = 10.0
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """One partition. `records` counts offsets up to the last stable one: markers of transactions are among them."""
+    """One partition. `records` counts offsets up to the last stable one, including transaction markers."""
 
     partition: int
-    #: next offset to read, as the group committed it; None where it has committed none
+    #: next offset, as the group committed it; None without a commit
     position: int | None
     #: last stable offset
     end: int
     records: int
-    #: age of the record at `position`; 0.0 when there is none
+    #: age of the record at `position`; 0.0 without one
     seconds: float
     #: offsets that an open transaction hides
     hidden: int
-    #: records on retry topics that no mark has passed, due or not
+    #: records on retry topics that no commit record has passed, due or not
     later: int = 0
 
 
 class Lags:
-    """Asks again and again. Used by one thread; `close` at the end."""
+    """Measures repeatedly. Used by one thread; call `close` at the end."""
 
     def __init__(self, settings: Settings, names: Names) -> None:
         """:raises StartError: the brokers do not answer, or a topic is missing."""
@@ -49,14 +49,14 @@ class Lags:
         with reaching(settings):
             facts = require(self.admin, names, ())
         self.partitions = facts[names.input].partitions
-        # Whoever watches waits for no broker as long as a restore would.
+        # A user at a screen does not wait for a broker as long as a restore does.
         patience = replace(settings.restore, deadline=min(settings.restore.deadline, _PATIENCE))
         self._reader = CommittedReader(replace(settings, restore=patience), names.group, self.admin)
-        #: mostly none
+        #: usually empty
         self._retry_topics = list(filter(names.is_for_retries, self.cluster.topic_names()))
 
     def now(self, wanted: Sequence[int] = ()) -> list[Lag]:
-        """Blocks for one question and, where a partition is behind, one record."""
+        """Measure each partition. Blocks for one request and, if a partition is behind, one record."""
         committed = self.cluster.committed(self._names.group, self._names.input, self.partitions)
         return [self._lag(each, committed.get(each)) for each in wanted or range(self.partitions)]
 
@@ -68,7 +68,7 @@ class Lags:
         return Lag(partition, position, end, behind, round(seconds, 3), high - end, self._later(partition))
 
     def _later(self, partition: int) -> int:
-        """Each of them has a marker beside it, so they are read and counted."""
+        """Count the records, by reading them, because each is followed by a transaction marker."""
         if not self._retry_topics:
             return 0
         mark, count = last_mark(self._reader, self._names.changelog, partition), 0
@@ -84,7 +84,7 @@ class Lags:
                 return max(0.0, time.time() - batch[0].timestamp()[1] / 1000)
         except OutOfRange:
             return 0.0
-        return 0.0  # nothing but markers is left: the group has read everything
+        return 0.0  # only markers are left, so the group has read everything
 
     def close(self) -> None:
         self._reader.close()

@@ -1,4 +1,4 @@
-"""Open transactions that hold readers up: who, for how long, which partitions; and ending one."""
+"""Finds open transactions that block readers, with owner, age and partitions, and ends one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from statehold.kafka.tools.group_lock import members
 from statehold.ops.reports.transaction_tool import Owner, TransactionTool
 from statehold.telemetry.log_events import Log
 
-#: the brokers look for transactions that have outlived their time every 10 s by default
+#: by default the brokers look for expired transactions every 10 s
 _GRACE: Final = 15.0
-#: a live service opens a new transaction well within that; times in records alone may be those of old events
+#: a live service opens a new transaction well within that; timestamps of records may be those of old events
 _SECOND_LOOK: Final = 1.0
-_NOBODY: Final = "nobody: its coordinator knows no such transaction"
+_UNKNOWN: Final = "unknown: its coordinator has no such transaction"
 
 
 class OpenPartition(msgspec.Struct, frozen=True):
@@ -44,31 +44,31 @@ class OpenPartition(msgspec.Struct, frozen=True):
     owner: str
     known: bool
     producer_id: int | None = None
-    #: of the whole transaction, as its coordinator has it
+    #: age of the whole transaction, by its coordinator
     state: str = ""
-    #: seconds after which the broker ends it by itself; None where that is not known
+    #: seconds after which the broker ends it; None if unknown
     timeout: float | None = None
-    #: every partition that it holds up
+    #: every partition that it blocks
     partitions: tuple[str, ...] = ()
-    #: it should have ended long ago
+    #: it has exceeded its timeout by far
     hanging: bool = False
 
 
 class OpenTransactions:
-    """Of some topics. `names` is the service whose ids are our own. Used by one thread; everything blocks."""
+    """Finds open transactions of some topics; `names` is the service. Used by one thread; everything blocks."""
 
     def __init__(self, settings: Settings, names: Names | None) -> None:
         self._settings, self._names = settings, names
         self._admin = Admin(settings, names.group if names else "statehold-txn")
         self._cluster = ClusterSurvey(settings, self._admin)
         self._tool: TransactionTool | None = None
-        #: why owners are guessed only; '' where they are known
+        #: the reason why owners are guesses; '' if they are known
         self.blind = ""
 
     def held(self, topics: Sequence[str], older_than: float) -> list[OpenPartition]:
-        """Partitions of these topics that an open transaction of at least that age holds up.
+        """Return the partitions of these topics that an open transaction of at least that age blocks.
 
-        :raises StartError: the brokers do not answer. :raises UsageError: there is no such topic.
+        :raises StartError: the brokers do not answer. :raises UsageError: the topic does not exist.
         """
         with reaching(self._settings):
             facts = self._cluster.topics(topics)
@@ -92,15 +92,15 @@ class OpenTransactions:
     def end(self, topic: str, partition: int, *, foreign: bool) -> OpenPartition:
         """End the oldest open transaction of a partition.
 
-        :raises ToolRefused: it is ours and the group has members, or a stranger's and not `foreign`.
-        :raises UsageError: none is open there, or who has it cannot be told.
+        :raises ToolRefused: the group has members; or it is another application's, without `foreign`.
+        :raises UsageError: no transaction is open there, or its owner is unknown.
         """
         found = next((each for each in self.held([topic], 0.0) if each.partition == partition), None)
         if found is None:
             raise UsageError(f"no transaction is open on {topic}[{partition}]")
         if not found.known:
             raise UsageError(
-                f"whose it is cannot be told ({self.blind}); of an id of ours: statehold txn abort --id ID"
+                f"its owner is unknown ({self.blind}). Next: for an id of the service run `statehold txn abort --id ID`"
             )
         own = self.own_partition(found.owner)
         if own is not None:
@@ -112,16 +112,16 @@ class OpenTransactions:
             )
         else:
             assert self._tool is not None
-            if found.owner == _NOBODY:
+            if found.owner == _UNKNOWN:
                 self._tool.abort(topic, partition, found.offset)
             else:
                 fence_id(self._settings, found.owner)
         return found
 
     def fence(self, partition: int) -> None:
-        """Abort what our own id of this partition has open, and shut out whoever has it.
+        """Abort the transaction of the service's id of this partition, and fence its producer.
 
-        :raises ToolRefused: the group has members: one of them would be fenced in the midst of its work.
+        :raises ToolRefused: the group has members, and one of them would be fenced during its work.
         """
         assert self._names is not None
         present = members(self._admin, self._names.group)
@@ -137,7 +137,7 @@ class OpenTransactions:
         producer.drop()
 
     def own_partition(self, transactional_id: str) -> int | None:
-        """The partition of the service that this id belongs to, None for a stranger's."""
+        """Return the service's partition that this id belongs to; None for another application's."""
         if self._names is None:
             return None
         prefix = self._names.transactional_id(0)[:-1]
@@ -168,7 +168,7 @@ class OpenTransactions:
         owner = self._tool.owner(name) if name is not None else None
         if owner is None or owner.producer_id != first.producer_id or owner.state != "Ongoing":
             return msgspec.structs.replace(
-                plain, owner=_NOBODY, known=True, producer_id=first.producer_id, offset=first.start, hanging=True
+                plain, owner=_UNKNOWN, known=True, producer_id=first.producer_id, offset=first.start, hanging=True
             )
         return _with_owner(plain, owner, first.start)
 
@@ -182,7 +182,7 @@ class OpenTransactions:
 
 
 def _with_owner(plain: OpenPartition, owner: Owner, start: int) -> OpenPartition:
-    # The coordinator knows when it began; the record's own time may be that of the event it tells of.
+    # The coordinator knows its start; the record's timestamp may be that of an old event.
     seconds = time.time() - owner.since if owner.since else plain.seconds
     return msgspec.structs.replace(
         plain,

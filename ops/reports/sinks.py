@@ -1,4 +1,4 @@
-"""The database of a service's sinks beside its marks: what it holds of each partition, and where it goes on from."""
+"""Compares the database of a service's sinks with its commit records, and repairs its positions."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """One partition. Positions are the next input offset; None where the database holds none."""
+    """One partition. Positions are the next input offset; None if the database has no position."""
 
     partition: int
-    #: of the last mark
+    #: position of the last commit record
     mark: int
-    #: of the database
+    #: position of the database
     position: int | None
     epoch: int | None
     owner: str
-    #: why no partition goes live on it; "" where one does
+    #: the obstacle to going live; "" if there is no obstacle
     trouble: str
-    #: it was made to go on from the mark just now
+    #: its position was replaced just now
     made: bool = False
 
 
 def standings(service: Service, settings: Settings, *, make: bool = False, adopt: bool = False) -> list[Standing]:
-    """Compare each partition's mark with what the database holds. Blocks.
+    """Compare each partition's commit record with the database. Blocks.
 
-    `make`: the table of positions where it is missing, and a position for partitions that have none; with `adopt` also
-    for those that disagree or are ahead. Whoever is at work on such a partition is fenced.
+    `make`: create a missing table of positions and missing positions; with `adopt` also replace positions
+    that disagree or are ahead. A worker of such a partition is fenced.
 
-    :raises UsageError: it has no sinks. :raises StartError: no url, no driver, no broker, or a topic is missing.
+    :raises UsageError: the service has no sinks. :raises StartError: no url, driver or broker, or a missing topic.
     :raises SinkUnreachable: :raises SinkRefused: :raises NoMark: a partition was never started.
     """
     if not sinks_of(service.handler_class):
@@ -62,7 +62,7 @@ def standings(service: Service, settings: Settings, *, make: bool = False, adopt
 
 
 def compared(settings: Settings, names: Names, marks: Sequence[CommitRecord]) -> list[Standing]:
-    """As `standings`, of marks that were read before.
+    """Compare commit records that were read before.
 
     :raises DatabaseTrouble: :raises RowsRefused:
     """
@@ -70,7 +70,7 @@ def compared(settings: Settings, names: Names, marks: Sequence[CommitRecord]) ->
 
 
 def open_session(settings: Settings, names: Names, who: str, partition: int = 0) -> PostgresSession:
-    """For a tool. :raises StartError: no driver. :raises DatabaseTrouble: no database."""
+    """Open a session for a tool. :raises StartError: no driver. :raises DatabaseTrouble: no database."""
     try:
         from statehold.worker.sinks.postgres import PostgresSession, Where
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a support bundle holds; nothing of it shows a secret or a record."""
+"""Collects a support bundle without secrets and records."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from statehold.config.settings import Settings
 from statehold.ops.remote import control_sockets
 from statehold.ops.remote.control_sockets import LocalProcess
 
-#: of each log the newest so many bytes
+#: bytes of the newest part of each log
 _LOG_BYTES: Final = 5_000_000
 _PATIENCE: Final = 10.0
-#: what looks like a secret in a line that is not ours
+#: text that looks like a secret in another program's line
 _LOOKS_SECRET: Final = re.compile(
     r"""(?i)((?:password|passwd|secret|token|credential|api[_-]?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;}]+)"""
 )
@@ -47,7 +47,7 @@ class Bundle:
         return list(self._files)
 
     def add(self, name: str, content: str) -> None:
-        """Anything that is, or looks like, a secret is taken out."""
+        """Add a file after redacting everything that is, or looks like, a secret."""
         for secret in self._secrets:
             content = content.replace(secret, REDACTED)
         self._files[name] = _LOOKS_SECRET.sub(rf"\1{REDACTED}", content).encode()
@@ -56,7 +56,7 @@ class Bundle:
         self.add(name, json.dumps(value, indent=1, default=str, ensure_ascii=False) + "\n")
 
     def add_log(self, path: Path) -> None:
-        """The newest part of a log file.
+        """Add the newest part of a log file.
 
         :raises OSError: it cannot be read.
         """
@@ -77,7 +77,7 @@ class Bundle:
 
 
 def machine() -> dict[str, Any]:
-    """What runs where, and what is installed."""
+    """Describe this machine and the installed packages."""
     return {
         "statehold": __version__,
         "python": sys.version,
@@ -91,7 +91,7 @@ def machine() -> dict[str, Any]:
 
 
 def stacks_of(found: Iterable[LocalProcess]) -> dict[str, Any]:
-    """Where each process of this machine is, as its control thread sees it; why not, where it does not answer."""
+    """Return the stacks of each process, or the reason for its silence."""
     told: dict[str, Any] = {}
     for each in found:
         try:
@@ -102,10 +102,10 @@ def stacks_of(found: Iterable[LocalProcess]) -> dict[str, Any]:
 
 
 def journal(unit: str) -> str:
-    """The newest lines that systemd has of a unit, or why there are none."""
+    """Return the newest lines of a unit's journal, or the reason why they are missing."""
     tool = shutil.which("journalctl")
     if tool is None:
-        return "there is no journalctl here\n"
+        return "journalctl is not installed here\n"
     command = [tool, "--no-pager", "--output=cat", "--lines=20000", f"--unit={unit}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return done.stdout or done.stderr or "no lines\n"

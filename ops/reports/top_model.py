@@ -1,4 +1,4 @@
-"""What `statehold top` shows: the group's members, each partition's lag and speed, what local instances say."""
+"""Takes the samples of `statehold top`: members, lag and speed of each partition, status of instances."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from statehold.ports import ConsumerGroup
 
 
 class PartitionRow(msgspec.Struct, frozen=True):
-    """One partition now."""
+    """One partition in a sample."""
 
     partition: int
-    #: as its instance says where that can be reached; else `assigned` or `nobody`
+    #: the instance's phase if it answers; else `assigned` or `nobody`
     phase: str
-    #: the instance that has it, or the member's client id where that cannot be reached, '' for nobody
+    #: the instance that owns it, or the member's client id if it does not answer; '' without an owner
     owner: str
     host: str
     lag: Lag
-    #: records a second since the sample before
+    #: records a second since the previous sample
     speed: float
     #: of a restore: step, position, end, share done (0 to 1)
     restore: dict[str, Any] | None = None
@@ -35,7 +35,7 @@ class PartitionRow(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The service at one moment; `trouble` where it could not be asked."""
+    """The service at one moment; `trouble` if it did not answer."""
 
     service: str
     input: str
@@ -55,7 +55,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Takes samples. Used by one thread; `close` at the end."""
+    """Takes samples. Used by one thread; call `close` at the end."""
 
     def __init__(self, settings: Settings, names: Names) -> None:
         """:raises StartError: the brokers do not answer, or a topic is missing."""
@@ -63,11 +63,11 @@ class Watch:
         self._before: dict[int, tuple[float, int, float]] = {}
 
     def first(self) -> Sample:
-        """What to show before the first answer."""
+        """Return the sample to show before the first answer."""
         return Sample(self._names.group, self._names.input, time.time(), trouble="asking the brokers")
 
     def sample(self) -> Sample:
-        """Blocks for a few questions; trouble is told in the sample, for the next may go well."""
+        """Take a sample. Blocks for a few requests; a failure is in the sample, because the next may succeed."""
         names, now = self._names, time.time()
         try:
             group = self._lags.cluster.group(names.group, names.input)
@@ -105,8 +105,8 @@ class Watch:
         return round(speed, 1)
 
     def _told(self, group: ConsumerGroup) -> dict[int, dict[str, Any]]:
-        """What the instances say of their partitions, those of this machine by their sockets, the others by their ops
-        servers; a live one's word comes last, and counts.
+        """Return the status of each partition, from instances of this machine by their sockets, others by their ops
+        servers; that of a live one overrides others.
         """
         local = [each.status for each in local_services.of_service(self._names.group) if each.status]
         here = {status.get("url") for status in local}

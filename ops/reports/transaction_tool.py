@@ -1,4 +1,4 @@
-"""Kafka's own tool for transactions, in a JVM that lives for one question: confluent_kafka has no such calls."""
+"""Runs Kafka's own tool for transactions in a short-lived JVM, because confluent_kafka lacks these calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE: Final = 120.0
 
 
 class ToolFailed(DevError):
-    """The tool ran and said no; the text is its own."""
+    """The tool failed; the text is its own."""
 
 
 class OpenProducer(NamedTuple):
@@ -32,7 +32,7 @@ class OpenProducer(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """What the coordinator knows of a transactional id; times in seconds, `since` since 1970."""
+    """The coordinator's data of a transactional id; times in seconds, `since` since 1970."""
 
     transactional_id: str
     producer_id: int
@@ -51,12 +51,12 @@ class TransactionTool:
         self._java, self._path = find_java(), tools_class_path()
 
     def ids(self) -> dict[int, str]:
-        """Producer id -> transactional id, of all that the coordinators know."""
+        """Return the transactional id of every producer id that the coordinators know."""
         rows = self._table("list")
         return {int(row["ProducerId"]): row["TransactionalId"] for row in rows}
 
     def open_on(self, topic: str, partition: int) -> list[OpenProducer]:
-        """Producers with an open transaction on this partition, the oldest first."""
+        """Return the producers with an open transaction on this partition, the oldest first."""
         rows = self._table("describe-producers", "--topic", topic, "--partition", str(partition))
         held = [row for row in rows if row["CurrentTransactionStartOffset"].isdecimal()]
         found = [
@@ -79,7 +79,7 @@ class TransactionTool:
         )
 
     def abort(self, topic: str, partition: int, start: int) -> None:
-        """Write the abort marker that ends the transaction which begins at this offset."""
+        """Write the abort marker of the transaction that begins at this offset."""
         self._run("abort", "--topic", topic, "--partition", str(partition), "--start-offset", str(start))
 
     def _table(self, *arguments: str) -> list[dict[str, str]]:
@@ -108,7 +108,7 @@ class TransactionTool:
 
 
 def _properties(settings: Settings) -> str:
-    """librdkafka's security settings in Java's words."""
+    """Return librdkafka's security settings as properties of the Java client."""
     security = settings.kafka.security
     lines = {"security.protocol": security.protocol.upper(), "client.id": "statehold-txn"}
     if security.sasl_mechanism:
@@ -133,5 +133,5 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A value of a Java properties file."""
+    """Escape a value of a Java properties file."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "")

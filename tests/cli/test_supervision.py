@@ -15,7 +15,7 @@ from tests.cli.commands import WAIT_SECONDS, Commands
 
 from statehold.common.exit_codes import Exit
 from statehold.ops.process.sd_notify import Notify, watchdog_seconds
-from statehold.ops.process.systemd_status import Supervision, Told
+from statehold.ops.process.systemd_status import Supervision, SupervisorMessages
 
 APP = """
 import time
@@ -127,11 +127,11 @@ def status(*phases: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_said_of_a_status(told: dict[str, Any], expected: set[str]) -> None:
-    assert set(Told().next(told, watched=True)) - {"STATUS"} == expected
+    assert set(SupervisorMessages().next(told, watched=True)) - {"STATUS"} == expected
 
 
 def test_what_was_said_is_not_said_again() -> None:
-    told = Told()
+    told = SupervisorMessages()
     assert told.next(status("live"), watched=False) == {"READY": 1, "STATUS": "1 live"}
     assert told.next(status("live"), watched=False) == {}
     # A partition that moves here later takes nothing back: the instance has started.
