@@ -185,6 +185,7 @@ def test_on_random_walks_every_record_commits_once_and_in_order(seed: int) -> No
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(max_examples=100_000, deadline=None)
 @given(st.integers(0, 2**64), st.integers(1, 200))
 def test_on_many_random_walks_every_record_commits_once_and_in_order(seed: int, steps: int) -> None:
