@@ -1,4 +1,4 @@
-"""An answer that comes while a process ends must not kill it. No broker: an error is an answer, too."""
+"""A response during the end of a process must not crash it. Needs no broker: an error is a response, too."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_an_answer_is_awaited_before_python_ends() -> None:
 
 
 def test_without_that_it_ends_with_a_signal() -> None:
-    """What `TrackedClient` is there for. When this fails the client library has mended it."""
+    """The reason for `TrackedClient`. If this test fails, the client library has fixed the bug."""
     assert ended("AdminClient", 0.6) == -11
 
 
-def test_brokers_that_never_answer_do_not_keep_it() -> None:
+def test_brokers_that_never_answer_do_not_keep_the_process() -> None:
     assert ended("TrackedClient", 60) == 1

@@ -1,4 +1,4 @@
-"""What the group says of a member, by name: to a transaction, and to the consumer."""
+"""Errors about static member names, of transactions and of the consumer."""
 
 from __future__ import annotations
 

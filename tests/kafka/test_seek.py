@@ -1,4 +1,4 @@
-"""The seek to where a partition goes on, on an input whose beginning is gone."""
+"""The seek to a partition's next offset, on an input whose first records are deleted."""
 
 from __future__ import annotations
 

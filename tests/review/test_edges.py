@@ -22,13 +22,13 @@ tries: list[EffectKey] = []
 
 
 def exits_once(key: EffectKey) -> None:
-    """As some libraries do when they give up."""
+    """Exit, as some libraries do after a fatal error."""
     tries.append(key)
     if tries.count(key) == 1:
         raise SystemExit(1)
 
 
-def test_an_effect_that_exits_is_an_attempt_that_failed() -> None:
+def test_an_effect_that_exits_is_a_failed_attempt() -> None:
     told: list[BaseException] = []
     runner = EffectRunner(
         Driver(Accounts).handler(), EffectSetting("effects", lambda effect, error, attempt: told.append(error))
@@ -48,7 +48,7 @@ away = True
 
 
 def elsewhere(key: EffectKey, value: int) -> None:
-    """A service that is away for a while."""
+    """The external service was unreachable for a while."""
     if away:
         raise ConnectionError("away")
     done.append(value)
@@ -64,8 +64,8 @@ class Calling(Handler[int]):
         self.effect(elsewhere, record.value)
 
 
-def test_effects_that_do_not_succeed_hold_back_the_records_that_owe_more() -> None:
-    """Every mark names what is owed: without a bound it would outgrow the message limit, and the partition fail."""
+def test_a_full_list_of_pending_effects_stops_further_records() -> None:
+    """Each commit record lists the pending effects; without a limit it would exceed the message size."""
     global away  # noqa: PLW0603
     driver = Driver(Calling)
     driver.settings = replace(driver.settings, commit=CommitSettings(max_records=1), effects=EffectsSettings(pending=5))

@@ -1,4 +1,4 @@
-"""What a takeover owes to the fulls: a damaged one is not counted as kept, and what is unsaved is saved in time."""
+"""Full snapshots around takeovers: damaged ones do not count as kept, and new ones are written in time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def damage(driver: Driver, offset: int) -> None:
     log._records[offset] = message, transaction
 
 
-def test_a_full_that_a_restore_could_not_use_is_not_counted_as_kept() -> None:
-    """Rule C4: else truncation would rather keep it than one that is complete."""
+def test_an_unusable_full_snapshot_does_not_count_as_kept() -> None:
+    """Rule C4: otherwise truncation would keep it instead of a usable one."""
     driver = Driver(Accounts)
     snapshot(driver, keep=2)
     for op in OPS[:2]:
@@ -41,8 +41,8 @@ def test_a_full_that_a_restore_could_not_use_is_not_counted_as_kept() -> None:
     assert agrees(driver, OPS[:3])
 
 
-def test_frequent_takeovers_do_not_keep_a_full_from_being_taken() -> None:
-    """Each owner handles less than asks for a full; a restore must not grow for ever all the same."""
+def test_frequent_takeovers_do_not_prevent_a_full_snapshot() -> None:
+    """Each owner processes too little for a full snapshot; the restore must not grow without limit."""
     driver = Driver(Accounts)
     snapshot(driver, full_bytes=65_536)
     ops = [Op(random.Random(i).randbytes(4500).hex(), i) for i in range(30)]
@@ -56,8 +56,8 @@ def test_frequent_takeovers_do_not_keep_a_full_from_being_taken() -> None:
     assert agrees(driver, ops)
 
 
-def test_a_clean_stop_after_a_crash_saves_what_the_gap_holds() -> None:
-    """Mark-only: without a full every start would replay the same gap again."""
+def test_a_clean_stop_after_a_crash_saves_the_replayed_gap() -> None:
+    """Without deltas and without a full snapshot, every start would replay the same gap again."""
     driver = Driver(Accounts)
     with_interval(driver, "off")
     for op in OPS:

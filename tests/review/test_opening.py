@@ -1,4 +1,4 @@
-"""A takeover while brokers are away waits for them; a replay gives a batch the second chance that live work gave."""
+"""Takeover with unreachable brokers; replay of a batch that was processed record by record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
 
 class SlowCoordinator(MemoryOffsets):
-    """Its group's coordinator is on the move for so many questions."""
+    """The group's coordinator moves during the first `moving` requests."""
 
     troubles: int = 0
     error: KafkaTrouble = KafkaTrouble("NOT_COORDINATOR(16)")
@@ -38,7 +38,7 @@ def taken_over(troubles: int, error: KafkaTrouble = SlowCoordinator.error) -> Dr
     return driver
 
 
-def test_a_coordinator_on_the_move_delays_a_takeover_and_no_more() -> None:
+def test_a_moving_coordinator_only_delays_a_takeover() -> None:
     driver = taken_over(5)
     driver.restore()
     driver.feed(SECOND)
@@ -46,20 +46,20 @@ def test_a_coordinator_on_the_move_delays_a_takeover_and_no_more() -> None:
     assert {event["doing"] for event in events(driver, "kafka_retry")} == {"read the group's offset"}
 
 
-def test_a_coordinator_that_stays_away_fails_the_partition_with_the_next_command() -> None:
+def test_an_unreachable_coordinator_fails_the_partition_with_the_next_command() -> None:
     driver = taken_over(10_000)
     with pytest.raises(RestoreTimeout, match="statehold retry 0"):
         driver.restore()
 
 
-def test_a_missing_right_is_told_at_once() -> None:
+def test_a_missing_acl_is_reported_at_once() -> None:
     driver = taken_over(2, Misconfigured("GROUP_AUTHORIZATION_FAILED(30)"))
     with pytest.raises(Misconfigured):
         driver.restore()
 
 
 class Particular(Handler[int]):
-    """Its batches must not hold an odd number together with others: those it handles one by one."""
+    """Fails a batch with an odd number and other records, which is then processed record by record."""
 
     seen = Table(key=int, value=int)
 
@@ -73,7 +73,7 @@ class Particular(Handler[int]):
         self.seen[record.offset] = record.value
 
 
-def test_a_batch_that_was_handled_one_by_one_is_replayed_one_by_one() -> None:
+def test_a_batch_that_was_processed_record_by_record_is_replayed_so() -> None:
     driver = Driver(Particular, delta_interval=3600.0, batch=4)
     driver.feed_all(range(8))
     driver.commit()

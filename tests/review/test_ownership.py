@@ -1,4 +1,4 @@
-"""Who owns a partition is told by the group; that nobody answers tells nothing (rule T8)."""
+"""The group decides who owns a partition; a missing answer decides nothing (rule T8)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statehold.worker.common.signals import Signals
 
 
 class Answers(MemoryOffsets):
-    """Says what it is told to, each answer a session later than the one before."""
+    """Returns the given answers, each one session timeout later than the previous one."""
 
     def __init__(self, driver: Driver, answers: list[bool | None]) -> None:
         super().__init__(driver.broker)
@@ -36,19 +36,19 @@ def ownership(*answers: bool | None) -> tuple[Ownership, Answers]:
     return Ownership(replace(driver._tools(0), offsets=offsets), Signals()), offsets
 
 
-def test_silence_is_no_other_owner() -> None:
+def test_a_missing_answer_does_not_mean_another_owner() -> None:
     asked, offsets = ownership(None, None, None, True)
     asked.await_confirmation()
     assert offsets.answers == []
 
 
-def test_a_group_that_names_another_for_a_session_ends_it() -> None:
+def test_another_owner_for_a_whole_session_ends_the_ownership() -> None:
     asked, _ = ownership(None, False, False, True)
     with pytest.raises(Fenced, match="names another owner"):
         asked.await_confirmation()
 
 
-def test_a_fresh_assignment_is_certain_and_nobody_is_asked() -> None:
+def test_a_fresh_assignment_needs_no_confirmation() -> None:
     asked, offsets = ownership(False)
     asked.assigned(offsets.clock())
     asked.ascertain()
@@ -56,14 +56,14 @@ def test_a_fresh_assignment_is_certain_and_nobody_is_asked() -> None:
 
 
 def test_an_assignment_that_has_waited_for_this_process_is_confirmed_before_a_fence() -> None:
-    """The process stood still: others may own the partition by now, and would be fenced."""
+    """The process was frozen: another owner may have the partition, and must not be fenced."""
     asked, offsets = ownership(False, False)
     asked.assigned(offsets.clock() - offsets.session)
     with pytest.raises(Fenced, match="names another owner"):
         asked.ascertain()
 
 
-def test_an_answer_that_has_waited_for_this_process_is_as_old_as_its_question() -> None:
+def test_a_delayed_answer_is_as_old_as_its_request() -> None:
     asked, offsets = ownership(True, False)
     asked.doubt()
     with pytest.raises(Fenced, match="names another owner"):
@@ -71,6 +71,6 @@ def test_an_answer_that_has_waited_for_this_process_is_as_old_as_its_question() 
     assert offsets.answers == []
 
 
-def test_silence_is_no_leave_to_fence_again() -> None:
+def test_a_missing_answer_does_not_permit_another_fence() -> None:
     asked, _ = ownership(None, False, True)
     assert [asked.may_fence_again() for _ in range(3)] == [False, False, True]

@@ -1,4 +1,4 @@
-"""A producer whose death shows only after an abort, when asked for its taint, is fenced or replaced like any other."""
+"""A producer whose failure shows only after an abort is fenced or replaced like any other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
 
 class Dying(MemoryTransactions):
-    """Tells what killed it once, after an abort."""
+    """Reports its failure once, after an abort."""
 
     cause: KafkaTrouble | None = None
     aborted = False
@@ -43,13 +43,13 @@ def aborted(monkeypatch: pytest.MonkeyPatch, cause: KafkaTrouble) -> Driver:
     return made
 
 
-def test_its_memory_is_settled_by_the_last_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_commit_record_resolves_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     made = aborted(monkeypatch, OutcomeUnknown("_FATAL"))
     made.feed(SECOND)
     assert agrees(made, [FIRST, SECOND])
 
 
-def test_a_rival_is_a_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_owner_fences_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     made = aborted(monkeypatch, ProducerFenced("_FENCED"))
     made.feed(SECOND)
     with pytest.raises(Fenced):
