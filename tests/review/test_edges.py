@@ -37,7 +37,7 @@ def test_an_effect_that_exits_is_a_failed_attempt() -> None:
     runner.submit([effect])
     until = time.monotonic() + 60
     while runner.owed():
-        assert time.monotonic() < until, f"still owed, told {told}"
+        assert time.monotonic() < until, f"still pending: {told}"
         time.sleep(0.01)
     assert runner.close(1.0) == ()
     assert [type(error) for error in told] == [SystemExit]

@@ -16,7 +16,7 @@ FIRST, SECOND = Op("ann", 1), Op("bob", 2)
 
 
 class SlowCoordinator(MemoryOffsets):
-    """The group's coordinator moves during the first `moving` requests."""
+    """The group's coordinator moves during the first `troubles` requests."""
 
     troubles: int = 0
     error: KafkaTrouble = KafkaTrouble("NOT_COORDINATOR(16)")

@@ -26,7 +26,7 @@ class Answers(MemoryOffsets):
         self.clock.advance(self.session)
         answer = self.answers.pop(0)
         if answer is None:
-            raise KafkaTrouble("nobody answers")
+            raise KafkaTrouble("no answer")
         return answer
 
 
