@@ -1,1 +1,1 @@
-"""What is wrong with a cluster, a service's topics or this machine, before it is felt: `statehold doctor`."""
+"""The checks of `statehold doctor`: a cluster, a service's topics and this machine."""

@@ -1,4 +1,4 @@
-"""Checks of what the principal may do; it asks what is allowed and tries nothing."""
+"""Checks the rights of the principal, without trying an operation."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from statehold.kafka.admin.acl_check import UNTOLD, allowed, lacks
 from statehold.ops.doctor.case import Case, NotAsked
 from statehold.ops.doctor.report import Finding, FindingsOf
 
-#: whoever may do all of this to the cluster may do everything
+#: a principal with all of these on the cluster is an administrator
 _SUPER: Final = frozenset({"ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS"})
 
 
 class Rights:
     name: ClassVar = "rights"
-    looks_at: ClassVar = "operations that the cluster allows this principal on topics, group and transactional ids"
+    looks_at: ClassVar = "the operations that this principal may do on topics, group and transactional ids"
     fails: ClassVar = "one that the service needs is missing"
-    warns: ClassVar = "one that it can do without is missing"
+    warns: ClassVar = "an optional one is missing"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, rights = FindingsOf(self), service(case.names, case.outputs)
@@ -28,18 +28,18 @@ class Rights:
             if right.kind == IDS:
                 yield from self._ids(case, seen, right)
             elif here == UNTOLD:
-                yield seen.unknown(right.name, "the brokers do not tell what is allowed")
+                yield seen.unknown(right.name, "the brokers do not report what is allowed")
             elif lacks(right, here):
                 tell = seen.warned if right.optional else seen.failed
                 of_what = " of the group" if right.kind == GROUP else ""
                 yield tell(right.name, f"{right.operation}{of_what} is not allowed", self._grant(case, right))
 
     def _ids(self, case: Case, seen: FindingsOf, right: Right) -> Iterator[Finding]:
-        """No call tells what is allowed on a transactional id: it is worked out from the ACLs, where they are shown."""
+        """Derive the rights on transactional ids from the ACLs, because no request returns them."""
         prefix, mend = right.name, self._grant(case, right)
         allowed = case.cluster.allowed()
         if "DESCRIBE" not in allowed:
-            # The client shows no ACLs and no error then.
+            # The client then returns neither ACLs nor an error.
             yield seen.unknown(f"{prefix}*", "ACLs are not shown to this principal (DESCRIBE on the cluster)", mend)
             return
         ours = [acl for acl in case.cluster.acls() if acl.kind == "TRANSACTIONAL_ID" and acl.covers(prefix)]
@@ -56,7 +56,7 @@ class Rights:
             yield seen.failed(f"{prefix}*", f"no ACL allows {principal} to WRITE with these transactional ids", mend)
 
     def _open(self, case: Case) -> bool:
-        """What no ACL is about may be done by everybody, as far as the brokers tell."""
+        """Return whether everything without an ACL is allowed, by the brokers' settings."""
         try:
             guarded = all(case.setting("authorizer.class.name").values())
         except NotAsked:
@@ -65,7 +65,7 @@ class Rights:
         return not guarded or everyone == "true"
 
     def _grant(self, case: Case, right: Right) -> str:
-        user = case.settings.kafka.security.sasl_username or "NAME"  # nobody should grant to ANONYMOUS
+        user = case.settings.kafka.security.sasl_username or "NAME"  # a grant to ANONYMOUS would be wrong
         return case.kafka("kafka-acls", right.rule(f"User:{user}"))
 
 

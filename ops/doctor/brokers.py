@@ -1,4 +1,4 @@
-"""Checks of the brokers themselves."""
+"""Checks the brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLDEST: Final = "3.6"
 _OLDEST_LEVEL: Final = 12
 _METADATA: Final = "metadata.version"
 _SOON_DAYS: Final = 30
-#: what each broker has of its own, or what only tells where it runs
+#: settings that each broker has of its own
 _OWN: Final = (
     "advertised.listeners",
     "broker.id",
@@ -36,7 +36,7 @@ _SECRET_OR_LOCAL: Final = ("ssl.keystore", "ssl.truststore", "listener.name.", "
 class Reachable:
     name: ClassVar = "brokers-reachable"
     looks_at: ClassVar = "every address that the brokers advertise, asked from this machine (TCP, TLS, ApiVersions)"
-    fails: ClassVar = "an address does not answer, so a client that is sent there stands still"
+    fails: ClassVar = "an address does not answer, so a client that needs it hangs"
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -46,16 +46,16 @@ class Reachable:
                 yield seen.failed(
                     broker,
                     f"advertised, but does not answer from here: {answer}",
-                    f"start that broker, open the way to it, or mend its advertised.listeners; try: nc -vz "
+                    f"start that broker, open the way to it, or fix its advertised.listeners; try: nc -vz "
                     f"{broker.rpartition(' at ')[2].replace(':', ' ')}",
                 )
 
 
 class Certificates:
     name: ClassVar = "certificates"
-    looks_at: ClassVar = "until when the brokers' certificates count, and the one of this client"
-    fails: ClassVar = "one has ended"
-    warns: ClassVar = f"one ends within {_SOON_DAYS} days"
+    looks_at: ClassVar = "the expiry of the brokers' certificates and of this client's"
+    fails: ClassVar = "one has expired"
+    warns: ClassVar = f"one expires within {_SOON_DAYS} days"
 
     def look(self, case: Case) -> Iterator[Finding]:
         try:
@@ -125,7 +125,7 @@ class SettingsDiffer:
     name: ClassVar = "broker-settings-differ"
     looks_at: ClassVar = "every setting of every broker, but for addresses, ids and directories"
     fails: ClassVar = "-"
-    warns: ClassVar = "brokers have different values: what holds depends on which one leads"
+    warns: ClassVar = "brokers have different values, so behaviour depends on the leader"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
@@ -151,7 +151,7 @@ class SettingsDiffer:
 class UncleanElection:
     name: ClassVar = "unclean-election"
     looks_at: ClassVar = "unclean.leader.election.enable of the brokers and of each topic"
-    fails: ClassVar = "it is on: a replica that lags may lead, and acknowledged records are gone"
+    fails: ClassVar = "it is on: a lagging replica may lead, and acknowledged records are lost"
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -203,7 +203,7 @@ class LogDirectory:
         seen = FindingsOf(self)
         for broker, value in case.setting("log.dirs").items():
             for place in value.split(","):
-                if place.strip().startswith(("/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108 - what we look for
+                if place.strip().startswith(("/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108 - the places to find
                     tell = seen.failed if case.strict else seen.warned
                     yield tell(
                         f"broker {broker}",

@@ -1,4 +1,4 @@
-"""What all checks look at: one service on one cluster, each fact asked once."""
+"""The facts that checks share: one service on one cluster, each fact requested once."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
 class NotAsked(StateholdError):
-    """A check cannot look: the text says what is missing for it."""
+    """A check cannot run; the text names what is missing."""
 
 
 class Case:
-    """Every property blocks the first time, and raises what its question raised.
+    """Every property blocks the first time, and raises the error of its request.
 
-    `names` is None where only a cluster is looked at. `probes` allows checks that write (a topic of their own).
-    `sinks` is None where the handler is not known.
+    Without `names` only the cluster is checked. `probes` allows checks that write (to their own topic).
+    Without a known handler `sinks` is absent.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Case:
 
     @property
     def strict(self) -> bool:
-        """What only costs comfort in development stops production."""
+        """Return whether a weakness that is acceptable in development fails."""
         return self.settings.service.mode == "production"
 
     @cached_property
@@ -74,7 +74,7 @@ class Case:
         return self._broker_settings[broker]
 
     def setting(self, key: str) -> dict[int, str]:
-        """A broker setting, broker by broker.
+        """Return a broker setting of each broker.
 
         :raises NotAsked: the cluster does not show it, as managed ones do not.
         """
@@ -98,21 +98,21 @@ class Case:
 
     @cached_property
     def topics(self) -> dict[str, Topic | None]:
-        """Input, our topics, outputs, control and the internal ones; None where one is missing."""
+        """Return input, changelog, snapshot, outputs, control and internal topics; None for a missing one."""
         own = []
         if self.given is not None:
             own = [self.given.input, self.given.changelog, self.given.snapshot, self.given.control, *self.outputs]
         return self.cluster.topics(list(dict.fromkeys(own))) | self._internal()
 
     def _internal(self) -> dict[str, Topic | None]:
-        """The brokers' own topics: most principals may not see them, and everything else can be told without them."""
+        """Return the brokers' internal topics, which most principals may not describe."""
         try:
             return self.cluster.topics([OFFSETS, TRANSACTIONS])
         except Misconfigured:
             return {}
 
     def topic(self, name: str) -> Topic:
-        """:raises NotAsked: it is missing, which the check `topics` tells."""
+        """:raises NotAsked: it is missing, which the check `topics` reports."""
         found = self.topics[name]
         if found is None:
             raise NotAsked(f"{name} is missing")
@@ -120,13 +120,13 @@ class Case:
 
     @property
     def ours(self) -> list[str]:
-        """The service's own topics that exist."""
+        """Return the existing changelog, snapshot and other topics that statehold owns."""
         wanted = [self.names.changelog, self.names.snapshot, self.names.control]
         return [name for name in wanted if self.topics[name] is not None]
 
     @property
     def data(self) -> list[str]:
-        """Input, outputs and our own topics that exist."""
+        """Return the existing topics of the service."""
         others = [name for name in (self.names.input, *self.outputs) if self.topics[name] is not None]
         return list(dict.fromkeys([*others, *self.ours]))
 
@@ -140,7 +140,7 @@ class Case:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Each partition as the topics are now."""
+        """Return each partition, as the topics are now."""
         names = self.names
         facts = {name: self.topic(name) for name in (names.input, names.changelog, names.snapshot)}
         ids = {name: fact.id for name, fact in facts.items()}
@@ -150,17 +150,17 @@ class Case:
 
     @cached_property
     def surveys(self) -> list[Survey]:
-        """What each partition has on its topics."""
+        """Return a survey of each partition."""
         return [survey(self.reader, place) for place in self.places]
 
     def close(self) -> None:
         if "reader" in self.__dict__:
             self.reader.close()
 
-    # Commands that mend
+    # Commands that fix
 
     def kafka(self, tool: str, arguments: str) -> str:
-        """A command of Kafka's own, as it is typed."""
+        """Return a command line of a Kafka tool."""
         return f"{tool} --bootstrap-server {self.settings.kafka.bootstrap_servers.split(',')[0].strip()} {arguments}"
 
     def set_topic(self, topic: str, key: str, value: object) -> str:
@@ -168,5 +168,5 @@ class Case:
         return self.kafka("kafka-configs", arguments)
 
     def set_brokers(self, key: str, value: object) -> str:
-        """Settings that the brokers read at their start only must go into the file of each."""
+        """Return how to change a broker setting; those read at the start belong in each broker's file."""
         return f"set {key}={value} in each broker's properties, and restart them one by one (deploy/kafka/)"

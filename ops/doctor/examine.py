@@ -34,9 +34,9 @@ CHECKS: Final[tuple[type[Check], ...]] = (
 
 
 def examine(case: Case, only: Iterable[str] = (), checks: Iterable[Check] | None = None) -> list[Finding]:
-    """Every check, or those that are named; each has at least one finding. Blocks for seconds.
+    """Run every check, or the named ones; each has at least one finding. Blocks for seconds.
 
-    Nothing is raised for what cannot be looked at: that is UNKNOWN, with its reason.
+    A check that cannot run is UNKNOWN, with the reason, and raises nothing.
     """
     wanted = frozenset(only)
     chosen = [each() for each in CHECKS] if checks is None else list(checks)
@@ -63,7 +63,7 @@ def _looked(check: Check, case: Case) -> list[Finding]:
 
 
 def _silent(case: Case) -> str | None:
-    """Why nobody answers at all; every check would wait for its own deadline otherwise."""
+    """Return why no broker answers; otherwise every check would wait for its own deadline."""
     try:
         case.brokers  # noqa: B018 - asks
     except KafkaTrouble as error:

@@ -1,4 +1,4 @@
-"""Checks of the consumer group."""
+"""Checks the consumer group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RebalanceDelay:
     name: ClassVar = "rebalance-delay"
     looks_at: ClassVar = "group.initial.rebalance.delay.ms"
     fails: ClassVar = "-"
-    warns: ClassVar = f"more than {_USUAL_DELAY} ms: a start of all instances waits for so long"
+    warns: ClassVar = f"more than {_USUAL_DELAY} ms: a start of all instances waits for this long"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen = FindingsOf(self)
@@ -28,7 +28,7 @@ class RebalanceDelay:
             if int(value) > _USUAL_DELAY:
                 yield seen.warned(
                     f"broker {broker}",
-                    f"{value} ms: when all instances start anew, nothing is read for so long",
+                    f"{value} ms: after all instances restart, no record is read for this long",
                     case.set_brokers("group.initial.rebalance.delay.ms", _USUAL_DELAY),
                 )
 
@@ -36,7 +36,7 @@ class RebalanceDelay:
 class SessionBounds:
     name: ClassVar = "session-bounds"
     looks_at: ClassVar = "group.session_timeout against the brokers' group.min and max.session.timeout.ms"
-    fails: ClassVar = "the brokers refuse it: no instance could join"
+    fails: ClassVar = "the brokers reject it: no instance could join"
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ class Instances:
     name: ClassVar = "instances"
     looks_at: ClassVar = "members of the group against partitions of the input"
     fails: ClassVar = "-"
-    warns: ClassVar = "more members than partitions: some only stand by"
+    warns: ClassVar = "more members than partitions: some are idle"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, count = FindingsOf(self), len(case.topic(case.names.input).partitions)
@@ -100,7 +100,7 @@ class StaticMembers:
 class GroupProtocol:
     name: ClassVar = "group-protocol"
     looks_at: ClassVar = "group.protocol against what the brokers support and what the group's members use"
-    fails: ClassVar = "the brokers do not have it, or live members use an assignor that does not go with ours"
+    fails: ClassVar = "the brokers do not have it, or live members use an incompatible assignor"
     warns: ClassVar = "live members use the other protocol: a change needs a rolling restart"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -119,8 +119,8 @@ class GroupProtocol:
         elif wanted == "classic" and group.assignor not in ("", "cooperative-sticky"):
             yield seen.failed(
                 case.names.group,
-                f"its members assign by {group.assignor!r}, we by 'cooperative-sticky': a join would be refused",
-                "stop the strangers in this group, or give the service another name or namespace",
+                f"its members assign by {group.assignor!r}, not by 'cooperative-sticky': a join would be rejected",
+                "stop the other applications in this group, or give the service another name or namespace",
             )
 
     def _supported(self, case: Case, seen: FindingsOf) -> Iterator[Finding]:
@@ -146,7 +146,7 @@ class GroupProtocol:
 
 
 def _addresses() -> set[str]:
-    """Under which a broker may see this machine."""
+    """Return the addresses by which a broker may see this machine."""
     found = {"127.0.0.1", "::1"}
     try:
         found |= {str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None)}

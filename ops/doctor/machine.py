@@ -1,4 +1,4 @@
-"""Checks of this machine and what is installed on it."""
+"""Checks this machine and its installed software."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statehold.ops.doctor.case import Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 
 OLDEST: Final = (2, 16, 0)
-#: first and last release of a range, and what is wrong with it
+#: first and last release of a range, and its fault
 BAD: Final = (
     ((2, 10, 0), (2, 10, 0), "loses messages (librdkafka issue 5088)"),
     ((1, 0, 0), (2, 4, 99), "may lose messages of a transaction (librdkafka issues 4438, 4736)"),

@@ -1,4 +1,4 @@
-"""What a check says, and how bad the whole is."""
+"""Findings of checks, and the exit code of all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """How good a finding is. UNKNOWN: nobody could look, so nobody knows."""
+    """The result of a finding. UNKNOWN: the check could not run."""
 
     PASS = "PASS"  # noqa: S105 - no password
     WARN = "WARN"
@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of the report: which check, about what, how it stands, why, and the exact command that mends it."""
+    """One line of the report: check, subject, result, reason, and the exact command that fixes it."""
 
     check: str
     about: str
@@ -34,24 +34,24 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Check(Protocol):
-    """One question. `looks_at`, `fails` and `warns` make its row in docs/doctor.md."""
+    """One check. `looks_at`, `fails` and `warns` are its row in docs/doctor.md."""
 
     name: ClassVar[str]
     looks_at: ClassVar[str]
-    #: when it is FAIL and when WARN, '-' for never
+    #: conditions of FAIL and WARN, '-' for never
     fails: ClassVar[str]
     warns: ClassVar[str]
 
     def look(self, case: Case) -> Iterator[Finding]:
-        """Every finding that is not PASS; none means PASS.
+        """Yield every finding that is not PASS; an empty result means PASS.
 
-        :raises StateholdError: it cannot look, which is UNKNOWN with that reason.
+        :raises StateholdError: it cannot run, which is UNKNOWN with that reason.
         """
         ...
 
 
 class FindingsOf:
-    """Makes the findings of one check."""
+    """Creates the findings of one check."""
 
     def __init__(self, check: type[Check] | Check) -> None:
         self._name = check.name
@@ -70,7 +70,7 @@ class FindingsOf:
 
 
 def answer(findings: Iterable[Finding]) -> Answer:
-    """The worst decides: FAIL, then UNKNOWN, then WARN."""
+    """Return the exit code of the worst result: FAIL, then UNKNOWN, then WARN."""
     levels = {each.level for each in findings}
     for level, code in ((Level.FAIL, Answer.FAILED), (Level.UNKNOWN, Answer.UNKNOWN), (Level.WARN, Answer.WARNED)):
         if level in levels:

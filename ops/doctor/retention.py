@@ -1,4 +1,4 @@
-"""Checks of how long things are kept."""
+"""Checks retention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statehold.ops.doctor.report import Finding, FindingsOf
 class InputRetention:
     name: ClassVar = "input-retention"
     looks_at: ClassVar = (
-        "the input's retention against doctor.longest_outage; its first offset against each position, and, where "
+        "the input's retention against doctor.longest_outage; its first offset against each position, and, if "
         "deltas are not written with every commit, against the position of the newest full"
     )
     fails: ClassVar = "records may be deleted, or are already, before they are read or replayed"
@@ -60,7 +60,7 @@ class OffsetsRetention:
     name: ClassVar = "offsets-retention"
     looks_at: ClassVar = "offsets.retention.minutes of the brokers against doctor.longest_outage"
     fails: ClassVar = "-"
-    warns: ClassVar = "the group's offsets may expire in an outage; the marks keep the truth, tools that compare do not"
+    warns: ClassVar = "the group's offsets may expire in an outage; commit records stay, tools that compare do not"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, outage = FindingsOf(self), case.settings.doctor.longest_outage

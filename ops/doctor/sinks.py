@@ -1,4 +1,4 @@
-"""The check of the database that a handler's sinks write to: would it take what a worker does there?"""
+"""Checks the database of a handler's sinks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SinkDatabase:
         "take rows for each sink (table, columns, unique index, rights), and does what it holds of each partition "
         "follow from the last mark"
     )
-    fails: ClassVar = "one of these is not so: no partition goes live, or the first commit is refused"
+    fails: ClassVar = "one of these fails: no partition goes live, or the first commit is rejected"
     warns: ClassVar = "DELETE is not allowed on a sink's table; in development: it may lose what it has committed"
 
     def look(self, case: Case) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Checks of the state on the topics."""
+"""Checks the state on the topics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from statehold.snapshot.inspect.verify import verify
 class Provable:
     name: ClassVar = "snapshots-provable"
     looks_at: ClassVar = (
-        "each partition's last mark, the full that a restore would choose and the chain after it; with --deep every "
+        "each partition's last commit record, a restore's full snapshot and the chain after it; with --deep every "
         "chunk, checksum and digest as well (`statehold snapshot verify`)"
     )
     fails: ClassVar = "a partition could not be restored"
-    warns: ClassVar = "the newest full that a mark refers to is not usable, an older one is"
+    warns: ClassVar = "the newest full snapshot is not usable, an older one is"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
@@ -46,7 +46,7 @@ class RestoreTime:
     warns: ClassVar = "longer than snapshot.restore_budget"
 
     def __init__(self, deadline: float | None = None, budget: float | None = None) -> None:
-        """Limits in seconds, in the place of the settings'."""
+        """Limits in seconds, instead of those of the settings."""
         self._deadline, self._budget = deadline, budget
 
     def look(self, case: Case) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Checks of the service's topics, and of the cluster's own two."""
+"""Checks the service's topics, and two internal topics of the cluster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from statehold.admin.topics import REQUIRED
 from statehold.ops.doctor.case import OFFSETS, TRANSACTIONS, Case
 from statehold.ops.doctor.report import Finding, FindingsOf
 
-#: so many records must be there, and so many times the median, before one partition counts as crowded
+#: a partition counts as skewed above this number of records and this multiple of the median
 _SKEW_RECORDS: Final = 1000
 _SKEW_TIMES: Final = 4.0
 
 
 class Topics:
     name: ClassVar = "topics"
-    looks_at: ClassVar = "whether input, outputs, increment and full topic are there"
+    looks_at: ClassVar = "whether input, outputs, changelog and snapshot topic exist"
     fails: ClassVar = "one is missing"
     warns: ClassVar = "-"
 
@@ -35,7 +35,7 @@ class Topics:
 class Replication:
     name: ClassVar = "replication"
     looks_at: ClassVar = (
-        f"replication factor and min.insync.replicas of input, outputs, our topics, `{OFFSETS}`, `{TRANSACTIONS}`"
+        f"replicas and min.insync.replicas of input, outputs, changelog, snapshot, `{OFFSETS}`, `{TRANSACTIONS}`"
     )
     fails: ClassVar = (
         "min.insync.replicas = replication factor > 1 (one broker's death stops everything); 1 of several (an "
@@ -51,7 +51,7 @@ class Replication:
                 continue
             found = case.topics[topic]
             if found is None:
-                continue  # an internal topic that nobody has needed yet
+                continue  # an internal topic that was never needed
             least = int(case.topic_setting(topic, "min.insync.replicas"))
             yield from self._judge(case, seen, topic, found.replication, least)
 
@@ -77,7 +77,7 @@ class Replication:
 
 
 def _reassign(case: Case, topic: str) -> str:
-    """The command that gives a topic three replicas, its leaders where they are."""
+    """Return the command that gives a topic three replicas, without moving leaders."""
     brokers, found = [each.id for each in case.brokers], case.topic(topic)
     if len(brokers) < 3:
         return f"add brokers: the cluster has {len(brokers)}, three replicas need three"
@@ -93,9 +93,11 @@ def _reassign(case: Case, topic: str) -> str:
 
 class CleanupPolicy:
     name: ClassVar = "cleanup-policy"
-    looks_at: ClassVar = "cleanup.policy, retention and timestamp type of our topics; cleanup.policy of the input"
-    fails: ClassVar = "ours differ from what `statehold topics create` sets: state would be deleted or compacted away"
-    warns: ClassVar = "the input is compacted: a replay would not find every record again"
+    looks_at: ClassVar = (
+        "retention, cleanup.policy and timestamp type of changelog and snapshot; the input's cleanup.policy"
+    )
+    fails: ClassVar = "they differ from what `statehold topics create` sets: state would be deleted or compacted away"
+    warns: ClassVar = "the input is compacted: a replay would miss records"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, names = FindingsOf(self), case.names
@@ -118,7 +120,7 @@ class CleanupPolicy:
 
 class PartitionCounts:
     name: ClassVar = "partition-counts"
-    looks_at: ClassVar = "partitions of input, increment and full topic, and the number that each last mark recorded"
+    looks_at: ClassVar = "partitions of input, changelog and snapshot topic, and the number in each last commit record"
     fails: ClassVar = "they differ: keys have moved, or will find no state"
     warns: ClassVar = "-"
 
@@ -141,7 +143,7 @@ class PartitionCounts:
 
 class TopicIds:
     name: ClassVar = "topic-ids"
-    looks_at: ClassVar = "the id of each topic against the one that each last mark recorded"
+    looks_at: ClassVar = "the id of each topic against the one in each last commit record"
     fails: ClassVar = "a topic was deleted and created again: positions mean other records"
     warns: ClassVar = "-"
 
@@ -163,8 +165,8 @@ class TopicIds:
 
 class MessageSize:
     name: ClassVar = "message-size"
-    looks_at: ClassVar = "max.message.bytes of outputs and our topics against kafka.message_max_bytes"
-    fails: ClassVar = "a topic takes less than we may send: a delta, a chunk or an output would be refused"
+    looks_at: ClassVar = "max.message.bytes of outputs, changelog and snapshot against kafka.message_max_bytes"
+    fails: ClassVar = "a topic accepts less than the service may send: a delta, a chunk or an output would be rejected"
     warns: ClassVar = "-"
 
     def look(self, case: Case) -> Iterator[Finding]:
@@ -206,7 +208,7 @@ class PartitionsNow:
                     yield tell(
                         where,
                         f"{len(each.in_sync)} of {len(each.replicas)} replicas in sync, needed {least}",
-                        f"start or mend broker {', '.join(map(str, away))}",
+                        f"start or fix broker {', '.join(map(str, away))}",
                     )
 
 

@@ -1,4 +1,4 @@
-"""Checks of what transactions need."""
+"""Checks the requirements of transactions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SECOND_LOOK: Final = 1.0
 class IdExpiration:
     name: ClassVar = "id-expiration"
     looks_at: ClassVar = "transactional.id.expiration.ms against commit.renew_after"
-    fails: ClassVar = "an idle partition's id may expire before it is renewed: a zombie comes back to life"
-    warns: ClassVar = "less than twice commit.renew_after: one renewal that is late is enough"
+    fails: ClassVar = "an idle partition's id may expire before its renewal, which revives a zombie"
+    warns: ClassVar = "less than twice commit.renew_after: one late renewal is enough"
 
     def look(self, case: Case) -> Iterator[Finding]:
         seen, renew = FindingsOf(self), case.settings.commit.renew_after
@@ -39,37 +39,35 @@ class IdExpiration:
 class TransactionTimeouts:
     name: ClassVar = "transaction-timeouts"
     looks_at: ClassVar = "commit.transaction_timeout against the brokers' transaction.max.timeout.ms"
-    fails: ClassVar = "the brokers refuse ours: no partition could be fenced"
+    fails: ClassVar = "the brokers reject it: no partition could be fenced"
     warns: ClassVar = (
-        "restore.hanging_after is shorter than theirs: a restore gives up before the broker ends a stranger"
+        "restore.hanging_after is shorter than theirs: a restore fails before the broker ends a foreign transaction"
     )
 
     def look(self, case: Case) -> Iterator[Finding]:
-        seen, ours = FindingsOf(self), case.settings.commit.transaction_timeout
+        seen, timeout = FindingsOf(self), case.settings.commit.transaction_timeout
         most = {broker: int(value) / 1000 for broker, value in case.setting("transaction.max.timeout.ms").items()}
         for broker, allowed in most.items():
-            if allowed < ours:
+            if allowed < timeout:
                 yield seen.failed(
                     f"broker {broker}",
                     f"allows transactions of {format_duration(allowed)}, commit.transaction_timeout is "
-                    f"{format_duration(ours)}",
-                    case.set_brokers("transaction.max.timeout.ms", round(ours * 1000))
+                    f"{format_duration(timeout)}",
+                    case.set_brokers("transaction.max.timeout.ms", round(timeout * 1000))
                     + f", or commit.transaction_timeout = {allowed:g}",
                 )
         hanging = case.settings.restore.hanging_after
-        if hanging < ours:
+        if hanging < timeout:
             yield seen.warned(
                 "restore.hanging_after",
-                f"{format_duration(hanging)} is less than commit.transaction_timeout ({format_duration(ours)})",
-                f"restore.hanging_after = {ours * 2:g}",
+                f"{format_duration(hanging)} is less than commit.transaction_timeout ({format_duration(timeout)})",
+                f"restore.hanging_after = {timeout * 2:g}",
             )
 
 
 class Hanging:
     name: ClassVar = "hanging-transactions"
-    looks_at: ClassVar = (
-        "input, outputs and our topics: is an old open transaction hiding the end from committed readers?"
-    )
+    looks_at: ClassVar = "old open transactions on the service's topics that hide their ends from committed readers"
     fails: ClassVar = "one was open for longer than restore.hanging_after"
     warns: ClassVar = "one was open for longer than commit.transaction_timeout"
 
@@ -89,7 +87,7 @@ class Hanging:
             raise NotAsked("none of the service's topics exists")
 
     def _still(self, case: Case) -> list[OpenTransaction]:
-        """Old ones that are the same at a second look: times in records alone may be those of old events."""
+        """Return old ones that a recheck still finds, because timestamps of records may be those of old events."""
         limit, now = case.settings.commit.transaction_timeout, case.wall()
         places = [(topic, each.partition) for topic in case.data for each in case.topic(topic).partitions]
         asked = [open_transaction_at(case.settings, case.cluster, *place) for place in places]

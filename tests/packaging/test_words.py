@@ -51,12 +51,12 @@ INSTEAD = {
 #: a part of a path or of a name, and what an f-string computes, is no word
 BANNED = {re.compile(rf"(?<![\w./{{`])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
 NOT_CLEAN = """
-config/common docs/doctor.md ops/doctor snapshot snapshot/format snapshot/restore snapshot/store
-src/statehold/common src/statehold/declared src/statehold/kafka/admin src/statehold/kafka/clients
-src/statehold/kafka/survey src/statehold/testing tests/assumptions tests/chaos tests/cli tests/config tests/driver
-tests/examples tests/golden tests/kafka tests/monitoring tests/network tests/ops tests/review tests/security
-tests/sinks tests/spark tests/system tests/system/apps tests/tools tests/unit worker worker/common worker/failures
-worker/followers worker/fulls worker/handler worker/participants worker/recovery worker/sinks worker/transaction
+config/common snapshot snapshot/format snapshot/restore snapshot/store src/statehold/common src/statehold/declared
+src/statehold/kafka/admin src/statehold/kafka/clients src/statehold/kafka/survey src/statehold/testing
+tests/assumptions tests/chaos tests/cli tests/config tests/driver tests/examples tests/golden tests/kafka
+tests/monitoring tests/network tests/ops tests/review tests/security tests/sinks tests/spark tests/system
+tests/system/apps tests/tools tests/unit worker worker/common worker/failures worker/followers worker/fulls
+worker/handler worker/participants worker/recovery worker/sinks worker/transaction
 """
 
 
