@@ -19,6 +19,7 @@ from statehold.kafka.clients.producer import KafkaTransactions
 from statehold.snapshot.format import frame, records
 from statehold.snapshot.format.records import Chunk, CommitRecord, Header, Manifest
 from statehold.snapshot.spark.io.source import Session
+from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 
 NO_FULLS = {"STATEHOLD_SNAPSHOT__PERIODIC_FULL": "off", "STATEHOLD_SNAPSHOT__ON_STOP": "off"}
@@ -29,6 +30,7 @@ class Looking:
 
     def __init__(self, spark: Session | None, stage: Stage, **settings: str) -> None:
         self.spark, self.stage, self._more = spark, stage, settings
+        stage.snapshots.roots = roots_of(self.settings())
 
     def settings(self) -> Settings:
         return self.stage.settings(**self._more)

@@ -196,6 +196,8 @@ class Snapshots:
         self._admin = Admin(self._settings, names.group)
         self.names = names
         self.notes: list[tuple[str, dict[str, object]]] = []
+        #: stores that full snapshots are read from
+        self.roots: tuple[str, ...] = ()
 
     def restored(self, partition: int) -> Restored:
         """:raises StateRefused: as a worker would."""
@@ -203,7 +205,7 @@ class Snapshots:
         ids = {name: fact.id for name, fact in facts.items() if fact is not None}
         given = facts[self.names.input]
         assert given is not None
-        place = Place(self.names, partition, given.partitions, ids)
+        place = Place(self.names, partition, given.partitions, ids, roots=self.roots)
         group = f"{self.names.group}-{uuid.uuid4().hex[:6]}"
         reader = KafkaReader(self._settings, group, self._admin, lambda: False, time.monotonic)
         try:
