@@ -264,7 +264,7 @@ def _check_ends(verdict: Verdict, worker: Worker) -> None:
     the service by design, once each time that it is told.
     """
     text = worker.log.read_text(errors="replace")
-    known = {0, -9, *([1] if "StartError: the brokers at" in text else []), *([-6] if _ABORT in text else [])}
+    known = {0, -9, *([1] if ": connect: the brokers " in text else []), *([-6] if _ABORT in text else [])}
     stops = sum(trouble(event)[0] == STOPS for event in worker.events("stopped"))
     if worker.exit_codes.count(_STOPPED) <= stops:
         known.add(_STOPPED)

@@ -185,7 +185,7 @@ def test_topics_without_a_broker_say_which_address_and_what_to_check(
     done = statehold.run("topics", *command, "--name", "x", "--input", "y")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("statehold: the brokers at 127.0.0.1:9 do not answer (")
+    assert done.stderr.startswith("statehold: 127.0.0.1:9: connect: the brokers do not answer: ")
     assert "on this machine run `statehold dev status`" in done.stderr
     assert done.stderr.count("\n") == 1
 

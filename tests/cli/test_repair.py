@@ -112,7 +112,7 @@ def test_accept_gap_shows_then_does_and_leaves_its_trace(on_kafka: Commands) -> 
     trace = stopped.trace()
     assert trace["tool"].startswith("repair accept-gap")
     assert (trace["old_positions"][stopped.topic], trace["positions"][stopped.topic]) == (RECORDS, RECORDS + 2)
-    assert "2 offsets are passed over" in trace["notes"]["partition 0"]
+    assert "2 offsets are skipped" in trace["notes"]["partition 0"]
     stopped.run_until(RECORDS + 4)
     assert stopped.outputs() == RECORDS + 2
 
@@ -124,7 +124,7 @@ def test_adopt_offsets_shows_then_does_and_leaves_its_trace(on_kafka: Commands) 
     reset = ConsumerGroupTopicPartitions(on_kafka.name, [TopicPartition(stopped.topic, 0, 2)])
     stopped.admin.alter_consumer_group_offsets([reset])[on_kafka.name].result(30)
     shown = stopped.repair("adopt-offsets", "--from", "mark")
-    assert f"the group has committed 2, the last mark says {RECORDS}" in shown["finding"]
+    assert f"the group's offset is 2, the last commit record has {RECORDS}" in shown["finding"]
     assert stopped.position() == 2, "without --yes nothing changes"
     done = on_kafka.run("repair", "adopt-offsets", "app:service", "--from", "mark", *WORD, "--yes")
     assert done.returncode == 0, done.stderr
