@@ -23,6 +23,8 @@ from statehold.ops.remote.deadline_reader import DeadlineReader
 #: a path of a Unix socket has 108 bytes on Linux, 104 on macOS, one of them for the end
 _PATH_BYTES: Final = 100
 _SUFFIX: Final = ".sock"
+#: a dot and the digest that ends a shortened name
+_SHORTENED: Final = 9
 _ANSWER_BYTES: Final = 16_000_000
 _GLANCE: Final = 0.01
 
@@ -103,8 +105,14 @@ def _free_path(directory: Path, group: str) -> Path:
     for number in range(1, 1000):
         tail = f"-{os.getpid()}{f'-{number}' if number > 1 else ''}{_SUFFIX}"
         room = _PATH_BYTES - len(os.fsencode(directory)) - len(tail) - 1
+        if room < len(group) and room < _SHORTENED:
+            raise OSError(f"{directory}: its path is too long for a socket")
         # The name is for people; the answer to /status contains the group.
-        name = group if len(group) <= room else f"{group[: room - 9]}.{hashlib.sha256(group.encode()).hexdigest()[:8]}"
+        name = (
+            group
+            if len(group) <= room
+            else f"{group[: room - _SHORTENED]}.{hashlib.sha256(group.encode()).hexdigest()[:8]}"
+        )
         path = directory / f"{name}{tail}"
         if not path.exists() or _answered(path) is None:
             return path

@@ -219,6 +219,14 @@ def test_a_long_name_fits_into_a_sockets_path(tmp_path: Path) -> None:
         assert [each.path for each in local_services.of_service(name)] == [control.path]
 
 
+def test_a_directory_without_room_for_a_name_is_rejected(tmp_path: Path) -> None:
+    directory = tmp_path / ("d" * max(1, 95 - len(str(tmp_path))))
+    directory.mkdir()
+
+    with pytest.raises(OSError, match="its path is too long for a socket"):
+        ControlServer(a_service("clearing"), directory).open()
+
+
 def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path, runtime: Path) -> None:
     runtime.mkdir()
     runtime.chmod(0o777)

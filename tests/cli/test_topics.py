@@ -25,7 +25,9 @@ def test_create_is_repeatable_and_check_agrees(on_kafka: Commands) -> None:
 
     refused = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == f"statehold: the input {name}.in is missing; --partitions N creates it [TopicMissing]\n"
+    assert refused.stderr == (
+        f"statehold: {name}.in: the input does not exist. Next: add --partitions N, which creates it [TopicMissing]\n"
+    )
 
     created = on_kafka.run("topics", "create", "app:service", "--start-at", "beginning", "--partitions", "3")
     assert created.returncode == 0, created.stderr
@@ -52,7 +54,7 @@ def test_a_topic_that_differs_is_told_with_the_command_that_mends_it(on_kafka: C
 
     assert done.returncode == 1
     states = {each["topic"]: each["state"] for each in json.loads(done.stdout)}
-    assert states[increment].startswith("differs: retention.ms=1000; mend: kafka-configs --alter ")
+    assert states[increment].startswith("differs: retention.ms=1000; fix: kafka-configs --alter ")
     assert "retention.ms=-1" in states[increment]
 
 

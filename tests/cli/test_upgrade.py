@@ -29,4 +29,4 @@ def test_a_service_that_began_in_the_newest_format_has_nothing_to_finish(on_kafk
     assert "'finish-upgrade' is statehold's own command: `statehold finish-upgrade`" in ours.stderr
     absent = on_kafka.run("finish-upgrade", "--name", "nobody", "--input", "nothing")
     assert absent.returncode == 1
-    assert absent.stderr.startswith("statehold: missing on the cluster: nobody.nothing.changelog")
+    assert absent.stderr.startswith("statehold: nobody.nothing.changelog: read the format: the topic does not exist.")
