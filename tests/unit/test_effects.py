@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from statehold import Handler
 from statehold.config.sections.effects_timers_sinks import EffectsSettings
 from statehold.handler import EffectKey
 from statehold.snapshot.format.records import Effect
 from statehold.worker.common.context import EffectSetting
-from statehold.worker.handler.effect_calls import note, weight
+from statehold.worker.handler.effect_calls import call, find, note, weight
 from statehold.worker.participants.effect_runner import EffectRunner
 
 
@@ -136,3 +139,14 @@ def test_what_is_pending_is_counted_weighed_and_dated() -> None:
         handler.gate.set()
         runner.close(30)
         assert runner.pending() == (0, 0, 0)
+
+
+def test_a_name_from_kafka_imports_no_module_of_a_strangers_choice() -> None:
+    handler, strange = Recorder(), "antigravity"
+    assert strange not in sys.modules
+    with pytest.raises(LookupError, match="antigravity"):
+        call(handler, Effect(f"{strange}:fly", "input", 0, 7, 0, b"\x90"))
+    assert strange not in sys.modules
+    with pytest.raises(AttributeError, match="__class__"):
+        find(handler, ".act.__class__")
+    assert find(handler, f"{__name__}:effect") is effect

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import zlib
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -47,7 +49,7 @@ def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
     try:
         if find(handler, name) is function:
             return name
-    except (ImportError, AttributeError):
+    except (ImportError, LookupError, AttributeError):
         pass
     raise UsageError(
         f"effect {qualified!r} could not be found again after a restart: give a method of the handler or a function "
@@ -56,12 +58,28 @@ def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
 
 
 def find(handler: Handler[Any], name: str) -> Callable[..., object]:
+    """Return the function of this name. The name may come from Kafka, so it imports no module of a stranger's choice.
+
+    :raises LookupError: its module is neither imported already nor in a package of the handler's classes.
+    :raises AttributeError: the module or the handler has no such function.
+    """
     module, _, path = name.partition(":")
-    found: Any = handler if name.startswith(".") else importlib.import_module(module)
+    found: Any = handler if name.startswith(".") else _module(handler, module)
     for attribute in (path or name[1:]).split("."):
+        if attribute.startswith("__"):
+            raise AttributeError(f"effect {name!r}: {attribute} is not a function for effects")
         found = getattr(found, attribute)
     function: Callable[..., object] = found
     return function
+
+
+def _module(handler: Handler[Any], name: str) -> ModuleType:
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return loaded
+    if name.partition(".")[0] not in {kind.__module__.partition(".")[0] for kind in type(handler).__mro__}:
+        raise LookupError(f"module {name!r} of an effect is not imported: import it where the handler is defined")
+    return importlib.import_module(name)
 
 
 def call(handler: Handler[Any], effect: Effect) -> None:
