@@ -1,1 +1,1 @@
-"""One partition: its thread, its producer, its state. Nothing here knows the consumer."""
+"""One partition: its thread, its producer, its state. Nothing here uses the consumer."""

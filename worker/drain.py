@@ -1,4 +1,4 @@
-"""The end of a live phase that the group or an operator asked for: commit what is processed before the deadline."""
+"""Drain a live partition: commit the processed records before the deadline."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Drain:
         self._transaction = live.transaction
 
     def run(self) -> bool:
-        """Commit what is processed; before a stop also take a full snapshot, if the settings say so.
+        """Commit the processed records; before a stop also take a full snapshot, if the settings say so.
 
-        False: the partition was lost, or the deadline passed, before what was processed could commit.
+        False: the partition was lost, or the deadline passed, before the processed records were committed.
 
         :raises PartitionError: :raises ProducerDropped:
         """
         transaction, buffer = self._transaction, self._transaction.buffer
         while self._in_time():
             self._pipeline.settle()
-            # What was handled before and rolled back is handled again; what waits beyond that is the next owner's.
+            # Handle rolled-back records again; the next owner handles the records after them.
             while transaction.position < transaction.reached and self._in_time():
                 messages = buffer.next(transaction.policy.room())
                 if messages is None:
@@ -52,13 +52,13 @@ class Drain:
         return self._tools.clock() < self._signals.deadline and not self._signals.lost()
 
     def _final_full(self) -> None:
-        """Ask for the bounds, commit one more record, snapshot at it: the bounds then lie before its header (S5)."""
+        """Ask for the bounds, then commit, then snapshot, because the bounds must precede the commit's header (S5)."""
         bounds = self._live.fulls.final_bounds(self._signals.deadline)
         if bounds is not None and self._commit_record():
             self._live.fulls.final(self._live.record, bounds, self._signals.deadline)
 
     def _commit_record(self) -> bool:
-        """Commit one more record; what a rebalance rejects (others leave, too) is tried until the deadline."""
+        """Commit one more record; retry until the deadline if a rebalance rejects it, because others leave, too."""
         before = self._live.record.n
         while self._live.record.n == before:
             if not self._in_time():

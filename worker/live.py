@@ -1,4 +1,4 @@
-"""Go live with a restored state: build the loop from what the handler uses, and nothing else."""
+"""Go live with a restored state: build the loop with the participants that the handler uses."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from statehold.worker.transaction.plan import CommitPolicy
 from statehold.worker.transaction.record_buffer import RecordBuffer
 from statehold.worker.transaction.state import TransactionState
 
-#: In this order the participants are called; they close in the reverse one. A further participant comes last.
+#: The loop calls the participants in this order and closes them in reverse. A further participant comes last.
 ORDER: tuple[type[Participant], ...] = (
     ReferenceData,  # first, because side inputs see the version that a transaction begins with
-    SinkCoordinator,  # before other side inputs, because a database that is ahead says which ones are repeated
+    SinkCoordinator,  # before other side inputs, because a database that is ahead names those to repeat
     ControlCommands,
     IdleClock,  # after commands, because an idle transaction with a command has no room for a tick
     RetryTopics,  # after commands, because a redriven dead letter is older than a retry
     DeadLetters,  # before Deltas, because a failure decision forces a delta
     SideEffects,
-    Deltas,  # before FullSnapshots, which weigh what the deltas have cost
-    FullSnapshots,  # last, because a snapshot starts at a commit that all others have followed
+    Deltas,  # before FullSnapshots, because they use the cost of the deltas
+    FullSnapshots,  # last, because a snapshot starts at a commit that all others have applied
 )
 
 
@@ -94,7 +94,7 @@ def _join_effects(
 
 
 def open_participants(live: LiveLoop) -> None:
-    """Just before LIVE: participants look at the last commit record, then the user's hook runs."""
+    """Just before LIVE: participants see the last commit record, then the user's hook runs."""
     for opened in live.participants.on_opened:
         opened(live.record)
     live.engine.call_hook("on_live")

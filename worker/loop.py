@@ -23,7 +23,7 @@ from statehold.worker.transaction.plan import Step, View, decide
 from statehold.worker.transaction.record_buffer import offset
 from statehold.worker.transaction.state import TransactionState
 
-#: seconds to wait for records where nothing else is to do, and while a full snapshot is being taken
+#: seconds to wait for records while idle, and while a full snapshot is being taken
 _IDLE = 0.5
 _BUSY_IDLE = 0.01
 #: seconds between two looks for commands while the partition is paused
@@ -31,7 +31,7 @@ _PAUSED = 0.1
 
 
 class LiveLoop:
-    """Used by the partition's thread. What it holds in memory survives a replaced producer (rule T4).
+    """Used by the partition's thread. Its memory survives a replaced producer (rule T4).
 
     Every method may raise PartitionError (the partition fails) and ProducerDropped (fence again, then `resume`).
     """
@@ -51,7 +51,7 @@ class LiveLoop:
         self._tools, self._signals, self._mailbox = tools, signals, mailbox
         self._pipeline, self._decisions = pipeline, decisions
         self.engine, self.transaction, self.participants, self.fulls = engine, transaction, participants, fulls
-        #: the command that paused the partition, as far as the log says
+        #: last pause command logged
         self._paused: Command | None = None
         #: next offset to take from the mailbox
         self._taken = transaction.position
@@ -70,7 +70,7 @@ class LiveLoop:
         return transaction.kafka.position < transaction.reached
 
     def run(self) -> Event:
-        """Until the partition is revoked or lost."""
+        """Work until the partition is revoked or lost."""
         while True:
             if self._signals.any.is_set():
                 if (event := self._signals.event()) in (Event.LOST, Event.REVOKED):
@@ -104,7 +104,7 @@ class LiveLoop:
                 self._rest()
 
     def view(self) -> View:
-        """All that the next step depends on."""
+        """Return all facts that the next step depends on."""
         transaction, buffer, policy = self.transaction, self.transaction.buffer, self.transaction.policy
         record, commit = transaction.kafka.record, transaction.commit
         if record.paused != self._paused:
@@ -148,7 +148,7 @@ class LiveLoop:
             self.transaction.buffer.add(messages)
 
     def _fresh(self, batch: Batch) -> Sequence[Message]:
-        """The records that continue what was taken before (rule T6)."""
+        """Return the records of the batch that were not taken before (rule T6)."""
         taken, after = self._taken, offset(batch.messages[-1]) + 1
         if after <= taken:
             return ()
@@ -160,7 +160,7 @@ class LiveLoop:
         return batch.messages
 
     def _rest(self) -> None:
-        """No record comes: commit what participants ask for, move a full snapshot on, keep the producer id alive."""
+        """Without records: commit on request of participants, advance a full snapshot, keep the producer id alive."""
         if self.transaction.policy.since is not None or not self._pipeline.settle():
             return
         now, record = self._tools.clock(), self.record
@@ -173,24 +173,24 @@ class LiveLoop:
     # Between live phases
 
     def commit_soon(self) -> None:
-        """Commit as soon as nothing else is to do: the group's offset is missing or old (rule D6)."""
+        """Commit as soon as the loop is idle, because the group's offset is missing or old (rule D6)."""
         self.transaction.policy.last_commit = -math.inf
 
     def finish(self) -> None:
-        """Commit what was handled, if anything was."""
+        """Commit the handled records, if there are any."""
         if self._pipeline.settle() and self.transaction.policy.since is not None:
             self._pipeline.commit()
 
     def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
-        """A new producer has fenced; see `TransactionPipeline.resume`."""
+        """Continue with a new producer; see `TransactionPipeline.resume`."""
         return self._pipeline.resume(record, kafka)
 
     def abandon(self) -> None:
-        """The partition fails; see `TransactionPipeline.abandon`."""
+        """Abort before the partition fails; see `TransactionPipeline.abandon`."""
         self._pipeline.abandon()
 
     def close(self) -> None:
-        """Close the participants, then call the handler's hook; nothing is committed."""
+        """Close the participants, then call the handler's hook; commit nothing."""
         self.engine.effects.on_first = None
         try:
             self.participants.close()

@@ -1,4 +1,4 @@
-"""One partition's thread: one method per phase of the lifecycle, and what the manager sees of it."""
+"""One partition's thread: one method per phase of the lifecycle, and the interface for the manager."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from statehold.worker.watchdog import Watchdog
 
 
 class PartitionWorker:
-    """Made by the manager for one assignment of one partition, and used up with it."""
+    """Created by the manager for one assignment of one partition; used once."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -81,7 +81,7 @@ class PartitionWorker:
         self.mailbox.put(Batch(stream, previous, messages))
 
     def revoke(self, deadline: float, *, final: bool) -> None:
-        """Commit what is processed until `deadline` (monotonic seconds), then close."""
+        """Commit the processed records until `deadline` (monotonic seconds), then close."""
         self._signals.revoke(deadline, final=final)
         self.mailbox.signal()
 
@@ -96,18 +96,18 @@ class PartitionWorker:
         self.mailbox.signal()
 
     def retry(self) -> None:
-        """Begin again with a fence, if the partition has failed; otherwise do nothing."""
+        """Start again with a fence, if the partition has failed; otherwise do nothing."""
         if self._life.phase is Phase.FAILED:
             self._signals.retry()
             self.mailbox.signal()
 
     def attend(self, now: float) -> None:
-        """The manager monitors the thread, many times a second; see `statehold.worker.watchdog`."""
+        """Run the watchdog; the manager calls it many times a second. See `statehold.worker.watchdog`."""
         self._watchdog.attend(now)
 
     @property
     def stuck(self) -> bool:
-        """The watchdog has abandoned its thread, which is inside the handler: waiting for it is of no use."""
+        """The watchdog has abandoned the thread inside the handler, so waiting for it does not help."""
         return self._watchdog.failure is not None
 
     def status(self) -> PartitionStatus:
@@ -126,7 +126,7 @@ class PartitionWorker:
         )
 
     def committed(self) -> Committed | None:
-        """Its state for queries, while it is live; any thread."""
+        """Return the state for queries, while the partition is live; any thread."""
         live = self._live
         if live is None or self._life.phase is not Phase.LIVE:
             return None
@@ -136,7 +136,7 @@ class PartitionWorker:
 
     def _run(self) -> None:
         try:
-            event = self._signals.event()  # a retry that came before the thread means nothing: there is no failure yet
+            event = self._signals.event()  # a retry before the start means nothing, because there is no failure yet
             self._go(event if event in (Event.LOST, Event.REVOKED) else Event.START)
             while self._life.phase is not Phase.CLOSED:
                 self._step(self._phases[self._life.phase])
@@ -151,7 +151,7 @@ class PartitionWorker:
             self._tools.report(Report(self.partition, "closed", cause=self._life.cause))
 
     def _step(self, phase: Callable[[], None]) -> None:
-        """One phase's work; every way in which it can end is an event."""
+        """Run one phase; turn every exception into an event."""
         try:
             phase()
         except Cancelled:
@@ -159,7 +159,7 @@ class PartitionWorker:
         except ProducerDropped as dropped:
             self._tools.log.warning("producer_replaced", cause=str(dropped))
             self._go(Event.PRODUCER_DROPPED)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is this partition's failure alone
+        except Exception as error:  # noqa: BLE001  because any error is the failure of this partition alone
             if self._live is not None and not isinstance(error, OwnershipError):
                 self._live.abandon()
             self._go(Event.FAILED, explained(self._tools, error))
@@ -215,7 +215,7 @@ class PartitionWorker:
                 self._tools, self._signals, self.mailbox, recovered.engine, kafka, restored
             )
             if recovered.offset_behind or restored.mark.writer.reads < frame.NEWEST:
-                self._live.commit_soon()  # `finish-upgrade` reads in commit records which releases are at work
+                self._live.commit_soon()  # because `finish-upgrade` reads the running releases from commit records
             self._recovered = None
             stream = self.mailbox.open_stream()
             open_participants(self._live)
@@ -237,7 +237,7 @@ class PartitionWorker:
         self._go(Event.DRAINED if complete and not self._signals.lost() else Event.LOST)
 
     def _abort(self) -> None:
-        """Nothing is committed; the next owner's fence aborts what is open."""
+        """Commit nothing; the next owner's fence aborts the open transaction."""
         self._drop()
         self._tools.log.info("aborted")
         self._go(Event.ABORTED)
@@ -290,7 +290,7 @@ class PartitionWorker:
             return
         try:
             live.close()
-        except Exception as error:  # the user's on_stop may raise anything; the partition is released all the same
+        except Exception as error:  # on_stop may raise anything; the partition is released in any case
             cause = f"in on_stop, or in closing: {error}"
             self._tools.log.error("failed", error=type(error).__name__, cause=cause, exc_info=True)
 

@@ -38,7 +38,7 @@ class MarkStatus(msgspec.Struct, frozen=True):
 
 
 class LiveStatus(msgspec.Struct, frozen=True):
-    """What only a live partition knows."""
+    """Details of a live partition."""
 
     #: input records that have committed since it went live
     records: int
@@ -48,12 +48,12 @@ class LiveStatus(msgspec.Struct, frozen=True):
     since_full: int
     #: keys whose records wait as dead letters; None where there is no policy for them
     parked: int | None
-    #: records that were read from retry topics and wait for their time, 2,000 of each at most; None: there are none
+    #: records that were read from retry topics and wait for their time, at most 2,000 per topic; None: no retry topics
     later: int | None
     #: side effects that are pending, and the time of the record that asked for the oldest, in seconds since 1970
     effects: int
     effects_since: float | None
-    #: when the next timer is due, in seconds since 1970; None: there is none
+    #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
     mark: MarkStatus
 
@@ -89,18 +89,18 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     error: str | None
     #: who paused it
     paused: str | None
-    #: how far the restore or the replay is; None in every other phase
+    #: progress of the restore or the replay; None in every other phase
     restore: dict[str, Any] | None
     #: input offsets that a restore would handle again
     gap: int | None
-    #: seconds that a restore would take now
+    #: predicted seconds of a restore now
     restore_predicted: float | None
-    #: since when it is in this phase, in seconds since 1970
+    #: start of this phase, in seconds since 1970
     since: float
-    #: seconds that its last fence, restore and replay took
+    #: seconds of its last fence, restore and replay
     timings: dict[str, float]
     live: LiveStatus | None
-    #: the watchdog has abandoned its thread, which is inside the handler
+    #: the watchdog has abandoned the thread inside the handler
     stuck: bool
 
     @classmethod

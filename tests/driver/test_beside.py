@@ -227,7 +227,7 @@ def test_an_answer_of_it_that_is_too_large_fails_it_by_name() -> None:
     driver.commit()
     driver.broker.fail("send", MessageRefused("too large"), times=1_000)
     driver.command("shout", via_control_topic=True)
-    with pytest.raises(OutputRefused, match="a command that came by the control topic"):
+    with pytest.raises(OutputRefused, match="an output of a command of the control topic"):
         driver.advance(5.0)
 
 
@@ -242,7 +242,7 @@ def test_the_older_format_pins_nothing_and_says_so() -> None:
     driver.advance(5.0)
     assert driver.table("sums") == {"now": 3}
     (refused,) = events(driver, "command_refused")
-    assert "`statehold finish-upgrade` first" in refused["cause"]
+    assert "run `statehold finish-upgrade`" in refused["cause"]
     driver.command(FINISH_UPGRADE)
     driver.commit()
     driver.command("cut", via_control_topic=True)

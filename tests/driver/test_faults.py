@@ -123,7 +123,7 @@ def test_an_output_that_is_refused_names_its_record() -> None:
     driver.feed(SECOND)
     for _ in range(2):  # in the batch, and again when its record is handled alone
         driver.broker.fail("send", MessageRefused("too large"))
-    with pytest.raises(OutputRefused, match=r"input\[0\]@0: an output was refused: too large"):
+    with pytest.raises(OutputRefused, match=r"input\[0\]@0: send an output: the broker rejected it: too large"):
         driver.feed(THIRD)
     driver.restore()
     driver.commit()

@@ -491,7 +491,7 @@ def test_a_delay_that_is_no_longer_in_the_code_is_told_while_records_wait_for_it
         before = len(driver.events)
         driver.restore()
         unread = [fields for event, fields in driver.events[before:] if event == "retries_unread"]
-        assert all("put retry_later(60) back until `statehold lag` counts none" in each["cause"] for each in unread)
+        assert all("add retry_later(60) again until `statehold lag` counts no" in each["cause"] for each in unread)
         return [(each["topic"], each["offset"]) for each in unread]
 
     driver = Driver(Hooks)

@@ -407,7 +407,7 @@ def test_another_state_than_the_rows_were_written_beside_is_refused() -> None:
     driver.feed(Op("ann"))
     ahead(driver)
     Whim.mood = 1
-    with pytest.raises(NonDeterministicReplay, match="other code runs"):
+    with pytest.raises(NonDeterministicReplay, match="the code has changed"):
         again(driver)
     Whim.mood = 0
     driver.restore()

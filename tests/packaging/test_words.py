@@ -55,8 +55,8 @@ config/common snapshot snapshot/format snapshot/restore snapshot/store src/state
 src/statehold/kafka/admin src/statehold/kafka/clients src/statehold/kafka/survey src/statehold/testing
 tests/assumptions tests/chaos tests/cli tests/config tests/driver tests/examples tests/golden tests/kafka
 tests/monitoring tests/network tests/ops tests/review tests/security tests/sinks tests/spark tests/system
-tests/system/apps tests/tools tests/unit worker worker/common worker/failures worker/followers worker/fulls
-worker/handler worker/participants worker/recovery worker/sinks worker/transaction
+tests/system/apps tests/tools tests/unit worker/followers
+worker/recovery
 """
 
 

@@ -39,7 +39,7 @@ def test_one_is_refused_the_others_live(kafka: Cluster, monkeypatch: pytest.Monk
 
         await_true(lambda: phases() == ["failed", "live"], "one is refused, one lives")
         [failed] = [each for each in service.status()["partitions"] if each["phase"] == "failed"]
-        assert "its state takes about" in failed["cause"]
+        assert "the state needs about" in failed["cause"]
         assert "nine tenths of 4 MB (of a test)" in failed["cause"]
         allowed[0] = (400 * MB, "of a test")
         service.retry(failed["partition"])

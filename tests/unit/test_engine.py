@@ -197,7 +197,7 @@ def test_effects_that_could_not_run_after_a_restart_are_refused() -> None:
         engine.handler.on_live()
     engine.run(batch(1))
     for function in (lambda key: None, Engine(Effects, 0).handler.on_record):
-        with pytest.raises(UsageError, match="could not be found again after a restart"):
+        with pytest.raises(UsageError, match="could not be found after a restart"):
             engine.handler.effect(function)
     with pytest.raises(UsageError, match="plain data"):
         engine.handler.effect(noop, object())

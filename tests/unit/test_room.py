@@ -39,15 +39,15 @@ def test_a_state_that_fits_is_loaded_and_one_that_does_not_is_refused_with_the_n
     with process.room() as room, pytest.raises(MemoryShort) as refused:
         room.foresee(2_000_000, 400 * MB)
     text = str(refused.value)
-    assert "in[0]: its state takes about 920 MB (2,000,000 keys), the process has 200 MB" in text
-    assert "may have 900 MB: nine tenths of 1,000 MB (memory.max of the unit)" in text
+    assert "in[0]: load: the state needs about 920 MB (2,000,000 keys), the process uses 200 MB" in text
+    assert "may use 900 MB: nine tenths of 1,000 MB (memory.max of the unit)" in text
 
 
 def test_two_restores_are_not_given_the_same_room() -> None:
     process = Process(1000 * MB)
     with process.room(0) as first, process.room(1) as second:
         first.foresee(1_000_000, 400 * MB)
-        with pytest.raises(MemoryShort, match=r"in\[1\]: .* other restores will take 680 MB"):
+        with pytest.raises(MemoryShort, match=r"in\[1\]: .* other restores will use 680 MB"):
             second.foresee(1_000_000, 400 * MB)
         # Half of the first is there: it takes no more room than before.
         process.has = 340 * MB
@@ -66,7 +66,7 @@ def test_what_nobody_could_foresee_is_seen_while_it_grows() -> None:
         room.look(1.0, 1000)
         process.has = 901 * MB
         room.look(1.1, 2000)  # it does not look at every batch
-        with pytest.raises(MemoryShort, match="its restore goes on, the process has 901 MB"):
+        with pytest.raises(MemoryShort, match="its restore is running, the process uses 901 MB"):
             room.look(2.0, 2000)
 
 

@@ -1,1 +1,1 @@
-"""What all parts of a worker share: phases, signals, mailbox, context."""
+"""Shared by all parts of a worker: phases, signals, mailbox, context."""

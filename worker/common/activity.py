@@ -27,15 +27,15 @@ class UserCall(msgspec.Struct, frozen=True, eq=False):
 
 
 class Handling:
-    """Of one partition. `record` is the one being handled, or the first of the batch that on_batch was given."""
+    """The handler call of one partition. `record` is the one being handled, or the first one of on_batch's batch."""
 
     def __init__(self) -> None:
         #: None while no user code runs
         self.call: UserCall | None = None
         self.record: Record[Any] | None = None
-        #: what the loop over the records of a batch goes through
+        #: the records over which the loop of a batch iterates
         self.rest: list[Record[Any]] = []
-        # Of the watchdog: what was seen, and since when (monotonic seconds).
+        # The watchdog's last observation, and its start (monotonic seconds).
         self._seen: tuple[UserCall | None, Record[Any] | None] = (None, None)
         self._seen_since = self._entered = 0.0
 
@@ -50,7 +50,7 @@ class Handling:
     # The watchdog: one thread
 
     def look(self, now: float) -> tuple[float, float]:
-        """Return for how many seconds user code has been inside one call, and on one record, as far as was seen."""
+        """Return the observed seconds that user code has been inside one call, and on one record."""
         call, record = self.call, self.record
         if call is None:
             self._seen = (None, None)

@@ -1,4 +1,4 @@
-"""What a partition's thread works with; the wiring fills it in."""
+"""The dependencies of a partition's thread; the wiring fills them in."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ EffectReport = Callable[[Effect, BaseException, int], None]
 
 
 class EffectSetting(NamedTuple):
-    """What a runner of side effects needs of its partition."""
+    """The facts of a partition that its runner of side effects needs."""
 
     #: for its threads
     name: str
     report: EffectReport
     settings: EffectsSettings = EffectsSettings()
-    #: another owner has the partition now; asked before each attempt, on any thread
+    #: another owner has the partition now; the runner calls it before each attempt, on any thread
     lost: Callable[[], bool] = bool
 
 
 class Pending(NamedTuple):
-    """Side effects that were submitted here and are not done."""
+    """Counts of side effects that were submitted here and are not done."""
 
     number: int = 0
     #: bytes of a commit record
     weight: int = 0
-    #: time of the record that asked for the oldest of them, in milliseconds since 1970; 0: there is none
+    #: time of the record that asked for the oldest of them, in milliseconds since 1970; 0: nothing is pending
     oldest: int = 0
 
 
@@ -67,21 +67,21 @@ class Effects(Protocol):
     """Runs side effects; every method belongs to the partition's thread."""
 
     def owed(self) -> tuple[Effect, ...]:
-        """Those that were submitted and are not known to be done."""
+        """Return the effects that were submitted and are not known to be done."""
         ...
 
     def pending(self) -> Pending: ...
 
     def submit(self, effects: Sequence[Effect]) -> None:
-        """Begin to run them; does not block."""
+        """Start to run them; does not block."""
         ...
 
     def close(self, timeout: float) -> tuple[Effect, ...]:
-        """Wait at most `timeout` seconds; those that are pending then are left to the next owner."""
+        """Wait at most `timeout` seconds; the next owner runs those that are still pending."""
         ...
 
 
-#: makes what runs the effects of a handler
+#: creates the runner of a handler's effects
 EffectsOf = Callable[[Handler[Any], EffectSetting], Effects]
 
 
@@ -94,7 +94,7 @@ class Referring(Protocol):
         ...
 
     def await_version(self, wanted: Mapping[str, Version], partition: int, cancelled: Callable[[], bool]) -> None:
-        """Wait until all that was there at the start is read, and at least these versions.
+        """Wait until the process has read all data that existed at its start, and at least these versions.
 
         :raises RestoreTimeout: that took too long. :raises Cancelled: `cancelled` became true.
         """
@@ -102,7 +102,7 @@ class Referring(Protocol):
 
 
 class NoReferences:
-    """The handler declares none."""
+    """The handler declares no reference data."""
 
     shared: Mapping[str, SharedRows] = {}
 
@@ -114,16 +114,16 @@ class Standby(Protocol):
     """The copies of other owners' states that this process keeps. Any thread."""
 
     def take(self, partition: int) -> Copy | None:
-        """The copy, which is the caller's from now on; None where there is none that is complete."""
+        """Hand over the copy to the caller; None without a complete copy."""
         ...
 
     def give_way(self) -> bool:
-        """Let go of all: a partition that is ours needs the memory. False: there was none."""
+        """Drop all copies, because an owned partition needs the memory. False: there was no copy."""
         ...
 
 
 class NoStandby:
-    """Nothing is kept."""
+    """This process keeps no copies."""
 
     def take(self, partition: int) -> Copy | None:
         return None
@@ -133,28 +133,28 @@ class NoStandby:
 
 
 class Report(NamedTuple):
-    """What a worker tells the manager."""
+    """A message of a worker to the manager."""
 
     partition: int
-    #: stale = the group metadata is refused and must be fetched anew; died = a bug ended the thread
-    #: stuck = the handler does not come back, so the process has to end
-    #: stop = its handler's policy says that the service stops with this error
+    #: stale = the broker rejects the group metadata, so the manager fetches it again; died = a bug ended the thread
+    #: stuck = the handler call does not return, so the process has to end
+    #: stop = the handler's policy says that the service stops with this error
     kind: Literal["live", "failed", "closed", "stale", "died", "stuck", "stop"]
-    #: with "live": where to read from, and the stream that the mailbox now takes
+    #: with "live": the next offset to read, and the stream that the mailbox now takes
     position: int = -1
     stream: int = -1
     cause: BaseException | None = None
 
 
 def _no_delayed(topic: str) -> Delayed:
-    raise NotImplementedError(f"nobody reads {topic} here")
+    raise NotImplementedError(f"{topic} is not read here")
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """One partition's surroundings. Everything here may be called from the partition's thread."""
+    """The dependencies of one partition. Its thread may call everything here."""
 
-    #: where the partition was when it was assigned; `locate` asks the brokers again before each restore
+    #: the partition's topics at its assignment; `locate` asks the brokers again before each restore
     place: Place
     locate: Callable[[], Place]
     settings: Settings
@@ -171,21 +171,21 @@ class Tools:
     clock: Clock
     wall: Callable[[], float]
     output_partitions: Callable[[str], int]
-    #: what to tell when the brokers refuse us, and whether they still do
+    #: explains denied access, and reports whether the brokers still deny it
     access: Access = field(default_factory=Access)
     #: runs side effects; None: `EffectRunner`
     effects: EffectsOf | None = None
-    #: reads the control topic during one live phase; None: there is none
+    #: reads the control topic during one live phase; None: the topic does not exist
     control: Callable[[], Control] | None = None
     #: reads a retry topic, by name, during one live phase
     delayed: Callable[[str], Delayed] = _no_delayed
-    #: the database of the sinks; None where a handler has none
+    #: the database of the sinks; None for a handler without sinks
     database: Connect | None = None
-    #: how fast this process restores, as far as it has learned
+    #: the restore speeds that this process has measured
     speeds: Speeds = field(default_factory=Speeds)
     #: whether this process has room for a state
     memory: Memory = field(default_factory=Memory)
-    #: what the handler is doing; see `statehold.worker.watchdog`
+    #: the handler call in progress; see `statehold.worker.watchdog`
     handling: Handling = field(default_factory=Handling)
     #: None: tracing is off
     tracing: Tracing | None = None
@@ -193,18 +193,18 @@ class Tools:
     referring: Referring = field(default_factory=NoReferences)
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
-    #: what commits run on while the next records are handled, and what fulls are read back on
+    #: threads for commits, in parallel with the next records, and for reading full snapshots back
     beside: BesideOf = Background
     aside: BesideOf = Background
 
     @property
     def store_root(self) -> str:
-        """Where the chunks of fulls go; '' for Kafka."""
+        """The store for the chunks of full snapshots; '' for Kafka."""
         root = self.settings.snapshot.full_store
         return "" if root == KAFKA else root
 
     def new_sink(self, ends: Callable[[], bool]) -> FullSink:
-        """What takes the next full: Kafka, or a store with the manifest in Kafka; `ends` as for `StoreSink`."""
+        """Open a sink for the next full snapshot: Kafka, or a store plus Kafka. `ends`: see `StoreSink`."""
         sink = self.full_sink()
         if not self.store_root:
             return sink
@@ -216,7 +216,7 @@ class Tools:
         directory = self.settings.snapshot.local_dir
         if not directory:
             return None
-        return LocalFulls(Path(directory), self.place.names, self.place.partition, self._tell_local)
+        return LocalFulls(Path(directory), self.place.names, self.place.partition, self._log_local)
 
-    def _tell_local(self, event: Event, fields: dict[str, object]) -> None:
+    def _log_local(self, event: Event, fields: dict[str, object]) -> None:
         (self.log.warning if event == "local_full_failed" else self.log.info)(event, **fields)

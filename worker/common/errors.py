@@ -1,4 +1,4 @@
-"""The errors with which live work ends, worded in one place."""
+"""The errors that end live work, worded in one place."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from statehold.snapshot.format.partition_identity import Place
 
 
 class ProducerDropped(Exception):
-    """The producer must be replaced, and the last mark settles how its last transaction ended."""
+    """The producer must be replaced; the last commit record shows how its last transaction ended."""
 
 
 def refused(place: Place, why: str, position: int) -> OutputRefused:
     return OutputRefused(
-        f"{why}. Nothing was skipped; mend that, then `statehold retry {place.partition}`",
+        f"{why}. Nothing was skipped. Next: fix that and run `statehold retry {place.partition}`",
         topic=place.input,
         partition=place.partition,
         position=position,
@@ -20,10 +20,10 @@ def refused(place: Place, why: str, position: int) -> OutputRefused:
 
 
 def fenced(place: Place, error: StateholdError, position: int, *, lost: bool) -> Fenced | Lost:
-    """Which of the two it is called depends on whether the group has told us first."""
+    """Return Lost if the group revoked the partition first, else Fenced."""
     kind = Lost if lost else Fenced
     return kind(
-        f"a newer owner has fenced this one ({error}); what was not committed is thrown away",
+        f"commit: a newer owner has fenced this one: {error}. Uncommitted work is rolled back; the new owner redoes it",
         topic=place.input,
         partition=place.partition,
         position=position,
@@ -32,8 +32,8 @@ def fenced(place: Place, error: StateholdError, position: int, *, lost: bool) ->
 
 def missing(place: Place, position: int, offered: int) -> PartitionError:
     return PartitionError(
-        f"records from {position} to {offered} never arrived: nothing was skipped; this is a bug in statehold, "
-        f"`statehold retry {place.partition}` restores",
+        f"take a batch: records from {position} to {offered} never arrived, which is a bug in statehold. Nothing was "
+        f"skipped. Next: run `statehold retry {place.partition}`, which restores",
         topic=place.input,
         partition=place.partition,
         position=position,
@@ -42,9 +42,9 @@ def missing(place: Place, position: int, offered: int) -> PartitionError:
 
 def gap(place: Place, position: int, why: str) -> RetentionGap:
     return RetentionGap(
-        f"records from {position} on are needed and not there: {why}. Nothing was skipped. Bring the records "
-        f"back, or stop the service: `statehold repair accept-gap MODULE:SERVICE --why ... --dry-run` shows where "
-        f"it can go on",
+        f"the input no longer holds the records from {position} on: {why}. Nothing was skipped. Next: restore the "
+        f"records, or stop the service and run `statehold repair accept-gap MODULE:SERVICE --why TEXT --dry-run`, "
+        f"which shows where it can continue",
         topic=place.input,
         partition=place.partition,
         position=position,

@@ -6,7 +6,7 @@
                    +-----------+------------+---------+--> FAILED -> FENCING                retry
                                                       +--> FENCING                          the producer is replaced
 
-LIVE is reachable through FENCING, RESTORING and REPLAYING only: fence first, then read the mark (invariant 1).
+LIVE is reachable through FENCING, RESTORING and REPLAYING only: fence first, then read the commit record (invariant 1).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Event(Enum):
     FENCED = auto()
     RESTORED = auto()
     REPLAYED = auto()
-    #: the group asked for the partition, or the process stops: what is processed may still be committed
+    #: the group revokes the partition, or the process stops: processed records may still be committed
     REVOKED = auto()
-    #: the group has given the partition away: nothing may be committed
+    #: the group has assigned the partition to another member: nothing may be committed
     LOST = auto()
     #: the handler, the data or Kafka failed
     FAILED = auto()
-    #: a commit's outcome is unknown, or the producer is tainted: fence anew and look at the last mark
+    #: a commit's outcome is unknown, or the producer is suspect: fence again and read the last commit record
     PRODUCER_DROPPED = auto()
     RETRY = auto()
     DRAINED = auto()
@@ -80,13 +80,13 @@ class IllegalEvent(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Where a partition is, and why it is there."""
+    """The phase of a partition, and its cause."""
 
     phase: Phase = Phase.ASSIGNED
     cause: BaseException | None = None
 
     def after(self, event: Event, cause: BaseException | None = None) -> Lifecycle:
-        """The lifecycle after `event`. A failure keeps its cause until the retry.
+        """Return the lifecycle after `event`. A failure keeps its cause until the retry.
 
         :raises IllegalEvent: when the phase has no such edge.
         """

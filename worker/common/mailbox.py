@@ -1,4 +1,4 @@
-"""Batches on their way from the manager to one partition's thread, and the signals that must overtake them."""
+"""Queue of batches from the manager to one partition's thread; a signal overtakes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Batch(msgspec.Struct, frozen=True):
     """Records in offset order from one stream of one partition; a seek opens a new stream (rule T6)."""
 
     stream: int
-    #: the position before these records: the worker refuses a batch that does not continue its own
+    #: the next offset before these records; the worker rejects a batch that leaves a gap
     previous: int
     messages: Sequence[Message]
 
@@ -25,7 +25,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Mailbox:
-    """Bounded by the manager's flow control, which looks at `depth`; nothing is ever dropped here silently."""
+    """Bounded by the manager's flow control, which reads `depth`; it drops batches of older streams only."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -35,7 +35,7 @@ class Mailbox:
         self.depth = 0
 
     def put(self, batch: Batch) -> None:
-        """Manager thread; does not block. A batch of an older stream will come again, after the seek: it is dropped."""
+        """Manager thread; does not block. Drops a batch of an older stream, because the seek delivers it again."""
         with self._changed:
             if batch.stream != self._stream:
                 return
@@ -44,7 +44,7 @@ class Mailbox:
             self._changed.notify()
 
     def take(self, room: int, timeout: float) -> Batch | None:
-        """Worker thread: the next batch, cut to `room` records; None after `timeout` seconds or on a signal."""
+        """Worker thread: return the next batch, cut to `room` records; None after `timeout` seconds or on a signal."""
         with self._changed:
             if not self._batches and not self._signalled:
                 self._changed.wait(timeout)
@@ -64,7 +64,7 @@ class Mailbox:
             self._changed.notify()
 
     def open_stream(self) -> int:
-        """Worker thread: drop what is here; only batches of the returned stream are taken from now on."""
+        """Worker thread: drop all batches; from now on only batches of the returned stream are taken."""
         with self._changed:
             self._batches.clear()
             self.depth = 0

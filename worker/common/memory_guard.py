@@ -1,4 +1,4 @@
-"""Refuses a partition whose state would not fit, before the kernel's OOM killer ends the others with it."""
+"""Reject a partition whose state would not fit, before the kernel's OOM killer ends all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MB: Final = 1_000_000
 
 
 class Memory:
-    """Of one process, shared by its partitions; any thread."""
+    """Memory use of one process, shared by its partitions; any thread."""
 
     def __init__(
         self,
@@ -27,12 +27,12 @@ class Memory:
     ) -> None:
         self.used, self.limit = used, limit
         self.lock = threading.Lock()
-        #: bytes that restores under way have still to fill
+        #: bytes that running restores will still fill
         self.awaited: dict[object, int] = {}
 
 
 class Room:
-    """One restore's part of it: `with room:` around the restore. The `RoomCheck` of its progress."""
+    """The memory of one restore: `with room:` around the restore. The `RoomCheck` of its progress."""
 
     def __init__(self, process: Memory, limit: int | Literal["auto", "off"], place: Place) -> None:
         self._memory, self._limit, self._place = process, limit, place
@@ -51,7 +51,7 @@ class Room:
             self._memory.awaited.pop(self, None)
 
     def foresee(self, keys: int, size: int) -> None:
-        """Before a full is loaded: two partitions that ask at once do not get the same room twice."""
+        """Reserve memory before a full snapshot is loaded, because two restores must not use the same room."""
         if self._limit == "off":
             return
         self._keys, self._predicted = keys, process_memory.predicted(keys, size)
@@ -61,7 +61,7 @@ class Room:
             self._memory.awaited[self] = self._predicted
 
     def look(self, now: float, keys: int) -> None:
-        """While it loads, and where no manifest has told: what it really takes."""
+        """Check the actual use during the restore, also where no manifest predicts it."""
         if self._limit == "off" or now - self._looked < _LOOK_EVERY:
             return
         self._looked = now
@@ -73,17 +73,17 @@ class Room:
     def _require(self, wanted: int) -> None:
         allowed, whose = self._memory.limit() if self._limit == "auto" else (int(self._limit), "restore.memory_limit")
         used, others = self._memory.used(), sum(self._memory.awaited.values())
-        # Its own part of what is awaited is no reason to give up half way: only what is really there is.
+        # During the restore only the actual use counts, because its own reservation must not end it half way.
         others = others if wanted else 0
         if not allowed or used + others + wanted <= _SHARE * allowed:
             return
-        state = f"its state takes about {_shown(wanted)} ({self._keys:,} keys)" if wanted else "its restore goes on"
-        restoring = f", other restores will take {_shown(others)}" if others else ""
+        state = f"the state needs about {_shown(wanted)} ({self._keys:,} keys)" if wanted else "its restore is running"
+        restoring = f", other restores will use {_shown(others)}" if others else ""
         raise MemoryShort(
-            f"{state}, the process has {_shown(used)}{restoring}, and may have {_shown(_SHARE * allowed)}: nine "
-            f"tenths of {_shown(allowed)} ({whose}). Not loaded; the others go on. Give it more memory, or start "
-            f"another instance, which takes partitions over; `statehold retry {self._place.partition}` tries again, "
-            f"and so does time",
+            f"load: {state}, the process uses {_shown(used)}{restoring}, and may use {_shown(_SHARE * allowed)}: "
+            f"nine tenths of {_shown(allowed)} ({whose}). Nothing is lost, and the other partitions keep running; it "
+            f"is retried every 60 s. Next: give the process more memory, or start another instance, which takes over "
+            f"partitions; then `statehold retry {self._place.partition}` retries now",
             topic=self._place.input,
             partition=self._place.partition,
         )

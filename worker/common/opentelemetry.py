@@ -1,6 +1,6 @@
 """Tracing with OpenTelemetry: the only importer of opentelemetry, itself imported only where `ops.tracing` is on.
 
-An output carries the W3C context (`traceparent`, `tracestate`) of the record that it answers, as it came. A batch is a
+An output carries the W3C context (`traceparent`, `tracestate`) of the record that caused it, unchanged. A batch is a
 span with links to the contexts of its records, a commit one with links to its batches; restores and replays are spans.
 The spans go to the process's tracer provider: https://www.w3.org/TR/trace-context/ has the headers.
 """
@@ -23,7 +23,7 @@ from statehold.worker.common.activity import Handling
 
 PARENT: Final = "traceparent"
 _HEADERS: Final = (PARENT, "tracestate")
-#: what one record is to the handler; for anything else the batch's own context counts
+#: calls for a single record; for all others the batch's own context counts
 _SINGLE: Final = ("on_record", "on_command")
 #: the SDK keeps 128 links of a span
 _LINKS: Final = 128
@@ -33,7 +33,7 @@ Headers = list[tuple[str, bytes]]
 
 
 class Spans:
-    """Of one partition; used by its thread."""
+    """The spans of one partition; used by its thread."""
 
     def __init__(self, service: str, topic: str, partition: int) -> None:
         self._tracer = trace.get_tracer("statehold", __version__)
@@ -94,12 +94,12 @@ class Spans:
         if span is None:
             return
         if not committed:
-            span.set_status(StatusCode.ERROR, "undone: its records are handled again")
+            span.set_status(StatusCode.ERROR, "rolled back: its records are handled again")
         span.end()
 
 
 class _Outputs(list[Sent]):
-    """Outputs that get the context of the record that they answer, unless the handler has given them one."""
+    """Adds the context of the record to each output, unless the handler has set one."""
 
     def __init__(self, handling: Handling) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ def _headed(sent: Sent, context: Headers) -> Sent:
 
 
 def _contexts(messages: Sequence[Message]) -> list[SpanContext]:
-    """Those of the records, each once, in their order; as many as a span keeps."""
+    """Return the contexts of the records without duplicates, in their order, as many as a span keeps."""
     found: dict[tuple[int, int], SpanContext] = {}
     for message in messages:
         headers = message.headers() or ()

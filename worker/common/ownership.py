@@ -1,4 +1,4 @@
-"""Whether this process still owns a partition, by a round trip begun now: memory is a zombie's memory (rule T8)."""
+"""Ask the group whether this process still owns a partition, because a zombie's memory is stale (rule T8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.signals import Signals
 
 _ASK_EVERY: Final = 0.1
-#: for this part of a session nobody else can have become the owner: a member that falls silent stays one for a session
+#: for this part of a session no other member can become the owner, because a silent member stays one for a session
 _SURE: Final = 0.5
 
 
@@ -22,19 +22,19 @@ class Ownership:
         self._tools, self._signals = tools, signals
         self._fences: list[float] = []
         self._alarmed = False
-        #: monotonic time at which the group had us as the owner for certain
+        #: monotonic time at which this process was certainly the owner
         self._known = -math.inf
 
     def assigned(self, since: float) -> None:
-        """The group has told so in a poll that began at `since`. Before the thread starts."""
+        """Note the assignment, which a poll that began at `since` returned. Before the thread starts."""
         self._known = since
 
     def doubt(self) -> None:
-        """What was known counts no more: a lost connection may be a zombie's first sign."""
+        """Discard the last confirmation, because a lost connection may be a zombie's first sign."""
         self._known = -math.inf
 
     def ascertain(self) -> None:
-        """Right before a fence: a process may have stood still since it was told, for as long as a takeover takes.
+        """Confirm the ownership right before a fence, because the process may have been suspended since the assignment.
 
         Raises as `await_confirmation`.
         """
@@ -42,12 +42,12 @@ class Ownership:
             self.await_confirmation()
 
     def await_confirmation(self) -> None:
-        """Ask the group until it says that we are the owner.
+        """Ask the group until it names this process as the owner.
 
-        While a rebalance is under way the group names no owner, so it is asked for as long as a session; while nobody
-        answers nothing is known, and it is asked on.
+        During a rebalance the group names no owner, so the worker asks for the length of a session. The time starts
+        again with each request that gets no answer, because then nothing is known.
 
-        :raises Fenced: the group names another owner. :raises Cancelled: the partition is taken from us meanwhile.
+        :raises Fenced: the group names another owner. :raises Cancelled: the partition is revoked or lost meanwhile.
         """
         session = self._tools.settings.group.session_seconds
         until = self._tools.clock() + session
@@ -58,11 +58,11 @@ class Ownership:
                 until = self._tools.clock() + session
             elif self._tools.clock() >= until:
                 place = self._tools.place
-                raise Fenced("the group names another owner", topic=place.input, partition=place.partition)
+                raise Fenced("fence: the group names another owner", topic=place.input, partition=place.partition)
             self._signals.any.wait(_ASK_EVERY)
 
     def may_fence_again(self) -> bool:
-        """After a fence: the group says we are the owner, and it has not happened too often."""
+        """Return whether the group still names this process, and the fences are not too frequent."""
         settings, now = self._tools.settings.failure, self._tools.clock()
         self._fences = [at for at in self._fences if now - at < settings.fence_window]
         if len(self._fences) >= settings.fence_limit:
@@ -74,7 +74,7 @@ class Ownership:
         return owner
 
     def _alarm(self, fences: int, window: float) -> None:
-        """Once: somebody takes this partition's id again and again, and the group says that it is ours."""
+        """Log once that another program keeps taking this partition's id although the group names this process."""
         if not self._alarmed:
             self._alarmed = True
             names, partition = self._tools.place.names, self._tools.place.partition
@@ -83,12 +83,12 @@ class Ownership:
                 fences=fences,
                 window=window,
                 transactional_id=names.transactional_id(partition),
-                cause="another program uses this transactional.id: a second service with this name and input, or a "
-                f"stranger. It is tried again when {window:.0f} s have passed, or by `statehold retry {partition}`",
+                cause="another program uses this transactional.id, such as a second service with this name and input. "
+                f"Retried after {window:.0f} s. Next: stop the other program and run `statehold retry {partition}`",
             )
 
     def _asked(self) -> bool | None:
-        """None: nobody answered."""
+        """Return whether this process is the owner; None: no answer."""
         place, began = self._tools.place, self._tools.clock()
         try:
             owner = self._tools.offsets.is_member(self._tools.membership().member_id, place.input, place.partition)
@@ -99,10 +99,10 @@ class Ownership:
             return None
 
 
-def await_newer_membership(tools: Tools, signals: Signals, refused: Membership) -> None:
-    """A rebalance may have moved the generation: have the manager fetch it anew before the next commit."""
+def await_newer_membership(tools: Tools, signals: Signals, rejected: Membership) -> None:
+    """Let the manager fetch the membership again, because a rebalance may have moved the generation."""
     tools.report(Report(tools.place.partition, "stale"))
     until = tools.clock() + tools.settings.group.session_seconds
-    while tools.membership().version == refused.version and tools.clock() < until:
+    while tools.membership().version == rejected.version and tools.clock() < until:
         if signals.pause(0.01):
             return

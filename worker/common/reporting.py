@@ -1,4 +1,4 @@
-"""Log what an operator needs to see of a restore and of a failure."""
+"""Log restores, their progress, and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log_restored(tools: Tools, restored: Restored) -> None:
 
 
 def log_progress(tools: Tools, view: dict[str, Any]) -> None:
-    """Every few seconds of a long restore or replay; see `statehold.snapshot.restore.progress`."""
+    """Log the progress of a long restore or replay every few seconds; see `statehold.snapshot.restore.progress`."""
     tools.log.info("restore_progress", **view)
 
 
@@ -37,10 +37,10 @@ def log_failure(tools: Tools, cause: BaseException | None) -> None:
     if cause is None:
         return
     tools.metrics.inc(metrics.FAILURES, 1, type(cause).__name__)
-    gone = isinstance(cause, OwnershipError)
-    explained = isinstance(cause, PartitionError) and (gone or cause.__cause__ is None)
+    lost = isinstance(cause, OwnershipError)
+    explained = isinstance(cause, PartitionError) and (lost or cause.__cause__ is None)
     tools.log.error(
-        "fenced_away" if gone else "failed",
+        "fenced_away" if lost else "failed",
         error=type(cause).__name__,
         cause=str(cause),
         exc_info=None if explained else cause,

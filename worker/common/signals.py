@@ -1,4 +1,4 @@
-"""What the manager wants of a partition, set on its thread and read on the worker's."""
+"""Requests of the manager to a partition, set on its thread and read on the worker's."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from statehold.worker.common.lifecycle import Event
 
 
 class Signals:
-    """A loss overtakes a revocation; neither is ever taken back."""
+    """A loss overtakes a revocation; neither is ever withdrawn."""
 
     def __init__(self) -> None:
         self._lost = threading.Event()
         self._revoked = threading.Event()
         self._retry = threading.Event()
-        #: what the manager saw that ends the work on this partition
+        #: an error that the manager saw and that ends the work on this partition
         self.failure: BaseException | None = None
-        #: any of these: what back-offs sleep on
+        #: any of these is set; back-offs wait for it
         self.any = threading.Event()
-        #: monotonic time until which a drain may take
+        #: monotonic time at which a drain must end
         self.deadline = 0.0
-        #: the process stops, so a full may be worth its time
+        #: the process stops, so a full snapshot may be worth its time
         self.final = False
 
     def lose(self) -> None:
@@ -37,14 +37,14 @@ class Signals:
         self.any.set()
 
     def raise_failure(self) -> None:
-        """Raise what `fail` was given, once."""
+        """Raise the error that `fail` received, once."""
         if self.failure is not None:
             failure, self.failure = self.failure, None
             self._rearm()
             raise failure
 
     def forget_failure(self) -> None:
-        """The partition has failed: what the manager saw before that is told, and must not end the retry."""
+        """Drop an error from before the partition's failure, because it must not end the retry."""
         self.failure = None
         self._rearm()
 
@@ -53,7 +53,7 @@ class Signals:
         self.any.set()
 
     def pause(self, seconds: float) -> bool:
-        """Sleep; True when a signal ended it that is to be acted on: for a drain, the loss of the partition."""
+        """Sleep; True if a signal ended it that the worker must obey: for a drain, the loss of the partition."""
         return (self._lost if self._revoked.is_set() else self.any).wait(seconds)
 
     def leaving(self) -> bool:
@@ -63,7 +63,7 @@ class Signals:
         return self._lost.is_set()
 
     def event(self) -> Event | None:
-        """The event to act on; a retry is consumed by asking."""
+        """Return the event to act on; this consumes a retry."""
         if self._lost.is_set():
             return Event.LOST
         if self._revoked.is_set():
@@ -75,7 +75,7 @@ class Signals:
         return None
 
     def _rearm(self) -> None:
-        """Clear `any`, unless something is set: first the clearing, so that no signal between is lost."""
+        """Clear `any`, then set it again if a signal is set; in this order no signal is lost."""
         self.any.clear()
         if self.leaving() or self._retry.is_set() or self.failure is not None:
             self.any.set()

@@ -1,4 +1,4 @@
-"""Frees what a kept exception still holds."""
+"""Free the objects that a kept exception still references."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def clear_frames(error: BaseException | None) -> None:
-    """A kept cause keeps the frames that it passed through, and with them handler, state and producer."""
+    """Clear the frames of an error and its causes, because they reference handler, state and producer."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""What a partition's work tells a tracing system; `statehold.worker.common.opentelemetry` does it with OpenTelemetry.
+"""Interface to a tracing system; `statehold.worker.common.opentelemetry` implements it with OpenTelemetry.
 
 Only the partition's thread calls it: once for a batch, a commit or a restore, never for a record.
 """
@@ -15,22 +15,22 @@ from statehold.worker.common.activity import Handling
 
 
 class Tracing(Protocol):
-    """Of one partition."""
+    """The tracing of one partition."""
 
     def outputs(self, handling: Handling) -> list[Sent]:
-        """The list that outputs append to; `handling` tells the record that sent them."""
+        """Return the list that outputs append to; `handling` holds the record that sent them."""
         ...
 
     def batch(self, messages: Sequence[Message]) -> AbstractContextManager[Any]:
-        """Around the handler for these records."""
+        """Wrap the handler call for these records."""
         ...
 
     def step(self, name: str) -> AbstractContextManager[Any]:
-        """Around a restore or a replay."""
+        """Wrap a restore or a replay."""
         ...
 
     def commit_began(self, n: int, records: int, position: int) -> None: ...
 
     def commit_ended(self, *, committed: bool) -> None:
-        """Of the one that began last, if it has not ended."""
+        """End the span of the newest commit, if it is open."""
         ...

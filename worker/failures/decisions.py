@@ -1,6 +1,6 @@
-"""Decide what becomes of a record that failed: retry it, send it to another topic, or fail the partition.
+"""Decide about a failed record: retry it, send it to another topic, or fail the partition.
 
-Nothing here touches the state. The record meets its failure decision when it comes again, alone.
+A decision does not touch the state. The engine carries it out when the record is handled again, alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statehold.worker.handler.record_failure import BatchFailed, HandlingFailed,
 
 
 class FailureDecisions:
-    """Of one live partition; used by its thread."""
+    """The decisions of one live partition; used by its thread."""
 
     def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
         self._tools, self._signals = tools, signals
@@ -32,14 +32,14 @@ class FailureDecisions:
         self._letters = engine.letters
         self._input = tools.place.names.input
         self._limits = FailureLimits(tools)
-        #: the record that is tried in place, and how often it has failed
+        #: the record that is retried in place, and its failed attempts
         self._at, self._attempts = -1, 0
-        #: records below this offset were handled before, and a sink has their rows: no letter may be made of one
+        #: records below this offset cannot become dead letters, because a sink has their rows
         self.handled_until = -1
 
     @property
     def has_policies(self) -> bool:
-        """The handler says for some class of errors what becomes of a record."""
+        """Return whether the handler declares a failure policy."""
         return bool(self._kind.on_failure)
 
     def failed(self, failure: HandlingFailed) -> None:
@@ -49,12 +49,12 @@ class FailureDecisions:
             self._at = failure.offset
 
     def face(self, failure: HandlingFailed | None) -> None:
-        """Return where the record comes again: after a pause, that a signal ends, or at once, to meet its decision.
+        """Return if the record is to be handled again: after a pause, or at once with its decision.
 
         :raises PartitionError: the partition fails.
         """
         assert failure is not None
-        if isinstance(failure, BatchFailed):  # its records come again one by one
+        if isinstance(failure, BatchFailed):  # its records are handled again one by one
             return
         policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
         place = self._input, failure.offset
@@ -72,12 +72,12 @@ class FailureDecisions:
             raise failure.error from failure.error.__cause__
         self._limits.require(failure)
         self._letters.decisions[place] = decision
-        self._tell(failure, decision)
+        self._log(failure, decision)
 
     def decide_retried(self, place: tuple[str, int], retried: Retried, failure: HandlingFailed) -> bool:
-        """A record of a retry topic has failed again: on to the next delay, or to its end, where no record follows.
+        """Decide about a record of a retry topic that failed again: the next delay, or the end of its policy.
 
-        False: the partition fails, or the service stops. The limits counted it when it failed first.
+        False: the partition fails, or the service stops. The limits counted it at its first failure.
         """
         if self._decided_already(place):
             return False
@@ -87,11 +87,11 @@ class FailureDecisions:
             self._end(policy, failure.error)
             return False
         self._letters.decisions[place] = decision
-        self._tell(failure, decision)
+        self._log(failure, decision)
         return True
 
     def decide_redriven(self, place: tuple[str, int], failure: HandlingFailed) -> bool:
-        """A letter that was to be replayed has failed again; it meets a decision when it comes again.
+        """Decide about a redriven dead letter that failed again.
 
         False: the partition fails.
         """
@@ -103,11 +103,11 @@ class FailureDecisions:
         return True
 
     def _decided_already(self, place: tuple[str, int]) -> bool:
-        """It has a decision, which cannot be carried out: the letter itself is refused."""
+        """Return whether the record has a decision, which then failed: the broker rejects the dead letter itself."""
         return self._letters is not None and place in self._letters.decisions
 
     def _policy(self, error: StateholdError) -> Policy | None:
-        """A command of the control topic is no record of the input, and has no policy."""
+        """Return the policy for a record of the input; a command of the control topic has no policy."""
         if not self._kind.on_failure or not isinstance(error, RecordError) or error.topic != self._input:
             return None
         return policy_of(self._kind, error)
@@ -136,7 +136,7 @@ class FailureDecisions:
         if policy.end == "stop":
             self._tools.report(Report(self._tools.place.partition, "stop", cause=error))
 
-    def _tell(self, failure: HandlingFailed, decision: FailureDecision) -> None:
+    def _log(self, failure: HandlingFailed, decision: FailureDecision) -> None:
         noted: Failure = decision.failure
         self._tools.log.warning(
             "retry_later" if decision.delay else "dead_letter",
@@ -152,14 +152,14 @@ class FailureLimits:
 
     def __init__(self, tools: Tools) -> None:
         self._settings, self._place = tools.settings.failure, tools.place
-        #: offsets of those that failed, the newest last
+        #: offsets of failed records, the newest last
         self._failed: deque[int] = deque()
         self._row = 0
 
     def require(self, failure: HandlingFailed) -> None:
-        """One more record is to become a dead letter.
+        """Count a record that becomes a dead letter.
 
-        :raises TooManyFailures: it is one too many.
+        :raises TooManyFailures: it exceeds a limit.
         """
         settings, offset = self._settings, failure.offset
         self._row = self._row + 1 if self._failed and offset == self._failed[-1] + 1 else 1
@@ -167,17 +167,18 @@ class FailureLimits:
             self._failed.popleft()
         most = settings.dead_percent * settings.dead_window / 100
         if self._row > settings.dead_row:
-            raise self._refused(failure, f"{self._row} records in a row have failed (failure.dead_row)")
+            raise self._too_many(failure, f"{self._row} records in a row have failed (failure.dead_row)")
         if len(self._failed) + 1 > most:
             said = f"{len(self._failed) + 1} of the newest {settings.dead_window} records have failed"
-            raise self._refused(failure, f"{said} (failure.dead_percent)")
+            raise self._too_many(failure, f"{said} (failure.dead_percent)")
         self._failed.append(offset)
 
-    def _refused(self, failure: HandlingFailed, why: str) -> TooManyFailures:
+    def _too_many(self, failure: HandlingFailed, why: str) -> TooManyFailures:
         place, cause = self._place, raised(failure.error)
         error = TooManyFailures(
-            f"{why}, this one by {type(cause).__name__}: {cause}. That is an outage, not bad records: no more dead "
-            f"letters are written and nothing is skipped; fix the cause, then `statehold retry {place.partition}`",
+            f"{why}, this one by {type(cause).__name__}: {cause}. This counts as an outage, not as bad records: no "
+            f"more dead letters are written and nothing is skipped. Next: fix the cause, then `statehold retry "
+            f"{place.partition}`",
             topic=place.input,
             partition=place.partition,
             position=failure.offset,

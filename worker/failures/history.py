@@ -1,4 +1,4 @@
-"""What was decided of records that failed, read from the topics: for whoever handles the input once more."""
+"""Read past failure decisions from the topics, for tools that handle the input again."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ At = tuple[str, int]
 
 
 class Late(NamedTuple):
-    """A record of a retry topic, where its transaction handled it."""
+    """A record of a retry topic that a transaction handled."""
 
     topic: str
     retried: Retried
 
 
 def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Tried:
-    """Let the engine know what was decided of its records that failed; which of them came back, and where."""
+    """Give the engine the decisions about its failed records; return the records of the retry topics."""
     tried = Tried(type(engine.handler), names)
     if engine.letters is None:
         return tried
@@ -39,12 +39,12 @@ def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Trie
 
     for topic in tried.topics:
         tried.add(topic, everything(topic))
-    engine.letters.decisions = tried.verdicts(map(read, everything(names.dead)), names.control)
+    engine.letters.decisions = tried.decisions(map(read, everything(names.dead)), names.control)
     return tried
 
 
 class Tried:
-    """The retry topics of one partition."""
+    """The records of one partition's retry topics."""
 
     def __init__(self, kind: type[Handler[object]], names: Names) -> None:
         self._input = names.input
@@ -53,28 +53,28 @@ class Tried:
 
     @property
     def topics(self) -> list[str]:
-        """In the order in which a transaction takes from them."""
+        """Return the retry topics in the order in which a transaction reads them."""
         return list(self._delays)
 
     def add(self, topic: str, messages: Iterable[Message]) -> None:
-        """What stands on one of them, in its order."""
+        """Add the records of one retry topic, in their order."""
         found = (Retried.by(message, self._input) for message in messages)
         self._found[topic] += [each for each in found if each is not None]
 
     def between(self, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[Late]:
-        """What the transaction that moved these positions has handled, behind its other records."""
+        """Return the records that a transaction with these positions handled after its records of the input."""
         for topic, found in self._found.items():
             low, high = before.get(topic, 0), after.get(topic, 0)
             yield from (Late(topic, each) for each in found if low <= each.at < high)
 
-    def verdicts(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, FailureDecision]:
-        """Each record that failed, by its place on the input, a retry topic or the control topic."""
+    def decisions(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, FailureDecision]:
+        """Return the decision about each failed record, by topic and offset."""
         found: dict[At, FailureDecision] = {}
         last: dict[int, At] = {}
         for offset, tries in self._by_offset().items():
-            for (place, _), (_, verdict) in pairwise([((self._input, offset), None), *tries]):
-                assert verdict is not None
-                found[place] = verdict
+            for (place, _), (_, decision) in pairwise([((self._input, offset), None), *tries]):
+                assert decision is not None
+                found[place] = decision
             last[offset] = tries[-1][0]
         for each in letters:
             if isinstance(each, DeadLetter) and each.why == "raised":
@@ -85,12 +85,12 @@ class Tried:
         return found
 
     def _by_offset(self) -> dict[int, list[tuple[At, FailureDecision]]]:
-        """By the record that it was: where it was tried, first try first, and the verdict that sent it there."""
+        """Return the attempts by input offset, in order: topic and offset, and the decision that led there."""
         found: dict[int, list[tuple[At, FailureDecision]]] = {}
         for topic, tries in self._found.items():
             for each in tries:
-                verdict = FailureDecision(each.failure, self._delays[topic], each.level, each.due)
-                found.setdefault(each.message.offset() or 0, []).append(((topic, each.at), verdict))
+                decision = FailureDecision(each.failure, self._delays[topic], each.level, each.due)
+                found.setdefault(each.message.offset() or 0, []).append(((topic, each.at), decision))
         for tried in found.values():
             tried.sort(key=lambda each: each[1].level)
         return found

@@ -1,4 +1,4 @@
-"""Handle a record of a retry topic, live or in a replay, and find those that no code reads any more."""
+"""Handle a record of a retry topic, live or in a replay, and find records that the code no longer reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statehold.worker.handler.engine import Engine
 
 
 def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: CommitRecord) -> None:
-    """Log records that wait for a delay which the code no longer has; they stay where they are."""
+    """Log records that wait for a delay that the code no longer has; they stay on their topic."""
     place, kind = tools.place, type(engine.handler)
     read = retry_topics(kind, place.names)
     for topic, position in mark.positions.items():
@@ -21,8 +21,8 @@ def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: CommitRecord
         try:
             start, end = reader.bounds(topic, place.partition)
             waits = any(reader.read(topic, place.partition, max(start, position), end))
-        except (StateholdError, OutOfRange) as error:  # a topic that nobody needs keeps no partition down
-            tools.log.warning("kafka_retry", doing=f"look whether records wait on {topic}", cause=str(error))
+        except (StateholdError, OutOfRange) as error:  # because an unused topic must not fail the partition
+            tools.log.warning("kafka_retry", doing=f"check whether records wait on {topic}", cause=str(error))
             continue
         if waits:
             delay = topic.removeprefix(place.names.retries)
@@ -30,13 +30,13 @@ def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: CommitRecord
                 "retries_unread",
                 topic=topic,
                 offset=position,
-                cause=f"records wait there for a delay that {kind.__name__}.on_failure has no more, and nobody reads "
-                f"them. Nothing is lost: put retry_later({delay}) back until `statehold lag` counts none",
+                cause=f"records wait there for a delay that {kind.__name__}.on_failure no longer has, so they are not "
+                f"read. Nothing is lost. Next: add retry_later({delay}) again until `statehold lag` counts no records",
             )
 
 
 def handle(engine: Engine, topic: str, retried: Retried) -> None:
-    """It meets its decision, or the handler is given it once more. :raises HandlingFailed: it fails again."""
+    """Carry out the record's decision, or hand it to the handler again. :raises HandlingFailed: it fails again."""
     letters = engine.letters
     assert letters is not None
     decision = letters.decisions.get((topic, retried.at))

@@ -1,1 +1,1 @@
-"""Full snapshots of a live partition: when, how, and what may then be deleted."""
+"""Full snapshots of a live partition: schedule, write, verify, truncate."""

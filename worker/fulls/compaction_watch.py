@@ -1,4 +1,4 @@
-"""A live worker looks whether a compaction has made a full meanwhile, so that it need not take its own (1.4)."""
+"""Look for a full snapshot by a compaction, because the worker then need not take its own (1.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statehold.worker.common.context import Tools
 
 
 class Notice:
-    """Belongs to the partition's thread and never waits: reading goes on beside it."""
+    """Used by the partition's thread. It never waits, because another thread reads."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -24,15 +24,15 @@ class Notice:
         self.looking = False
 
     def look(self, refs: tuple[FullRef, ...]) -> None:
-        """Begin to look above the newest full that is known."""
+        """Start to read above the newest known full snapshot."""
         known = max((ref.offset for ref in refs), default=-1)
         self._found, self.looking = None, True
         self._done = self._tools.aside(lambda: self._read(known), f"notice-{self._tools.place.partition}")
 
     def result(self, refs: tuple[FullRef, ...], mark: CommitRecord) -> LocatedManifest | None:
-        """What is newer than all of `refs` and may be a base for this mark; only once it is found is `looking` over.
+        """Return a full snapshot newer than all of `refs` that may be a base for this commit record. Ends `looking`.
 
-        A command asks for a full of a transaction at or after it; an older one is no answer.
+        A snapshot older than a command that asked for one does not answer the command.
         """
         if self._done is None or not self._done.ended():
             return None
@@ -46,11 +46,11 @@ class Notice:
         self._closed = True
 
     def _read(self, known: int) -> None:
-        """Whatever goes wrong only means that the worker takes a full of its own."""
+        """Read the newest manifest. After an error the worker takes its own full snapshot."""
         try:
             with closing(self._tools.reader(lambda: self._closed)) as reader:
                 self._found = next(published(reader, self._tools.place, known), None)
         except (StateholdError, OutOfRange, Cancelled, frame.BadFrame) as error:
             self._tools.log.debug("full_unusable", finding=str(error))
-        except Exception as error:  # noqa: BLE001 - a bug of ours; nobody waits for this call, so nobody else would tell
+        except Exception as error:  # noqa: BLE001 - a bug must be logged, because no caller waits for this thread
             self._tools.log.warning("full_unusable", finding=f"{type(error).__name__}: {error}")

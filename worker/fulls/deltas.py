@@ -1,4 +1,4 @@
-"""Which commit records carry a delta, when a full snapshot is due, and what a restore would cost."""
+"""Decide which commits carry a delta and when a full snapshot is due; predict the cost of a restore."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from statehold.worker.common.context import Tools
 from statehold.worker.transaction.participants import CommitDraft, Participant
 from statehold.worker.transaction.state import TransactionState
 
-#: so many keys in deltas are restored in a seventh of a second: no reason for a full snapshot
+#: keys in deltas that are no reason for a full snapshot, because a restore reads them in a seventh of a second
 _FEW_ENTRIES: Final = 500_000
-#: bytes of a key and its value in a full snapshot, where neither a snapshot nor a delta tells better
+#: assumed bytes of a key and its value, without a snapshot or a delta to measure
 _ENTRY_BYTES: Final = 64
 #: weight of the newest transaction in the pace of a replay
 _WEIGHT: Final = 0.1
@@ -29,19 +29,19 @@ _keys: Final = attrgetter("keys")
 
 @dataclass(slots=True)
 class SnapshotPolicy:
-    """Which commits carry a delta, and when the next full starts."""
+    """Decides which commits carry a delta, and when the next full snapshot starts."""
 
     settings: SnapshotSettings
     last_delta: float
     last_full: float
-    #: bytes of increments, and keys written in deltas, since the last full started
+    #: bytes of changelog, and keys written in deltas, since the last full snapshot started
     bytes: int = 0
     entries: int = 0
     #: keys of the state
     keys: int = 0
-    #: a full was asked for by a command or a tool
+    #: a command or a tool asked for a full snapshot
     asked: bool = False
-    #: the next mark must carry a delta, because it refers to a full for the first time (rule S1)
+    #: the next commit record must carry a delta, because it refers to a full snapshot for the first time (rule S1)
     force_delta: bool = False
 
     @property
@@ -62,7 +62,7 @@ class SnapshotPolicy:
             return False
         if self.bytes >= self.settings.full_bytes or now - self.last_full >= self.settings.full_interval:
             return True
-        # The deltas cost a restore more than the state itself does.
+        # Restoring the deltas costs more than restoring the state itself.
         growth = self.settings.full_growth
         outgrown = growth > 0 and self.entries >= max(_FEW_ENTRIES, growth * self.keys)
         return outgrown and self.settings.delta_interval != "off"
@@ -78,27 +78,27 @@ class SnapshotPolicy:
 
 
 class RestoreCost:
-    """What a restore would cost now. Used by the partition's thread; any thread may read the figures."""
+    """The predicted cost of a restore. Used by the partition's thread; any thread may read the figures."""
 
     def __init__(self, speeds: Speeds, policy: SnapshotPolicy, record: CommitRecord) -> None:
         self._speeds, self._policy = speeds, policy
         self._n, self._seen_bytes = record.n, 0
-        #: what the newest full snapshot that a commit record names would leave to do
+        #: work of a restore from the newest full snapshot that a commit record names
         self.work = Workload(keys=record.keys)
         #: the part of it before the start of the full snapshot that is being written
         self._before = Workload()
 
     @property
     def seconds(self) -> float:
-        """How long a restore would take now. Any thread."""
+        """Return the predicted seconds of a restore now. Any thread."""
         return self._speeds.now.predict(self.work).total
 
     def inherit(self, work: Workload, bytes_seen: int) -> None:
-        """After a restore that did `work`; the policy has counted `bytes_seen` of it."""
+        """Start with the `work` of a restore, of which the policy has counted `bytes_seen`."""
         self.work, self._seen_bytes = msgspec.structs.replace(work, gap=0), bytes_seen
 
     def committed(self, record: CommitRecord, delta: tuple[Changes, ...] | None) -> None:
-        """A transaction has committed, and the policy has counted it."""
+        """Add a committed transaction that the policy has counted."""
         work, size = self.work, self._policy.bytes
         positions = 0
         for topic, position in record.positions.items():
@@ -115,11 +115,11 @@ class RestoreCost:
         self._n, self._seen_bytes = record.n, size
 
     def full_started(self) -> None:
-        """What was written up to now will not be read any more, if this full becomes the base."""
+        """Note the work so far, because a restore skips it if this full snapshot becomes the base."""
         self._before, self._seen_bytes = self.work, self._policy.bytes
 
     def full_referred(self, keys: int, size: int) -> None:
-        """A commit record names the full snapshot that was started last, of so many keys and bytes."""
+        """Make the last started full snapshot, of `keys` and `size` bytes, the base: a commit record names it."""
         work, before = self.work, self._before
         self.work = Workload(
             full_keys=keys,
@@ -133,7 +133,7 @@ class RestoreCost:
 
     @property
     def state_bytes(self) -> int:
-        """Of keys and values, as a full of now would hold them: what the newest full or the deltas tell of one key."""
+        """Return the estimated bytes of a full snapshot now, from the average of the newest one or of the deltas."""
         work = self.work
         if work.full_keys:
             each = work.full_bytes / work.full_keys
@@ -142,13 +142,13 @@ class RestoreCost:
         return round(each * work.keys)
 
     def with_a_full(self) -> float:
-        """Seconds of a restore, were there a full of now."""
+        """Return the predicted seconds of a restore if a full snapshot were taken now."""
         full = Workload(full_keys=self.work.keys, full_bytes=self.state_bytes, keys=self.work.keys)
         return self._speeds.now.predict(full).total
 
 
 class Deltas(Participant):
-    """Used by the partition's thread, during one live phase. Every feature that forces a delta comes before it."""
+    """Used by the partition's thread, during one live phase. Every feature that forces a delta precedes it."""
 
     def __init__(
         self, tools: Tools, state: State, transaction: TransactionState, policy: SnapshotPolicy, cost: RestoreCost
@@ -156,21 +156,21 @@ class Deltas(Participant):
         self._tools, self._state, self._transaction = tools, state, transaction
         self._policy, self._cost = policy, cost
         self._pace = transaction.kafka.record.pace
-        #: with the first delta: the transaction from which on the deltas hold every change
+        #: with the first delta: the first transaction whose changes are all in deltas
         self._reach: int | None = None
 
     def inherit(self, restored: Restored) -> None:
-        """Take over what the restore found: what a full snapshot would save the next restore."""
+        """Take over the figures of the restore that a full snapshot would save the next one."""
         policy = self._policy
         policy.bytes, policy.entries, policy.keys = restored.unsaved_bytes, restored.unsaved_keys, restored.state.keys
-        # What the gap wrote is in the next delta, what came between the last delta and the full snapshot in none.
+        # The next delta holds the gap; no delta holds the changes between the last delta and the full snapshot.
         if restored.full is not None and restored.mark.last_delta < restored.full.first:
             self._reach = restored.full.first
 
     def contribute(self, draft: CommitDraft) -> None:
         policy = self._policy
         policy.force_delta |= draft.force_delta
-        # Where every commit carries a delta nothing is ever replayed, and its pace means nothing.
+        # If every commit carries a delta nothing is ever replayed, so the pace has no meaning.
         if draft.records and policy.settings.delta_interval != "commit":
             newest = draft.seconds / draft.records * 1e9
             self._pace = round(newest if self._pace == 0 else self._pace + _WEIGHT * (newest - self._pace))
@@ -185,7 +185,7 @@ class Deltas(Participant):
         self._policy.committed(
             self._tools.clock(),
             delta=delta,
-            # A commit record alone is nothing that a full snapshot would save: an idle partition takes no further ones.
+            # A commit record alone does not count, because an idle partition must not take further full snapshots.
             increment_bytes=self._transaction.kafka.increment_bytes if changes or draft.records else 0,
             entries=sum(map(len, map(_keys, changes))),
             keys=record.keys,

@@ -1,4 +1,4 @@
-"""The copy of each full that a live partition writes, for its own local disk."""
+"""Copies each full snapshot that a live partition writes to its local disk."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import FullRef
 from statehold.snapshot.restore.local_cache import LocalFulls, LocalWriter
 
-#: how long the end of a partition waits for the disk; what is not there then is downloaded by the next restore
+#: seconds that a closing partition waits for the disk; the next restore downloads what is missing
 _PATIENCE = 5.0
 
 
 class Copying:
-    """Between a full's writer and its sink; without a local directory it is not there at all."""
+    """Copies chunks on their way from the writer to the sink; does nothing without a local directory."""
 
     def __init__(self, local: LocalFulls | None) -> None:
         self._local = local
@@ -20,7 +20,7 @@ class Copying:
         self._manifest = b""
 
     def through(self, sink: FullSink) -> FullSink:
-        """The sink of a new full, which is copied as it passes."""
+        """Return a sink for a new full snapshot that also copies it."""
         if self._local is None:
             return sink
         self.drop()
@@ -34,24 +34,24 @@ class Copying:
             self._writer.add(payload)
 
     def keep(self, ref: FullRef) -> None:
-        """A mark refers to it now: the next restore will want it."""
+        """Keep the copy, because a commit record refers to the snapshot now."""
         if self._writer is not None:
             self._writer.keep(self._manifest, ref)
 
     def drop(self) -> None:
-        """The full was given up."""
+        """Drop the copy of an abandoned full snapshot."""
         if self._writer is not None:
             self._writer.drop()
 
     def close(self) -> None:
-        """The partition ends: what is kept gets a moment to reach the disk."""
+        """Wait briefly until kept copies reach the disk."""
         self.drop()
         if self._writer is not None:
             self._writer.wait(_PATIENCE)
 
 
 class _Tee:
-    """`ports.FullSink`."""
+    """`ports.FullSink` that copies what it passes on."""
 
     def __init__(self, sink: FullSink, copying: Copying) -> None:
         self._sink, self._copying = sink, copying

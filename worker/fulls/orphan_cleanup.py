@@ -1,4 +1,4 @@
-"""Has a store's orphans collected after each truncation, on a thread of its own."""
+"""Delete orphaned chunks of a store after each truncation, on a separate thread."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from statehold.snapshot.store.by_url import open_store
 from statehold.snapshot.store_orphans import collect
 from statehold.worker.common.context import Tools
 
-#: seconds that the end of a partition waits for a collection that is under way
+#: seconds that a closing partition waits for a running cleanup
 _PATIENCE = 2.0
 
 
 class Orphans:
-    """Belongs to the partition's thread; nothing here waits."""
+    """Used by the partition's thread; only `close` waits."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -22,12 +22,12 @@ class Orphans:
         self._running: Beside | None = None
 
     def collect(self) -> None:
-        """Begin, where fulls are in a store, and the last time is over."""
+        """Start a cleanup if full snapshots are in a store and no cleanup runs."""
         if self._tools.store_root and (self._running is None or self._running.ended(0.0)):
             self._running = self._tools.aside(self._run, f"orphans-{self._tools.place.partition}")
 
     def close(self) -> None:
-        """A service that takes fulls at its stops only would never get there: it has a moment."""
+        """Wait briefly, because a service that takes full snapshots only at a stop would otherwise never clean up."""
         if self._running is not None:
             self._running.ended(_PATIENCE)
         self._closed.set()
@@ -40,7 +40,7 @@ class Orphans:
                 removed = collect(open_store(tools.store_root), reader, tools.place, tools.wall())
             finally:
                 reader.close()
-        except Exception as error:  # noqa: BLE001 - too much is kept, and the next truncation tries again
+        except Exception as error:  # noqa: BLE001 - the orphans remain, and the next truncation retries
             tools.log.warning("orphans_kept", cause=f"{type(error).__name__}: {error}")
             return
         if removed:

@@ -20,21 +20,21 @@ from statehold.worker.fulls.restore_budget import RestoreBudget
 from statehold.worker.fulls.truncation import Truncation
 from statehold.worker.transaction.participants import CommitDraft, Participant
 
-#: a finished full forces a mark-only transaction when none follows for so many seconds (rule S3)
+#: seconds until a finished full snapshot forces a transaction of a commit record alone (rule S3)
 _FORCE_AFTER = 5.0
-#: of a partition's time that a full may take
+#: share of a partition's time that a full snapshot may use
 _SHARE = 0.3
-#: how many seconds a stop waits for fulls to be read back; what it did not delete the next owner's full will
+#: seconds that a stop waits for verification; if it takes longer, the next owner's full snapshot truncates
 _READ_BACK_WAIT = 5.0
 
 Asked = Callable[[float], Bounds | None]
 
 
 class FullSnapshots(Participant):
-    """Called at commit boundaries only, by the partition's thread; nothing here waits, except `final`.
+    """Used by the partition's thread at commit boundaries only; only `final` waits.
 
-    A full starts in three steps: ask for the topics' bounds, see the answer at one boundary, begin at a later one. So
-    the increment offset in its manifest lies before the header of its first transaction for certain (rule S5).
+    A full snapshot starts in three steps: ask for the topics' bounds, see the answer at one boundary, start at a later
+    one. So the changelog offset in its manifest always precedes the header of its first transaction (rule S5).
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class FullSnapshots(Participant):
             )
         )
         self._copying = Copying(tools.local())
-        #: keys and bytes of the full that was written last
+        #: keys and bytes of the newest full snapshot
         self._size = 0, 0
         self._asked: Asked | None = None
         self._bounds: Bounds | None = None
@@ -72,9 +72,9 @@ class FullSnapshots(Participant):
         self._began = self._next_slice = 0.0
         self.truncation = Truncation(tools)
         self._notice = Notice(tools)
-        #: not before this time is a full that was given up tried again for a command
+        #: earliest time to retry an abandoned full snapshot for a command
         self._again = -math.inf
-        #: a command waits for a full
+        #: a command waits for a full snapshot
         self._awaited = False
 
     def ask(self) -> None:
@@ -83,12 +83,12 @@ class FullSnapshots(Participant):
 
     @property
     def unsaved(self) -> int:
-        """Bytes of increments since the newest full began."""
+        """Bytes of changelog since the newest full snapshot started."""
         return self._policy.bytes
 
     @property
     def active(self) -> bool:
-        """Something is under way that a commit boundary would move on."""
+        """Some work is in progress that a commit boundary would advance."""
         return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
@@ -108,7 +108,7 @@ class FullSnapshots(Participant):
         return self.pending
 
     def boundary(self, mark: CommitRecord) -> None:
-        """The state is exactly what `mark` says."""
+        """Do the next piece of work; the state is exactly that of `mark`."""
         self._awaited = mark.take > 0
         try:
             if self._pending is not None:
@@ -128,18 +128,18 @@ class FullSnapshots(Participant):
             self._give_up(str(error))
 
     def inherit(self, restored: Restored) -> None:
-        """Take over what the restore found: the snapshot that it began with, and those that are unusable (rule C4)."""
+        """Take over from the restore: the snapshot that it loaded, and the unusable ones (rule C4)."""
         base = restored.full
         self.cost.inherit(restored.work, restored.unsaved_bytes)
         if restored.full_time:
             self._tools.metrics.set(metrics.FULL_TIME, restored.full_time)
         self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
-        if base is not None and base not in self.refs:  # a compaction made it after the last commit record
+        if base is not None and base not in self.refs:  # a compaction wrote it after the last commit record
             self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
         self.truncation.sound = {base} if base is not None else set()
 
     def _noticed(self, mark: CommitRecord) -> bool:
-        """Before a full of its own: has a compaction made one meanwhile? True while that is being looked for, too."""
+        """Return whether a compaction has made a full snapshot meanwhile, or the search for one still runs."""
         if self._asked is not None or self._bounds is not None:
             return False
         if not self._notice.looking:
@@ -156,7 +156,7 @@ class FullSnapshots(Participant):
         return True
 
     def _due(self, mark: CommitRecord) -> bool:
-        """By the settings, or because a command's mark asks for it, also of an earlier owner."""
+        """Return whether the settings, the budget or a command ask for a full snapshot; also of an earlier owner."""
         now = self._tools.clock()
         if self._policy.full_due(now):
             return True
@@ -164,11 +164,11 @@ class FullSnapshots(Participant):
         return now >= self._again and (mark.take > 0 or (budget is not None and budget.asks(now)))
 
     def _looks(self) -> bool:
-        """Whether the budget asks for a look at what a compaction has made."""
+        """Return whether to look for the full snapshot of a requested compaction."""
         return self._budget is not None and self._budget.looks(self._tools.clock())
 
     def between(self, mark: CommitRecord) -> None:
-        """Between two batches the committed state is still what `mark` says: another slice, if its share allows it."""
+        """Write another slice between two batches, if its share of time allows; the state is still that of `mark`."""
         if self._writer is None:
             return
         try:
@@ -185,7 +185,7 @@ class FullSnapshots(Participant):
         self._next_slice = now + (now - began) * (1 / _SHARE - 1)
 
     def final_bounds(self, deadline: float) -> Bounds | None:
-        """Before a stop, if anything changed since the last full: the bounds to give to `final` after one more mark."""
+        """Before a stop: return the bounds for `final` if the state has changed since the last full snapshot."""
         if not self._settings.on_stop or not self._policy.bytes or self._pending is not None:
             return None
         self._drop_writer()
@@ -198,7 +198,7 @@ class FullSnapshots(Participant):
             return None
 
     def final(self, mark: CommitRecord, bounds: Bounds, deadline: float) -> None:
-        """Write a full at once; if it was complete in time the next mark refers to it."""
+        """Write a full snapshot at once; if it is complete in time, the next commit record refers to it."""
         self._start(mark, bounds, lambda: self._tools.clock() >= deadline)
         try:
             while self._pending is None and (left := deadline - self._tools.clock()) > 0:
@@ -213,11 +213,11 @@ class FullSnapshots(Participant):
 
     @property
     def pending(self) -> bool:
-        """A full is complete and no mark refers to it yet."""
+        """A full snapshot is complete, and no commit record refers to it yet."""
         return self._pending is not None
 
     def settle(self, mark: CommitRecord, deadline: float) -> None:
-        """Before a stop: a truncation that is due still happens, if reading the fulls back does not take too long."""
+        """Before a stop: truncate if that is due and verifying the snapshots does not take too long."""
         wait = min(deadline - self._tools.clock(), _READ_BACK_WAIT)
         self.refs = self.truncation.step(self.refs, mark, wait)
 
@@ -232,7 +232,7 @@ class FullSnapshots(Participant):
             bounds, self._bounds = self._bounds, None
             self._start(mark, bounds, self._leaving)
             if self._policy.mode == "off" and self._writer is not None:
-                # Without deltas a full is one state at one boundary: S = E.
+                # Without deltas a full snapshot is one state at one boundary: S = E.
                 self._advance(self._writer, mark.n, -1.0)
         elif self._asked is not None:
             bounds_now = self._asked(0.0)
@@ -242,7 +242,7 @@ class FullSnapshots(Participant):
             self._asked = self._ask()
 
     def _may_start_at(self, mark: CommitRecord) -> bool:
-        """With deltas every N seconds a full starts at a delta."""
+        """Return whether a full snapshot may start here; with deltas every N seconds it starts at a delta."""
         if self._policy.mode == "interval" and not mark.delta:
             self._policy.force_delta = True
             return False
@@ -288,17 +288,17 @@ class FullSnapshots(Participant):
         self._written = ref, self._ask()
 
     def _verify_written(self, ref: FullRef, asked: Asked, *, wait: float = 0.0) -> None:
-        """Before referring to it: its first chunk must still be there (rule S4)."""
+        """Check that the first chunk still exists before a commit record refers to the snapshot (rule S4)."""
         bounds = asked(wait)
         if bounds is None:
             return
         self._written = None
         if bounds.full_start > ref.low:
             self._give_up(
-                f"truncated while it was written: its first chunk {ref.low}, the log starts at {bounds.full_start}"
+                f"truncated while it was written: its first chunk is {ref.low}, the log starts at {bounds.full_start}"
             )
             return
-        # What is gone does not count as kept (rule C4).
+        # A deleted snapshot does not count as kept (rule C4).
         self.refs = tuple(kept for kept in self.refs if kept.low >= bounds.full_start)
         self._pending, self._pending_since = ref, self._tools.clock()
         self._policy.force_delta = True

@@ -1,4 +1,4 @@
-"""Deletes what no kept full needs, once every kept one has been read as a whole (rules C3, C4)."""
+"""Delete records that no kept full snapshot needs, after every kept one was verified (rules C3, C4)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from statehold.worker.fulls.verification import ReadBack
 
 
 class Truncation:
-    """Belongs to the partition's thread. Where it cannot be done the next full tries again: too much is kept."""
+    """Used by the partition's thread. After an error too much is kept, and the next full snapshot retries."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools, self._keep = tools, tools.settings.snapshot.keep
-        #: a mark with enough fulls has committed
+        #: a commit record with enough full snapshots has committed
         self.due = False
-        #: fulls that were read as a whole, by a restore or read back
+        #: full snapshots that a restore or a verification has read completely
         self.sound: set[FullRef] = set()
         self._reading: ReadBack | None = None
         self._orphans = Orphans(tools)
 
     def step(self, refs: tuple[FullRef, ...], mark: CommitRecord, wait: float = 0.0) -> tuple[FullRef, ...]:
-        """What is left of the kept fulls, newest first; those that proved to be none do not count as kept."""
+        """Return the usable snapshots, newest first; an unusable one does not count as kept."""
         while self.due and (unread := [ref for ref in refs if ref not in self.sound]):
             if self._reading is None:
                 self._reading = ReadBack(self._tools, unread, mark)
@@ -48,11 +48,11 @@ class Truncation:
             log.warning("full_unusable", full=ref.offset, n=ref.first, finding=finding)
         if reading.trouble:
             self.due = False
-            log.warning("truncation_failed", cause=f"the kept fulls could not be read back: {reading.trouble}")
+            log.warning("truncation_failed", cause=f"verify the kept full snapshots: {reading.trouble}")
         return tuple(ref for ref in refs if ref not in reading.unsound)
 
     def _delete_behind(self, refs: tuple[FullRef, ...]) -> None:
-        """No kept full loses a chunk, wherever on the topic it begins (as `snapshot.truncate.cut`)."""
+        """Delete behind the lowest chunk of all kept snapshots (as `snapshot.truncate.cut`)."""
         names, partition = self._tools.place.names, self._tools.place.partition
         full, increment = min(ref.low for ref in refs), min(ref.increment for ref in refs)
         self._tools.offsets.delete_records(names.snapshot, partition, full)

@@ -1,4 +1,4 @@
-"""Reads fulls back before anything is deleted behind them (rule C4): whole, as a restore would, and keeps nothing."""
+"""Read full snapshots completely, as a restore would, before anything behind them is deleted (rule C4)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _NOTHING = Changes("", [], [])
 
 
 class ReadBack:
-    """Some fulls, read on a thread of their own. `sound`, `unsound` and `trouble` may be looked at once it is done."""
+    """Reads full snapshots on a separate thread. Read `sound`, `unsound` and `trouble` once it is done."""
 
     def __init__(self, tools: Tools, refs: Sequence[FullRef], mark: CommitRecord) -> None:
         self._tools, self._refs, self._mark = tools, refs, mark
         self._closed = threading.Event()
         self.sound: list[FullRef] = []
-        #: what is none, and why; never counted as kept again
+        #: unusable full snapshots with reasons; excluded from retention
         self.unsound: dict[FullRef, str] = {}
-        #: why it could not be told now; a later try may
+        #: why the verification could not finish; a later one may
         self.trouble = ""
         self._reading = tools.aside(self._run, f"readback-{tools.place.partition}")
 
     def done(self, wait: float = 0.0) -> bool:
-        """Whether it has ended; waits for that at most `wait` seconds."""
+        """Return whether it has ended; wait at most `wait` seconds."""
         return self._reading.ended(wait)
 
     def close(self) -> None:
-        """It ends by itself soon; nobody waits for it."""
+        """Ask it to end; do not wait."""
         self._closed.set()
 
     def _run(self) -> None:
@@ -49,7 +49,7 @@ class ReadBack:
             self.trouble = "the partition is leaving"
         except StateholdError as error:
             self.trouble = str(error)
-        except Exception as error:  # noqa: BLE001 - a bug of ours must not pass for a proof, nor be lost
+        except Exception as error:  # noqa: BLE001 - a bug must not count as a proof, nor be lost
             self.trouble = f"{type(error).__name__}: {error}"
 
     def _read(self) -> None:
@@ -74,14 +74,14 @@ class ReadBack:
 
 
 class _Nowhere(State):
-    """Keeps nothing of what is loaded."""
+    """A state that keeps no entries."""
 
     def load(self, changes: Changes) -> None:
         pass
 
 
 class _Unopened(EntryDecoder):
-    """The checksum of an entry is verified by now, and that is enough."""
+    """Decodes no entry, because the checksum is verified before."""
 
     def decode(self, raw: msgspec.Raw) -> Changes:
         return _NOTHING

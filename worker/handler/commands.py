@@ -1,4 +1,4 @@
-"""Hand commands to the handler: those of the input, those of the control topic, and the ticks of the idle clock."""
+"""Hand commands to the handler: from the input, from the control topic, and the ticks of the idle clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statehold.worker.handler.record_failure import failed, undecodable
 
 
 class Commands:
-    """Of one engine; used by its thread."""
+    """The commands of one engine; used by its thread."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Commands:
         :raises HandlingFailed: it cannot be decoded, or on_command or on_timer raised.
         """
         if not self._from_input and not self._handler.replaying:
-            raise undecodable(message, BadCommand("commands.from_input is off, and it came by the input"))
+            raise undecodable(message, BadCommand("a command on the input, but commands.from_input is off"))
         try:
             command = command_of(message)
         except BadCommand as error:
@@ -54,8 +54,8 @@ class Commands:
     def obey(self, message: Message, redrive: Callable[[Message], None]) -> bool:
         """Handle a command that the commit record pins; see `Engine.obey`.
 
-        `redrive` hands a dead letter's record to the handler again. It is no field, because a cycle would keep a state
-        that is gone: a restore freezes the collector.
+        `redrive` hands a dead letter's record to the handler again. It is not a field, because a cycle would keep a
+        dropped state in memory: a restore freezes the collector.
         """
         command = command_of(message)
         assert command is not None
@@ -78,7 +78,7 @@ class Commands:
             self._handling.call = None
 
     def _pass_time(self, moments: Moments, message: Message) -> None:
-        """A command of the input, or the tick of an idle partition, advances event time."""
+        """Advance event time by a command of the input, or by the tick of an idle partition."""
         record = self._handling.record = Record(message, b"")
         self._handling.call = UserCall("on_timer", threading.get_ident())
         try:

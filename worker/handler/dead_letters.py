@@ -1,8 +1,8 @@
-"""Dead letters of one partition: which records become one, what they leave in the state, and their way back.
+"""Dead-letter state of one partition: block keys, redrive, discard.
 
-A decision to bury a record is taken once, by `worker.failing`, and belongs to the running transaction alone: whoever
-restores finds it in a delta and never asks again (docs/design.md, "Failing records"). That later records of a parked
-key follow is decided by the state, so a replay decides alike.
+`worker.failures` decides once that a record becomes a dead letter. The decision belongs to the running transaction: a
+restore finds it in a delta and does not decide again (docs/design.md, "Failing records"). The state decides that later
+records of a blocked key follow, so a replay decides identically.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from statehold.table import Table
 
 
 class FailureDecision(msgspec.Struct, frozen=True, array_like=True):
-    """What a record that failed is to become when it comes again."""
+    """What a failed record becomes when it is handled again."""
 
     failure: Failure
-    #: of the retry topic, and when it is due there (milliseconds since 1970); 0: it is a dead letter
+    #: of the retry topic, and the due time there (milliseconds since 1970); 0: it becomes a dead letter
     delay: float = 0.0
     level: int = 0
     due: int = 0
 
 
 def at(message: Message) -> tuple[str, int]:
-    """By what a decision is found."""
+    """Return topic and offset, the key of a decision."""
     return message.topic() or "", message.offset() or 0
 
 
 class Letters:
-    """One engine's; used by the partition's thread."""
+    """Blocked keys and dead letters of one engine; used by the partition's thread."""
 
     def __init__(
         self, tables: dict[str, Table[object, object]], names: Names, partition: int, outputs: list[Sent]
@@ -59,25 +59,25 @@ class Letters:
         self._settled: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
         self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
         self.muted = False
-        #: of records that come again, by topic and offset
+        #: of records that are handled again, by topic and offset
         self.decisions: dict[tuple[str, int], FailureDecision] = {}
-        #: the open transaction holds what a replay would not decide again: it takes a delta
+        #: the open transaction needs a delta, because a replay would not decide again
         self.decided = False
-        #: letters of the open transaction, by why
+        #: dead letters and resolutions of the open transaction, by kind
         self.counts: dict[str, int] = {}
 
     @property
     def active(self) -> bool:
-        """Some record may be none for the handler: there is a parked key, or a decision."""
+        """A record may bypass the handler, because a key is blocked or a decision is pending."""
         return self._parked.used or bool(self.decisions)
 
     @property
     def keys(self) -> int:
-        """BlockedKey keys, as committed."""
+        """Number of blocked keys, as committed."""
         return len(self._parked.stored)
 
     def takes(self, message: Message) -> bool:
-        """Whether this record goes to the letters and not to the handler."""
+        """Return whether this record becomes a dead letter or a retry instead of a handler call."""
         if at(message) in self.decisions:
             return True
         key = message.key()
@@ -86,7 +86,7 @@ class Letters:
         return not any(name == COMMAND_HEADER for name, _ in message.headers() or ())
 
     def take(self, message: Message) -> None:
-        """It failed and its decision is known, or its key is parked."""
+        """Apply the decision about a failed record, or let it follow the dead letters of its blocked key."""
         decision = self.decisions.get(at(message))
         if decision is None:
             self._follow(message)
@@ -94,13 +94,13 @@ class Letters:
             self.carry_out(decision, message)
 
     def carry_out(self, decision: FailureDecision, message: Message) -> None:
-        """Bury it, or send it on its way to be tried later."""
+        """Send the record to the dead-letter topic, or to a retry topic."""
         self.decided = True
         if decision.delay:
             topic = self._names.retry(decision.delay)
             self._send("retried_later", retried(topic, message, decision.failure, decision.level, decision.due))
         else:
-            self._bury(message, decision.failure)
+            self._dead_letter(message, decision.failure)
 
     def _follow(self, message: Message) -> None:
         key, offset = message.key(), message.offset() or 0
@@ -109,31 +109,31 @@ class Letters:
         self._send("followed", letter(self._dead, message, "followed", failure, row.last))
         self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
 
-    def _bury(self, message: Message, failure: Failure) -> None:
-        """A record without a key is in nobody's way."""
+    def _dead_letter(self, message: Message, failure: Failure) -> None:
+        """Write the dead letter; a record without a key blocks nothing."""
         key, offset = message.key(), message.offset() or 0
         ordered, previous = failure.ordered and key is not None, -1
         if ordered:
             row = self._parked.get(key)
-            if row is not None:  # parked by a decision of this very transaction
+            if row is not None:  # blocked by a decision of this transaction
                 previous = row.last
                 self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
             else:
                 self._parked[key] = BlockedKey(offset, offset, error=failure.error)
-        noted = msgspec.structs.replace(failure, ordered=ordered)
-        self._send("raised", letter(self._dead, message, "raised", noted, previous))
+        stored = msgspec.structs.replace(failure, ordered=ordered)
+        self._send("raised", letter(self._dead, message, "raised", stored, previous))
 
     def handled(self) -> None:
-        """The handler was given a record of a retry topic: no replay finds it in the input's order again."""
+        """Note a handled record of a retry topic: no replay finds it in the input's order."""
         self.decided = True
         self.counts["retried"] = self.counts.get("retried", 0) + 1
 
-    # The way back: commands of the control topic
+    # Redrive and discard: commands of the control topic
 
     def obey(self, command: Command, message: Message, run: Callable[[Message], None]) -> str:
-        """Replay or discard one letter; what came of it, '' where it is not this letter's turn.
+        """Redrive or discard one dead letter; return the result, '' if it is not this letter's turn.
 
-        Raises what `run` raises.
+        Raises the errors of `run`.
         """
         request = request_of(message)
         if not self._may(request):
@@ -146,13 +146,13 @@ class Letters:
         elif what == REPLAYED:
             run(RedrivenMessage(self._names.input, self._partition, request))
         if what != FAILED_AGAIN:
-            self._settle(request)
+            self._resolve(request)
         failure = decision.failure if decision is not None else None
         self._send(what, trace(self._dead, self._partition, what, command, request, failure))
         return what
 
     def _may(self, request: DeadLetterRequest) -> bool:
-        """A letter is settled once, and those of a parked key one after the other."""
+        """Return whether the dead letter may be resolved: once, and those of a blocked key in order."""
         if not request.ordered:
             return request.offset not in self._settled
         row = self._parked.get(request.key or b"")
@@ -160,7 +160,7 @@ class Letters:
             return False
         return request.previous == row.settled
 
-    def _settle(self, request: DeadLetterRequest) -> None:
+    def _resolve(self, request: DeadLetterRequest) -> None:
         if not request.ordered:
             self._settled[request.offset] = 1
             return
@@ -174,16 +174,16 @@ class Letters:
     # The transaction
 
     def close(self) -> dict[str, int]:
-        """The transaction takes no more: what it sent, by why."""
+        """Close the transaction; return the counts of what it sent, by kind."""
         counts, self.counts, self.decided = self.counts, {}, False
         return counts
 
     def forget(self) -> None:
-        """The open transaction is undone; decisions stand."""
+        """Roll back the open transaction; decisions remain."""
         self.counts, self.decided = {}, False
 
     def passed(self, positions: dict[str, int]) -> None:
-        """These positions have committed: decisions below them have been carried out."""
+        """Drop the decisions below these committed positions, because they have been carried out."""
         self.decisions = {
             place: decision for place, decision in self.decisions.items() if place[1] >= positions.get(place[0], 0)
         }
@@ -197,7 +197,7 @@ class Letters:
 def letters_of(
     tables: dict[str, Table[object, object]], names: Names | None, partition: int, outputs: list[Sent]
 ) -> Letters | None:
-    """None for a handler whose records cannot become letters."""
+    """Return None for a handler whose records cannot become dead letters."""
     if PARKED not in tables:
         return None
     return Letters(tables, names or Names("unnamed", "input"), partition, outputs)

@@ -15,7 +15,7 @@ from statehold.errors import UsageError
 from statehold.handler import EffectKey, Handler
 from statehold.snapshot.format.records import Effect
 
-#: bytes of an effect in a commit record beside its texts and arguments, about
+#: approximate bytes of an effect in a commit record without its texts and arguments
 _FRAME: Final = 40
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,13 +32,13 @@ def note(
 ) -> Effect:
     """Return the effect as a commit record stores it; key and time are those of its record.
 
-    :raises UsageError: the function cannot be found again after a restart, or an argument is no plain data.
+    :raises UsageError: the function cannot be found after a restart, or an argument is not plain data.
     """
     name = _name(handler, function)
     try:
         return Effect(name, *key, _encode(args), zlib.crc32(record_key or b""), time)
     except (TypeError, OverflowError) as error:
-        raise UsageError(f"effect {name}: its arguments must be plain data (msgpack): {error}") from error
+        raise UsageError(f"effect {name}: encode the arguments: they must be plain data (msgpack): {error}") from error
 
 
 def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
@@ -52,8 +52,8 @@ def _name(handler: Handler[Any], function: Callable[..., object]) -> str:
     except (ImportError, LookupError, AttributeError):
         pass
     raise UsageError(
-        f"effect {qualified!r} could not be found again after a restart: give a method of the handler or a function "
-        f"of a module"
+        f"effect {qualified!r} could not be found after a restart. Next: pass a method of the handler or a function of "
+        f"a module"
     )
 
 
@@ -83,7 +83,7 @@ def _module(handler: Handler[Any], name: str) -> ModuleType:
 
 
 def call(handler: Handler[Any], effect: Effect) -> None:
-    """Run the effect once. Raises whatever it raises."""
+    """Run the effect once. Raises what the function raises."""
     find(handler, effect.function)(effect.key, *arguments(effect))
 
 
@@ -92,5 +92,5 @@ def arguments(effect: Effect) -> list[Any]:
 
 
 def weight(effects: Iterable[Effect]) -> int:
-    """Return about how many bytes of a commit record they take."""
+    """Return the approximate bytes that the effects use in a commit record."""
     return sum(len(effect.arguments) + len(effect.function) + len(effect.topic) + _FRAME for effect in effects)

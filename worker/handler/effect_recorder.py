@@ -1,4 +1,4 @@
-"""Record the side effects that the handler asks for in the open transaction, until its commit record takes them."""
+"""Record effects that the handler requests in the open transaction, until its commit record takes them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from statehold.worker.handler.effect_calls import note, weight
 
 
 class EffectRecorder:
-    """Of one handler. Used by the partition's thread."""
+    """The effects of one handler; used by the partition's thread."""
 
     def __init__(self, handler: Handler[Any], handling: Handling, settings: Settings) -> None:
         self._handler, self._handling = handler, handling
         self.noted: list[Effect] = []
-        #: called once, before the first effect: from then on the transactions have effects
+        #: called once, before the first effect, because side effects then join the transactions
         self.on_first: Callable[[], None] | None = None
         #: effects of one transaction, and their bytes in its commit record
         self._most, self._room = settings.effects.pending, effect_room(settings)
         self._weight = 0
         self._numbering = Numbering()
-        # Weak: a cycle would keep a state that is gone, because a restore freezes the collector (snapshot.garbage).
+        # Weak, because a cycle would keep a dropped state: a restore freezes the collector (snapshot.garbage).
         handler._note_effect = partial(_note, ref(self))
 
     def note(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
         record = self._handling.record
         if record is None:
-            raise UsageError("effect() belongs to a record: call it from on_record, on_batch or on_command")
+            raise UsageError("effect() belongs to a record. Next: call it from on_record, on_batch or on_command")
         if self._handler.replaying:
             return
         if self.on_first is not None:
@@ -45,11 +45,11 @@ class EffectRecorder:
         self.noted.append(effect)
         self._weight += weight((effect,))
         if self.crowded:
-            self._handling.cut()  # the commit record has to fit a message: the rest of the batch comes with the next
+            self._handling.cut()  # because the commit record must fit a message; the rest waits for the next one
 
     @property
     def crowded(self) -> bool:
-        """The open transaction asks for as many side effects as a commit record should name."""
+        """The open transaction has requested as many side effects as a commit record should name."""
         return self._weight >= self._room or len(self.noted) >= self._most
 
     def take(self) -> list[Effect]:
@@ -57,19 +57,19 @@ class EffectRecorder:
         return taken
 
     def forget(self) -> None:
-        """The open transaction is rolled back: its records ask again, with the same keys."""
+        """Roll back the open transaction: its records request the effects again, with the same keys."""
         if self.noted:
             self.take()
         self._numbering.forget()
 
 
 def effect_room(settings: Settings) -> int:
-    """Bytes that pending effects may take in a commit record before records wait for them."""
+    """Return the bytes that pending effects may use in a commit record before records wait."""
     return settings.kafka.message_max_bytes // 8
 
 
 def _note(recorder: ref[EffectRecorder], function: Callable[..., object], args: tuple[Any, ...]) -> None:
     alive = recorder()
     if alive is None:
-        raise UsageError("effect() of a handler whose partition has gone")
+        raise UsageError("effect() was called on a handler whose partition is closed")
     alive.note(function, args)

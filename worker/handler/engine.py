@@ -1,6 +1,6 @@
-"""Run the handler over records and keep what it did together: tables, outputs, effects, commands.
+"""Run the handler over records and collect its results: tables, outputs, effects, commands.
 
-No Kafka and no thread in here: the worker and the test driver run the same engine.
+It uses no Kafka and no thread: the worker and the test driver run the same engine.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Engine:
         state: State | None = None,
         shared: Mapping[str, SharedRows] | None = None,
     ) -> None:
-        """`state`: a restored one, whose tables were bound as these would be; None: an empty one.
+        """`state`: a restored state with bound tables; None: an empty one.
 
         `shared`: the rows of each reference topic; without them the handler finds no reference data.
         """
-        #: which record is being handled, and who may end a batch early
+        #: the record in progress; the watchdog ends a batch early through it
         self._handling = Handling() if handling is None else handling
         self.handler = factory()
         self.handler.partition = partition
@@ -65,11 +65,11 @@ class Engine:
         bound = bind(self.handler, self.outputs, state, output_partitions, shared or {}, checked=traced)
         self.state, self._bound_outputs, self.sinks, self.references = bound
         system = by_default_name(dict(state.tables))
-        #: dead letters; None where no record can become one
+        #: dead letters; None if no record can become one
         self.letters = letters_of(system, names, partition, self.outputs)
-        #: side effects that the open transaction has asked for
+        #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, settings or Settings())
-        #: event time; None where the handler has no timer and no expiry
+        #: event time; None if the handler has no timer and no expiry
         self.moments = moments(self.handler, system, self._handling)
         self._commands = Commands(
             self.handler,
@@ -89,7 +89,7 @@ class Engine:
     def run(self, messages: Sequence[Message], *, one_by_one: bool = False) -> int:
         """Hand the messages to the handler, in order; return how many it handled.
 
-        All of them, unless `Handling.cut` ended the batch early.
+        It handles all of them, unless `Handling.cut` ends the batch early.
 
         :raises HandlingFailed: at the first record that cannot be decoded or handled; those before it were handled.
         """
@@ -99,7 +99,7 @@ class Engine:
         return self._run_in_parts(messages, one_by_one, letters)
 
     def _run_in_parts(self, messages: Sequence[Message], one_by_one: bool, letters: Letters | None) -> int:
-        """Cut the batch at each record that the handler is not given as it is: a dead letter, or a command."""
+        """Cut the batch at each record that does not go to on_record or on_batch: a dead letter, or a command."""
         start = 0
         for i, message in enumerate(messages):
             if letters is not None and letters.takes(message):
@@ -115,7 +115,7 @@ class Engine:
         return start + self._run(messages[start:], one_by_one) if start < len(messages) else start
 
     def try_letter(self, message: Message) -> None:
-        """Hand over the record of a dead letter or of a retry topic.
+        """Hand the record of a dead letter or of a retry topic to the handler.
 
         :raises HandlingFailed: it fails again.
         """
@@ -128,7 +128,7 @@ class Engine:
         bad: HandlingFailed | None = None
         try:
             values = list(map(self._decode, map(type(messages[0]).value, messages)))
-        except Exception:  # noqa: BLE001  a decoder may raise anything; find out where
+        except Exception:  # noqa: BLE001  because a decoder may raise anything; find the record
             values, bad = self._decode_until_bad(messages)
         records = list(map(Record, messages, values))
         if self._batched and not (one_by_one and self._single):
@@ -140,7 +140,7 @@ class Engine:
         return len(messages)
 
     def _on_records(self, records: list[Record[Any]], messages: Sequence[Message]) -> int:
-        """How many were handled: `Handling.cut` empties the list, which ends the loop."""
+        """Return how many were handled: `Handling.cut` empties the list, which ends the loop."""
         handle, handling, given = self._on_record, self._handling, len(records)
         record = None
         handling.rest, handling.call = records, UserCall("on_record", threading.get_ident())
@@ -180,16 +180,16 @@ class Engine:
         return values, None
 
     def obey(self, message: Message) -> bool:
-        """Hand over a user's command of the control topic, a dead-letter command, or a tick.
+        """Handle a user's command of the control topic, a dead-letter command, or a tick.
 
         False: it names a dead letter whose turn it is not, and nothing was done.
 
-        :raises HandlingFailed: on_command or on_timer raised, or a letter has failed again.
+        :raises HandlingFailed: on_command or on_timer raised, or a dead letter failed again.
         """
         return self._commands.obey(message, self.try_letter)
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
-        """Raises what the user's hook raises."""
+        """Call the user's hook. Raises what the hook raises."""
         self._handling.call = UserCall(name, threading.get_ident())
         try:
             getattr(self.handler, name)()
@@ -197,7 +197,7 @@ class Engine:
             self._handling.call = None
 
     def mute(self, replaying: bool) -> None:
-        """In a replay outputs and effects go nowhere."""
+        """Discard outputs and effects during a replay."""
         self._handling.record = None
         self.handler.replaying = replaying
         for output in self._bound_outputs:
@@ -209,7 +209,7 @@ class Engine:
     # One transaction
 
     def renew(self) -> None:
-        """The next transaction begins: it sees the newest reference data."""
+        """Begin the next transaction: it sees the newest reference data."""
         for reference in self.references.values():
             reference.renew()
 
@@ -219,7 +219,7 @@ class Engine:
         return {reference.topic: reference.version for reference in self.references.values()}
 
     def take_outputs(self) -> list[Sent]:
-        """Return what the handler has sent since the last call; the list itself stays, the outputs append to it."""
+        """Return the outputs since the last call; the list object stays, because the outputs append to it."""
         taken = self.outputs.copy()
         self.outputs.clear()
         return taken
@@ -242,17 +242,17 @@ class Engine:
         if written or self.outputs:
             self.rollback()
             raise UsageError(
-                f"{hook} wrote to {', '.join(written) or 'an output'}: that belongs to no record, would be lost with "
-                f"the next abort and be missing in a replay. Write in on_record, on_batch or on_command"
+                f"{hook} wrote to {', '.join(written) or 'an output'}: that belongs to no record, so an abort or a "
+                f"replay would lose it. Next: write in on_record, on_batch or on_command"
             )
 
     def rollback(self) -> None:
-        """Forget all that was done since the last commit (rule T5)."""
+        """Drop all changes since the last commit (rule T5)."""
         self.state.rollback()
         self.outputs.clear()
         if self._has_sinks:
             self.sinks.forget()
-        if self.effects.on_first is None:  # it was called, or nobody waits for it
+        if self.effects.on_first is None:  # it was called, or nothing waits for it
             self.effects.forget()
         self._commands.handled.clear()
         self._handling.record = None

@@ -1,7 +1,7 @@
-"""What a partition does by its own time: before a record is handled, timers that are due fire and what expired goes.
+"""Event time of a partition: before each record, fire due timers and delete expired keys.
 
-The engine has none of this for a handler that uses nothing of it. Everything here follows from the records and the
-pinned ticks alone, record by record, so a replay in other batches leads to the same state (rules D1, M4).
+The engine omits it for a handler without timers and expiry. Records and pinned ticks alone drive it, record by record,
+so a replay in other batches leads to the same state (rules D1, M4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from statehold.worker.common.activity import Handling
 
 
 class Moments:
-    """One handler's; used by the partition's thread."""
+    """Timers and expiry of one handler; used by the partition's thread."""
 
     def __init__(
         self, handler: Handler[Any], clock: ClockTable, tables: dict[str, Table[Any, Any]], handling: Handling
@@ -41,16 +41,16 @@ class Moments:
 
     @property
     def due(self) -> float:
-        """No timer is due before this, in milliseconds since 1970; infinity where there is none."""
+        """Due time of the next timer, in milliseconds since 1970; infinity without a timer."""
         return self._timers.table.earliest if self._timers is not None else math.inf
 
     def handle(self, record: Record[Any]) -> None:
-        """In the place of `on_record`."""
+        """Advance event time, then call `on_record`."""
         self.reach(record.timestamp)
         self._on_record(record)
 
     def reach(self, now: int) -> None:
-        """Time passes, up to `now` or not at all: it stops at each timer on its way."""
+        """Advance event time to `now`, never back; stop at each due timer on the way."""
         clock = self._clock
         now = max(now, clock.now)
         if self._timers is not None and self._timers.table.earliest <= now:
@@ -61,7 +61,7 @@ class Moments:
                 table.sweep()
 
     def forget(self) -> None:
-        """The open transaction is undone."""
+        """Roll back the open transaction."""
         if self._timers is not None:
             self._timers.forget()
 
@@ -80,6 +80,6 @@ class Moments:
 
 
 def moments(handler: Handler[Any], tables: dict[str, Table[Any, Any]], handling: Handling) -> Moments | None:
-    """None for a handler that does nothing by its partition's time."""
+    """Return None for a handler without timers and expiry."""
     clock = tables.get(CLOCK)
     return Moments(handler, clock, tables, handling) if isinstance(clock, ClockTable) else None

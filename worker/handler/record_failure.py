@@ -1,4 +1,4 @@
-"""The ways in which handling ends in a failure, and the errors that operators read."""
+"""The failures of handling a record, and their error texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statehold.record import Message, Record
 
 
 class HandlingFailed(Exception):
-    """The handler or the decoder failed; the open writes hold traces of it until the rollback."""
+    """The handler or the decoder failed; its writes stay in the open transaction until the rollback."""
 
     def __init__(self, offset: int, error: StateholdError) -> None:
         super().__init__(str(error))
@@ -26,11 +26,11 @@ class BatchFailed(HandlingFailed):
 
 
 class SideInputFailed(HandlingFailed):
-    """A command, a tick or a record of a retry topic failed while the input stood at `offset`."""
+    """A command, a tick or a record of a retry topic failed at input position `offset`."""
 
 
 class FailureDecided(HandlingFailed):
-    """A side input failed and its failure decision is known: after the rollback it meets the decision."""
+    """A side input failed and its failure decision is known: the rollback is followed by the decision."""
 
 
 def failed(record: Record[Any], error: Exception) -> HandlingFailed:
@@ -52,8 +52,9 @@ def undecodable(message: Message, error: Exception) -> HandlingFailed:
     if isinstance(error, RegistryUnreachable):
         return RecordFailed(message.offset() or 0, RegistryUnreachable(str(error), **_coordinates(message)))
     wrapped = UndecodableRecord(
-        f"{type(error).__name__}: {error}. It was not skipped; let the type accept it, or the policy make it a dead "
-        f"letter (on_failure), and restart the service; `statehold retry {message.partition()}` tries it as it is",
+        f"{type(error).__name__}: {error}. Nothing was skipped. Next: change the type, or let the "
+        f"policy dead-letter the record (on_failure), and restart the service; without a change of code run `statehold "
+        f"retry {message.partition()}`",
         **_coordinates(message),
     )
     wrapped.__cause__ = error
@@ -64,9 +65,9 @@ def _handler_error(record: Record[Any], error: Exception) -> PartitionError:
     if isinstance(error, RegistryUnreachable):
         return RegistryUnreachable(str(error), **_coordinates(record.message))
     wrapped = HandlerFailed(
-        f"the handler raised {type(error).__name__}: {error}. Nothing of this record was kept, none was skipped; fix "
-        f"what it needs and run `statehold retry {record.message.partition()}`, or fix the handler and restart the "
-        f"service",
+        f"the handler raised {type(error).__name__}: {error}. The record was rolled back, and nothing was skipped. "
+        f"Next: fix what the handler needs and run `statehold retry {record.message.partition()}`, or fix the handler "
+        f"and restart the service",
         **_coordinates(record.message),
     )
     wrapped.__cause__ = error

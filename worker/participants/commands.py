@@ -1,8 +1,8 @@
-"""Obey the commands of the control topic, and pin them in the next commit record (docs/design.md, "Pinned commands and
-ticks").
+"""Obey the commands of the control topic, and pin them in the next commit record.
 
-They are taken when a transaction closes and no commit is in flight, and handled after its last record. The commit
-record of this very transaction acknowledges and pins them; what does not commit is rolled back and taken again.
+The worker takes them when a transaction closes and no commit is in flight, and handles them after its last record. The
+commit record of the same transaction acknowledges and pins them; after a rollback they are taken again (docs/design.md,
+"Pinned commands and ticks").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import FailureDecided, HandlingFailed
 from statehold.worker.transaction.participants import Participant, SideInputs, SideWork
 
-#: users' commands in one transaction: each may take as long as a record does
+#: most users' commands in one transaction, because each may take as long as a record
 _MOST: Final = 100
 
 
@@ -31,11 +31,11 @@ class ControlCommands(Participant):
     def __init__(self, tools: Tools, engine: Engine, control: Control, decisions: FailureDecisions) -> None:
         self._tools, self._engine, self._control, self._decisions = tools, engine, control, decisions
         self._topic = tools.place.names.control
-        #: a commit record repeats what it pins and has to fit a message
+        #: bytes of pinned commands, because a commit record contains them and must fit a message
         self._room = tools.settings.kafka.message_max_bytes // 2
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
-        """A command has come that no commit record obeys yet."""
+        """Return whether a command waits that no commit record contains yet."""
         return len(self._control.waiting(record.positions.get(self._topic, 0))[0]) > 0
 
     def side_inputs(self, work: SideWork) -> None:
@@ -61,15 +61,15 @@ class ControlCommands(Participant):
                 if self._hand_over(each.command.name, each.pinned, work):
                     pinned.append(each.pinned)
             commands.append(each.command)
-            if each.command.name == FINISH_UPGRADE:  # what follows may need the newer format
+            if each.command.name == FINISH_UPGRADE:  # because the commands after it may need the newer format
                 end = each.command.offset + 1
                 break
         work.done = SideInputs(tuple(commands), tuple(pinned), end, switch, work.done.retries)
 
     def _hand_over(self, name: str, pinned: Pinned, work: SideWork) -> bool:
-        """Whether anything was done: a replay then does it, too.
+        """Return whether anything was done, which a replay then repeats.
 
-        :raises FailureDecided: one about a dead letter failed; it comes again, with a decision.
+        :raises FailureDecided: a redriven dead letter failed; it is handled again, with a decision.
         """
         message = PinnedMessage(self._topic, self._tools.place.partition, pinned)
         try:
@@ -83,7 +83,7 @@ class ControlCommands(Participant):
             self._tools.log.warning(
                 "command_refused",
                 offset=pinned.offset,
-                cause=f"{name}: it is not this letter's turn, or it was settled before; `statehold dlq list`",
+                cause=f"{name}: an older dead letter comes first, or this one is resolved. Next: `statehold dlq list`",
             )
         return done
 
@@ -91,13 +91,13 @@ class ControlCommands(Participant):
         self._control.close()
 
     def _may_pin(self, record: CommitRecord, asked: Asked) -> bool:
-        """An older release would drop what it does not know, and replay the gap without it."""
+        """Return whether the format allows pinning, because an older release would replay the gap without it."""
         if record.format >= frame.PINNING:
             return True
         self._tools.log.warning(
             "command_refused",
             offset=asked.command.offset,
-            cause=f"{asked.command.name!r} came by {self._topic}, which needs format {frame.PINNING}: `statehold "
-            f"finish-upgrade` first, then send it again",
+            cause=f"{asked.command.name!r} on {self._topic} needs format {frame.PINNING}. Next: run `statehold "
+            f"finish-upgrade`, then send it again",
         )
         return False

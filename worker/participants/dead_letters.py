@@ -1,4 +1,4 @@
-"""What a transaction did with records that failed: it carries a delta, and the figures follow its commit."""
+"""Dead letters in a transaction: force a delta, and count them after the commit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class DeadLetters(Participant):
 
     def __init__(self, letters: Letters, meters: PartitionMetrics) -> None:
         self._letters, self._metrics = letters, meters
-        #: of the transaction whose commit is in flight
+        #: counts of the transaction whose commit is in flight
         self._counts: dict[str, int] = {}
 
     def contribute(self, draft: CommitDraft) -> None:
-        draft.force_delta |= self._letters.decided  # no replay may decide again
+        draft.force_delta |= self._letters.decided  # because no replay may decide again
         self._counts = self._letters.close()
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:

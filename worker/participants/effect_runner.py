@@ -1,6 +1,6 @@
-"""Side effects outside Kafka: owed with the commit of their record, run after it, on a thread of their own.
+"""Run side effects outside Kafka on separate threads, after the commit of their record.
 
-What is owed stands in every mark until it is done, so a takeover runs exactly what may be missing, with the same key.
+Every commit record names the pending effects, so a new owner runs exactly those that may be missing, with the same key.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from statehold.worker.handler.effect_calls import call, weight
 
 
 class Gone(Exception):
-    """Another owner runs it."""
+    """Another owner runs the effect."""
 
 
 class EffectRunner:
-    """Runs effects, each until it succeeds, those of one record key in their order. One per partition.
+    """Runs effects, each until it succeeds, those of one record key in order. One per partition.
 
-    `owed`, `pending`, `submit` and `close` belong to the partition's thread; the threads start with the first effect.
+    The partition's thread calls all public methods; the threads start with the first effect.
     """
 
     def __init__(self, handler: Handler[Any], about: EffectSetting) -> None:
@@ -39,17 +39,17 @@ class EffectRunner:
         self._threads: list[threading.Thread] = []
 
     def owed(self) -> tuple[Effect, ...]:
-        """What was submitted and is not known to be done."""
-        self._settle()
+        """Return the effects that were submitted and are not known to be done."""
+        self._remove_done()
         return tuple(self._owed.values())
 
     def pending(self) -> Pending:
-        self._settle()
+        self._remove_done()
         oldest = next(iter(self._owed.values())).time if self._owed else 0
         return Pending(len(self._owed), self._weight, oldest)
 
     def submit(self, effects: Sequence[Effect]) -> None:
-        """After the commit of the mark that names them; does not block."""
+        """Queue effects after the commit of the record that names them; does not block."""
         if effects and not self._threads:
             self._start()
         for effect in effects:
@@ -59,7 +59,7 @@ class EffectRunner:
                 self._lanes[effect.lane % len(self._lanes)].put(effect)
 
     def close(self, timeout: float) -> tuple[Effect, ...]:
-        """Give it `timeout` seconds to finish; what is still owed then is left to the next owner."""
+        """Wait at most `timeout` seconds; the next owner runs the effects that are still pending."""
         until = monotonic() + timeout
         for lane in self._lanes:
             lane.put(None)
@@ -68,7 +68,7 @@ class EffectRunner:
         self._closing.set()
         return self.owed()
 
-    def _settle(self) -> None:
+    def _remove_done(self) -> None:
         while not self._done.empty():
             effect = self._owed.pop(self._done.get(), None)
             self._weight -= weight((effect,)) if effect is not None else 0
@@ -89,14 +89,14 @@ class EffectRunner:
             self._done.put(effect.key)
 
     def _attempt(self, effect: Effect) -> bool:
-        """At least once: until it returns, or until the partition goes away."""
+        """Call the effect until it returns, or until the partition closes."""
         retrying = tenacity.Retrying(
-            # SystemExit too: it would end this thread unseen, and nothing that is owed would run any more.
+            # Retry SystemExit, too, because it would end this thread silently and no pending effect would run.
             retry=tenacity.retry_if_not_exception_type(Gone),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=self._about.settings.max_backoff),
             stop=tenacity.stop_when_event_set(self._closing),
             sleep=tenacity.sleep_using_event(self._closing),
-            before_sleep=lambda state: self._tell(effect, state),
+            before_sleep=lambda state: self._report(effect, state),
         )
         try:
             retrying(self._call, effect)
@@ -109,7 +109,7 @@ class EffectRunner:
             raise Gone
         call(self._handler, effect)
 
-    def _tell(self, effect: Effect, state: tenacity.RetryCallState) -> None:
+    def _report(self, effect: Effect, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         if error is not None:
             self._about.report(effect, error, state.attempt_number)

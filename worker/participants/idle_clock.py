@@ -1,9 +1,8 @@
-"""The clock of an idle partition: a commit record pins a tick to its place in the order, as it does a user's command.
+"""The clock of an idle partition: a commit record pins each tick in the order of the input, like a user's command.
 
-Records advance event time. Where none come, the worker does, and a replay has to repeat it: so the tick is an entry of
-`CommitRecord.pinned`, with the worker's time as its timestamp (docs/design.md,
-"Pinned commands and ticks"). It is written only
-when a timer is due by it.
+Records advance event time. Without records the worker advances it, and a replay must repeat that. So the tick is an
+entry of `CommitRecord.pinned`, with the worker's time as its timestamp (docs/design.md, "Pinned commands and ticks").
+The worker writes a tick only if it makes a timer due.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ class IdleClock(Participant):
         self._tools, self._engine, self._moments, self._blocked = tools, engine, moments, blocked
         self._idle = tools.settings.timers.idle
         self._warned = False
-        #: when records came last, or the partition went live (monotonic seconds)
+        #: time of the last records, or of going live (monotonic seconds)
         self._since = tools.clock()
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
-        """A timer is due by the clock, and no record has come for long enough."""
-        if self._blocked():  # records wait: that is not being idle
+        """Return whether a timer is due by the clock and the partition has been idle long enough."""
+        if self._blocked():  # records wait, so the partition is not idle
             self._since = now
             return False
         return self._due(record)
@@ -44,7 +43,7 @@ class IdleClock(Participant):
         if not work.idle or (work.alone and work.done.pinned) or not self._due(work.before):
             return
         now = self._now()
-        # Its time is its offset, too: effects and timers of it have keys that are their own.
+        # The time is also the offset, so that the tick's effects and timers have unique keys.
         tick = Pinned(now, now, None, None, _HEADERS)
         self._engine.obey(PinnedMessage(self._tools.place.names.control, self._tools.place.partition, tick))
         work.send()
@@ -69,7 +68,7 @@ class IdleClock(Participant):
             self._warned = True
             self._tools.log.warning(
                 "timers_wait",
-                cause=f"a timer is due and no record comes; the clock may move it from format {frame.PINNING} on: "
+                cause=f"a timer is due on an idle partition, and ticks need format {frame.PINNING}. Next: run "
                 f"`statehold finish-upgrade`",
             )
         return False

@@ -1,7 +1,7 @@
-"""Records of the retry topics: those that are due are handled when a transaction closes, in no order of the input.
+"""Handle due records of the retry topics when a transaction closes, outside the input's order.
 
-Their positions are in the commit record, next to the input's. A transaction that handles one carries a delta, so that
-no replay meets it (docs/design.md, "Failing records").
+The commit record holds their positions, next to the input's. A transaction that handles one carries a delta, so that
+no replay handles it (docs/design.md, "Failing records").
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import FailureDecided, HandlingFailed
 from statehold.worker.transaction.participants import CommitDraft, Participant, SideWork
 
-#: in one transaction: records of each topic, and seconds for all of them
+#: limits of one transaction: records of each topic, and seconds for all of them
 _MOST: Final = 500
 _LONG: Final = 1.0
-#: records after one that failed: what was handled before it is rolled back and handled again
+#: limit after a failure, because the records before a failure are rolled back and handled again
 _FEW: Final = 20
 
 
@@ -40,21 +40,21 @@ class RetryTopics(Participant):
         self._tools, self._engine, self._decisions, self._blocked = tools, engine, decisions, blocked
         names = tools.place.names
         self._lanes = {topic: tools.delayed(topic) for topic in topics}
-        #: topic -> next offset; what this code does not read any more stays as it was
+        #: topic -> next offset; a topic that this code no longer reads keeps its position
         kept = {topic: at for topic, at in record.positions.items() if names.is_for_retries(topic)}
         self._next: Mapping[str, int] = dict.fromkeys(topics, 0) | kept
         self._most = _MOST
 
     @property
     def held(self) -> int:
-        """Records that have been read and wait for their time. Any thread."""
+        """Number of records that were read and are not due yet. Any thread."""
         return sum(lane.held for lane in self._lanes.values())
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         return self._waiting() and self._may_handle(record)
 
     def side_inputs(self, work: SideWork) -> None:
-        """Handle what is due. :raises FailureDecided: one failed again; it comes again and meets its decision."""
+        """Handle the due records. :raises FailureDecided: one failed again; it is retried with its decision."""
         positions = dict(self._next)
         if not self._waiting() or self._may_handle(work.before):
             self._handle_due(positions, work)
@@ -90,12 +90,12 @@ class RetryTopics(Participant):
             lane.close()
 
     def _waiting(self) -> bool:
-        """A record is due that no commit record has passed yet."""
+        """Return whether a due record waits behind the committed positions."""
         now = self._now()
         return any(lane.due(self._next[topic], now)[1] > self._next[topic] for topic, lane in self._lanes.items())
 
     def _may_handle(self, record: CommitRecord) -> bool:
-        """As for the input's own records."""
+        """Return whether records may be handled, as for the input's own."""
         return record.paused is None and not self._blocked()
 
     def _now(self) -> int:

@@ -17,7 +17,7 @@ from statehold.worker.transaction.state import TransactionState
 
 
 class SideEffects(Participant):
-    """Used by the partition's thread; it takes part from the first effect on."""
+    """Used by the partition's thread; joins with the first effect."""
 
     def __init__(self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState) -> None:
         self._tools, self._engine, self._state = tools, engine, state
@@ -25,16 +25,16 @@ class SideEffects(Participant):
         name = f"effects-{tools.place.partition}"
         about = EffectSetting(name, partial(_effect_failed, tools), tools.settings.effects, signals.lost)
         self._runner: Effects = (tools.effects or EffectRunner)(engine.handler, about)
-        #: what is pending, for any thread
+        #: pending effects, for any thread
         self.pending = Pending()
 
     def opened(self, record: CommitRecord) -> None:
-        """Submit what an earlier owner may not have run."""
+        """Submit the effects that an earlier owner may not have run."""
         self._runner.submit(record.effects)
         self._look()
 
     def blocks(self) -> bool:
-        """Too many effects are pending, those of the open transaction included."""
+        """Return whether too many effects are pending, those of the open transaction included."""
         commit = self._state.commit
         asked = [*(commit.draft.new_effects if commit is not None else ()), *self._engine.effects.noted]
         pending = self._look()
@@ -43,7 +43,7 @@ class SideEffects(Participant):
         return pending.weight + weight(asked) >= self._room
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
-        """Most of the effects that the last commit record names are done."""
+        """Return whether most of the effects that the last commit record names are done."""
         return len(record.effects) > 2 * self._look().number
 
     def contribute(self, draft: CommitDraft) -> None:
@@ -61,7 +61,7 @@ class SideEffects(Participant):
         self._runner.close(0.0)
 
     def _look(self) -> Pending:
-        """What is pending now; counts what is done."""
+        """Return the pending effects; count the completed ones."""
         before, self.pending = self.pending, self._runner.pending()
         if before.number > self.pending.number:
             self._tools.metrics.inc(metrics.EFFECTS_DONE, before.number - self.pending.number)
@@ -69,7 +69,7 @@ class SideEffects(Participant):
 
 
 def _effect_failed(tools: Tools, effect: Effect, error: BaseException, attempt: int) -> None:
-    """No method: the runner's thread must not keep a participant, and with it a state, that is gone."""
+    """Count and log a failed attempt. Not a method, because the runner's thread must not keep a dropped state."""
     tools.metrics.inc(metrics.EFFECT_FAILURES)
     tools.log.warning(
         "effect_failed",

@@ -1,8 +1,8 @@
-"""The database of a partition's sinks: its epoch, its position, and what it holds that Kafka does not (docs/sinks.md).
+"""Coordinate the database of a partition's sinks with Kafka: epoch, position, and a database ahead (docs/sinks.md).
 
 The database commits just before Kafka does. If Kafka then does not commit, the database is *ahead*, by one transaction
-at most: its records are handled again, up to the same place and with the same commands and failure decisions, and what
-they put goes nowhere. The state at that place must be the one that the rows were written with.
+at most. Its records are then handled again, up to the same position and with the same commands and failure decisions,
+and their rows are discarded. The state at that position must be the one that the rows were written with.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONGEST_WAIT: Final = 5.0
 
 
 class SinkCoordinator(Participant):
-    """Of one live partition; used by its thread, `before_commit` by the commit's thread."""
+    """The sinks of one live partition; used by its thread, `before_commit` by the commit's thread."""
 
     def __init__(
         self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState, decisions: FailureDecisions
@@ -51,22 +51,22 @@ class SinkCoordinator(Participant):
         self._bisection = RowBisection(tools, state, decisions)
         self._session: Session | None = None
         self._held = SinkPosition(0, -1)
-        #: of the transaction in flight: the database has committed it
+        #: the note of the transaction in flight, if the database has committed it
         self._written: Note | None = None
-        #: the transaction in flight ends where the database is ahead to
+        #: the transaction in flight ends at the position of the database that is ahead
         self._settles = False
-        #: what was handled when the database committed and Kafka did not
+        #: the note of the transaction that the database committed and Kafka did not
         self.ahead: Note | None = None
 
     @property
     def barrier(self) -> int | None:
-        """A transaction must end at this offset: the database is ahead up to it. None: it is not."""
+        """A transaction must end at this offset, because the database is ahead up to it. None: it is not ahead."""
         return None if self.ahead is None else self._held.position
 
     # Connecting
 
     def opened(self, record: CommitRecord) -> None:
-        """Take the epoch; see whether the database is ahead of `record`, the last one.
+        """Take the epoch; check whether the database is ahead of `record`, the last one.
 
         :raises Cancelled: the partition leaves. :raises SinkUnreachable: :raises SinkRefused: :raises SinkDisagrees:
         """
@@ -78,7 +78,7 @@ class SinkCoordinator(Participant):
             raise
 
     def recover(self, record: CommitRecord) -> None:
-        """Connect again, with everything rolled back: the database's position says whether it has committed.
+        """Connect again after a rollback: the database's position shows whether it has committed.
 
         :raises SinkFenced: another owner has taken an epoch. Otherwise as `opened`.
         """
@@ -90,17 +90,17 @@ class SinkCoordinator(Participant):
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(DatabaseTrouble),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT),
-            # With a signal set no pause would last: the partition leaves, fails, or begins anew.
+            # A set signal ends each pause at once: the partition leaves, fails, or starts again.
             stop=lambda _: signals.any.is_set() or clock() >= until,
-            # tenacity keeps these in a cycle as long as this thread lives: no method, which has the state.
+            # No methods, because tenacity keeps these in a cycle while this thread lives, and a method has the state.
             sleep=partial(_pause, signals),
-            before_sleep=partial(_tell, self._tools.log),
+            before_sleep=partial(_log_retry, self._tools.log),
             reraise=True,
         )
         try:
             held = retrying(self._take, again=again)
         except DatabaseTrouble as error:
-            raise self._failed(SinkUnreachable, f"the database of the sinks: {error}", mark) from error
+            raise self._failed(SinkUnreachable, f"connect to the database of the sinks: {error}", mark) from error
         except Outdated as error:
             raise self._fenced(error, mark) from error
         except RowsRefused as error:
@@ -110,7 +110,7 @@ class SinkCoordinator(Participant):
         except Disagreement as error:
             raise self._disagrees(str(error), mark) from error
         self._held, self._written = held or SinkPosition(0, -1), None
-        self._adopt()
+        self._follow_database()
         self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
 
     def _take(self, *, again: bool) -> SinkPosition | None:
@@ -124,12 +124,12 @@ class SinkCoordinator(Participant):
             raise
 
     def _hurried(self) -> bool:
-        """No call may take longer: what it would be for is lost."""
+        """Return whether calls must end now, because the partition is lost or its deadline has passed."""
         signals = self._signals
         return signals.lost() or (signals.leaving() and self._tools.clock() >= signals.deadline)
 
-    def _adopt(self) -> None:
-        """While the database is ahead, what the handler puts goes nowhere, and what had failed fails alike."""
+    def _follow_database(self) -> None:
+        """While the database is ahead, discard rows and repeat the failure decisions of the first time."""
         self._engine.sinks.mute(self.ahead is not None)
         self._buffer.barrier = self.barrier
         self._decisions.handled_until = -1 if self.barrier is None else self.barrier
@@ -141,7 +141,7 @@ class SinkCoordinator(Participant):
     # A transaction
 
     def side_inputs(self, work: SideWork) -> None:
-        """Repeat what was handled when the database committed and Kafka did not; search for a rejected row."""
+        """Repeat the side inputs of a transaction that only the database committed; bisect for a rejected row."""
         if self.ahead is None:
             if self._bisection.active:
                 work.closed, work.alone = not work.idle, True
@@ -158,7 +158,7 @@ class SinkCoordinator(Participant):
     def contribute(self, draft: CommitDraft) -> None:
         """Write the transaction's rows just before Kafka commits.
 
-        :raises NonDeterministicReplay: the database has rows that another state has led to.
+        :raises NonDeterministicReplay: another state led to the rows in the database.
         """
         rows, state = self._engine.sinks.take(), digest.to_bytes(draft.frozen.digest)
         if self.ahead is not None:
@@ -190,32 +190,32 @@ class SinkCoordinator(Participant):
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
-        """Kafka has committed, too."""
+        """Kafka has committed the transaction, too."""
         if self._settles:
             self.ahead = None
         self._written, self._settles = None, False
-        self._adopt()
+        self._follow_database()
         if self._bisection.active:
             self._bisection.committed(record)
 
     def failed(self, error: Exception, draft: CommitDraft) -> HandlingFailed | None:
-        """:raises SinkRefused: the database rejects a row, and the handler says nothing of such failures."""
+        """:raises SinkRefused: the database rejects a row, and the handler has no policy for such failures."""
         return self._bisection.blame(draft, error) if isinstance(error, BadRow) else None
 
     def rolled_back(self) -> None:
-        """Kafka has not committed, and memory is set back."""
+        """Kafka has not committed, and memory is rolled back."""
         if self._written is not None:
             self.ahead = self._written
         self._written, self._settles = None, False
-        self._adopt()
+        self._follow_database()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
-    # Words
+    # Errors
 
     def _failed(self, kind: type[PartitionError], why: str, mark: CommitRecord) -> PartitionError:
         place = self._tools.place
@@ -225,13 +225,18 @@ class SinkCoordinator(Participant):
         self._tools.metrics.inc(metrics.SINK_REFUSED)
         if not error.fenced:
             return self._disagrees(str(error), mark)
-        return self._failed(SinkFenced, f"{error}; what was not committed is thrown away", mark)
+        return self._failed(
+            SinkFenced,
+            f"commit to the database of the sinks: {error}. Uncommitted work is rolled back; the new owner repeats it",
+            mark,
+        )
 
     def _disagrees(self, why: str, mark: CommitRecord) -> PartitionError:
         return self._failed(
             SinkDisagrees,
-            f"the database of the sinks does not follow from the last mark: {why}. Nothing was written; `statehold "
-            f"sink show MODULE:SERVICE` compares, `statehold sink init` makes it go on from the marks",
+            f"the database of the sinks does not follow from the last commit record: {why}. Nothing was written. Next: "
+            f"run `statehold sink show MODULE:SERVICE`, which compares them; `statehold sink init` makes the database "
+            f"follow the commit records",
             mark,
         )
 
@@ -239,10 +244,10 @@ class SinkCoordinator(Participant):
         held = self._held.position
         return self._failed(
             NonDeterministicReplay,
-            f"handling the records up to {held} again gave digest {digest.show(int.from_bytes(now, 'little'))}; their "
-            f"rows were written beside {digest.show(int.from_bytes(then, 'little'))}: the handler depends on more than "
-            f"its records and tables, or other code runs now. Run the code that wrote them, or see docs/sinks.md, then "
-            f"`statehold retry {self._tools.place.partition}`",
+            f"handle the records up to {held} again: the digest is {digest.show(int.from_bytes(now, 'little'))}, but "
+            f"their rows were written with {digest.show(int.from_bytes(then, 'little'))}; the handler depends on more "
+            f"than its records and tables, or the code has changed. Nothing was written. Next: run the code that wrote "
+            f"the rows, then `statehold retry {self._tools.place.partition}`; see `explain NonDeterministicReplay`",
             mark,
         )
 
@@ -251,6 +256,6 @@ def _pause(signals: Signals, seconds: float) -> None:
     signals.pause(seconds)
 
 
-def _tell(log: Log, state: tenacity.RetryCallState) -> None:
+def _log_retry(log: Log, state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     log.warning("sink_retry", attempt=state.attempt_number, cause=str(error))

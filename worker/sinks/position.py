@@ -1,4 +1,4 @@
-"""The note next to a position in the database of the sinks, and whether it follows from a commit record (pure)."""
+"""The note next to a position in the database of the sinks, and its consistency with a commit record (pure)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from statehold.worker.transaction.participants import SideInputs
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """What the same records need to be handled alike once more; of the transaction that wrote the position."""
+    """The facts needed to repeat the transaction that wrote the position."""
 
     lineage: str
-    #: of the state at that position, 16 bytes; b"": an operator has said that any will do
+    #: digest of the state at that position, 16 bytes; b"": an operator accepts any
     digest: bytes
-    #: what the control topic and the clock have added behind the last record
+    #: inputs of the control topic and the clock after the last record
     side: SideInputs = SideInputs()
-    #: topic and offset of each record that had failed, and what became of it
+    #: topic and offset of each failed record, and its decision
     decisions: tuple[tuple[str, int, FailureDecision], ...] = ()
 
 
@@ -30,36 +30,36 @@ _decode: Final = msgspec.msgpack.Decoder(Note).decode
 
 
 class Disagreement(Exception):
-    """The database does not hold what the mark leads to; the text says what it holds."""
+    """The database does not match the commit record; the text says what it holds."""
 
 
 def note_of(mark: CommitRecord) -> bytes:
-    """For a database that is to go on from this mark."""
+    """Return the note for a database that continues from this commit record."""
     return encode(Note(mark.lineage, mark.digest))
 
 
 def ahead_of(held: SinkPosition | None, mark: CommitRecord, names: Names) -> Note | None:
-    """What the database holds and Kafka does not; None where both hold the same.
+    """Return the note of the transaction that only the database holds; None if both hold the same.
 
-    :raises Disagreement: it is anything but one transaction that follows `mark`, the last one.
+    :raises Disagreement: the difference is not one transaction that follows `mark`, the last commit record.
     """
     position = mark.positions[names.input]
     if held is None:
-        raise Disagreement("it holds no position of this partition, so nobody knows which rows it has")
+        raise Disagreement("it holds no position of this partition, so its rows are unknown")
     try:
         note = _decode(held.note) if held.note else Note("", b"")
     except msgspec.MsgspecError as error:
-        raise Disagreement(f"what stands beside its position {held.position} cannot be read: {error}") from error
+        raise Disagreement(f"the note at its position {held.position} cannot be read: {error}") from error
     if held.position < position:
         raise Disagreement(f"it holds the rows up to {held.position} only: an older copy of it, or another database")
     if held.position == position and (note.lineage != mark.lineage or _settled(note, mark, names)):
-        return None  # a tool that changes the state begins a lineage and leaves the position
+        return None  # because a tool that changes the state begins a state generation and keeps the position
     if note.lineage == mark.lineage:
         return note
     raise Disagreement(f"it holds the rows up to {held.position} of another history: a tool has set the state back")
 
 
 def _settled(note: Note, mark: CommitRecord, names: Names) -> bool:
-    """Kafka holds what the database does, commands and the clock included."""
+    """Return whether Kafka holds all that the database does, commands and ticks included."""
     passed = note.side.next <= mark.positions.get(names.control, 0)
     return passed and (not note.digest or note.digest == mark.digest)

@@ -1,8 +1,8 @@
 """`statehold.sink.Session` on PostgreSQL; the only importer of psycopg (extra `statehold[postgres]`).
 
-Kafka's rules do not reach here. What this relies on: an UPDATE waits for the row's lock, and under READ COMMITTED it
-looks at its WHERE again when it gets it. So whoever takes an epoch comes before or after each commit of an older owner,
-and one that comes after it is refused, however late it was sent.
+The fence relies on row locks: an UPDATE waits for the row's lock, and under READ COMMITTED it checks its WHERE again
+when it gets the lock. So a new epoch precedes or follows each commit of an older owner, and PostgreSQL rejects a commit
+that follows it, however late it was sent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from psycopg.types.json import JsonbDumper
 from statehold.config.sections.effects_timers_sinks import SinkSettings
 from statehold.sink import BadRow, DatabaseTrouble, Outdated, Rows, RowsRefused, Session, Sink, SinkPosition
 
-#: from so many rows on, COPY into a temporary table is faster than an INSERT for each
+#: number of rows from which COPY into a temporary table is faster than an INSERT for each
 _COPY_FROM: Final = 100
-#: how often a call that waits looks whether it may go on waiting, in seconds
+#: seconds between two checks whether a waiting call may continue to wait
 _LOOK: Final = 0.1
-#: classes of SQLSTATE that another attempt may mend: connections, conflicts, resources, an operator at work, the system
-#: (and a server that has become a standby, or has ended a transaction that stood still)
+#: classes of SQLSTATE that a retry may fix: connections, conflicts, resources, an operator's action, the system; also
+#: a server that has become a standby, or that ended an idle transaction
 _PASSING: Final = ("08", "40", "53", "55", "57", "58", "25006", "25P03")
-#: those that tell of a row: its data, a constraint, a view's WITH CHECK OPTION, what a trigger raises
+#: classes that blame a row: its data, a constraint, a view's WITH CHECK OPTION, an error of a trigger
 _OF_A_ROW: Final = ("22", "23", "44", "P0001")
 
 CREATE: Final = """CREATE TABLE IF NOT EXISTS {table} (
@@ -36,8 +36,8 @@ CREATE: Final = """CREATE TABLE IF NOT EXISTS {table} (
 _SELECT: Final = "SELECT epoch, position, note, owner FROM {table} WHERE {mine}"
 _TAKE: Final = """UPDATE {table} SET epoch = epoch + 1, owner = %(owner)s
     WHERE {mine} AND (owner = %(owner)s OR NOT %(again)s) RETURNING epoch, position, note"""
-#: Of an owner that stands still in the middle of a COPY the server hears nothing and waits: no timeout of its own ends
-#: that. Whoever is at work has given its transaction up by then.
+#: The server waits for an owner that is suspended in the middle of a COPY, and no timeout of the server ends that. A
+#: running owner has abandoned its transaction by then.
 _END_FROZEN: Final = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = current_setting('application_name') AND application_name LIKE 'statehold %%'
     AND usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
@@ -53,7 +53,7 @@ _MINE: Final = "service = %(service)s AND input = %(input)s AND partition = %(pa
 
 
 class Where(NamedTuple):
-    """Whose row: the group, the input topic, and who writes there."""
+    """The key of a row, and its owner."""
 
     service: str
     input: str
@@ -61,12 +61,12 @@ class Where(NamedTuple):
 
 
 class _Bounded(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose calls end: libpq itself would wait for ever for a server that stands still."""
+    """A connection whose calls time out, because libpq would wait permanently for a suspended server."""
 
     ends: Callable[[], bool] = bool
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """psycopg comes here for whatever it waits for, and sends something in every tenth of a second."""
+        """psycopg calls this for every wait, and resumes the generator every tenth of a second."""
         return super().wait(self._bounded(gen), *args, **kwargs)
 
     def _bounded(self, gen: Any) -> Generator[Any, Any, Any]:
@@ -107,7 +107,7 @@ class PostgresSession:
             )
             connection.ends = lambda: monotonic() >= self._until or self._ends()
             connection.adapters.register_dumper(dict, JsonbDumper)
-            # What a process that stands still has open must not keep the row from the next owner.
+            # An open transaction of a suspended process must not lock the row for the next owner.
             patience = max(1, round(settings.timeout * 1000))
             try:
                 connection.execute(f"SET idle_in_transaction_session_timeout = {patience}")
@@ -129,18 +129,18 @@ class PostgresSession:
         return None
 
     def commit(self, held: SinkPosition, position: int, note: bytes, rows: Sequence[Rows]) -> None:
-        told = {**self._key, "position": position, "note": note, "epoch": held.epoch, "expected": held.position}
+        values = {**self._key, "position": position, "note": note, "epoch": held.epoch, "expected": held.position}
         with self._call(), self._connection.transaction():
-            if self._connection.execute(self._sql(_COMMIT), told).rowcount != 1:
+            if self._connection.execute(self._sql(_COMMIT), values).rowcount != 1:
                 self._outdated(held)
-                raise Outdated("its row has gone", fenced=False)
+                raise Outdated("its row was deleted", fenced=False)
             for each in rows:
                 self._delete(each)
                 self._upsert(each)
 
     def close(self) -> None:
-        """A transaction that is open is rolled back by the server."""
-        # Connection and session know each other, and `ends` a partition with its state: once frozen, never freed.
+        """Close the connection; the server rolls back an open transaction."""
+        # Break the cycle of connection and session, because `ends` holds a state that a frozen collector never frees.
         self._ends = self._connection.ends = bool
         with suppress(psycopg.Error):
             self._connection.close()
@@ -148,31 +148,32 @@ class PostgresSession:
     # For tools
 
     def look(self) -> tuple[SinkPosition, str] | None:
-        """What it holds, and whose it is."""
+        """Return the stored position and its owner."""
         with self._call():
             row = self._connection.execute(self._sql(_SELECT), self._key).fetchone()
         return None if row is None else (SinkPosition(*row[:3]), row[3])
 
     def create(self) -> None:
-        """The table of positions, if it is not there."""
+        """Create the table of positions, if it does not exist."""
         with self._call():
             self._connection.execute(self._sql(CREATE))
 
     def set(self, position: int, note: bytes) -> None:
-        """From here on; whoever is at work is fenced."""
+        """Store a position; this fences the running owner."""
         with self._call():
             self._connection.execute(self._sql(_SET), {**self._key, "position": position, "note": note})
 
     def ask(self, text: LiteralString) -> tuple[Any, ...]:
-        """One row of an answer; `{table}` is that of the positions."""
+        """Run a query and return one row; `{table}` is the table of positions."""
         with self._call():
             return self._connection.execute(self._sql(text)).fetchone() or ()
 
     def explain(self, sink: Sink[Any] | None, *, delete: bool = False) -> None:
-        """Whether it would take what is done to a sink's table, or to that of the positions. Changes nothing: to
-        explain a statement PostgreSQL looks for table, columns, unique index and rights as if it were to run it.
+        """Check that PostgreSQL would accept writes to a sink's table, or to the table of positions.
 
-        :raises RowsRefused: it would not.
+        Changes nothing: EXPLAIN checks table, columns, unique index and rights as an execution would.
+
+        :raises RowsRefused: it would not accept them.
         """
         statement = self._sql("UPDATE {table} SET epoch = epoch, position = position, note = note, written = written")
         if sink is not None and delete:
@@ -186,7 +187,7 @@ class PostgresSession:
     # Rows
 
     def _insertion(self, rows: Rows) -> tuple[sql.Composed, sql.Composed]:
-        """What stands before and behind the rows."""
+        """Return the statement before and after the rows."""
         others = [sql.Identifier(name) for name in rows.columns if name not in rows.key]
         change = sql.SQL("UPDATE SET {}").format(
             sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others)
@@ -207,7 +208,7 @@ class PostgresSession:
             with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(twin, _names(rows.columns))) as copy:
                 for row in rows.puts:
                     copy.write_row(row)
-            # In one order, so that two partitions with a key in common do not lock each other out.
+            # In one order, because two partitions with a key in common would deadlock otherwise.
             select = sql.SQL("SELECT {} FROM {} ORDER BY {}").format(_names(rows.columns), twin, _names(rows.key))
             cursor.execute(insert + select + conflict)
 
@@ -218,7 +219,7 @@ class PostgresSession:
                 cursor.executemany(self._sql("DELETE FROM {target} WHERE ", rows.table) + same, rows.deletes)
 
     def _twin(self, rows: Rows) -> sql.Identifier:
-        """Empty at each commit. A rollback takes it away, and the session is given up then."""
+        """Return the temporary table, empty at each commit. A rollback drops it; the session ends then, too."""
         twin = self._twins.get(rows.table)
         if twin is None:
             twin = self._twins[rows.table] = sql.Identifier(f"statehold_sink_{len(self._twins)}")
@@ -229,19 +230,19 @@ class PostgresSession:
     # Helpers
 
     def _outdated(self, held: SinkPosition | None = None) -> None:
-        """:raises Outdated: there is a row, and the guard has refused it."""
+        """:raises Outdated: the row exists, and its WHERE has rejected the update."""
         row = self._connection.execute(self._sql(_SELECT), self._key).fetchone()
         if row is None:
             return
         epoch, position, _, owner = row
-        mine = f"ours is {held.epoch}" if held is not None else "ours is older"
+        mine = f"this owner has {held.epoch}" if held is not None else "this owner has an older one"
         if held is not None and epoch <= held.epoch:
             raise Outdated(f"it holds position {position}, not {held.position}", fenced=False)
         raise Outdated(f"{owner} has taken epoch {epoch} of {self._settings.table}, {mine}", fenced=True)
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """Bounded; psycopg's errors are ours behind it."""
+        """Bound a call in time, and translate psycopg's errors."""
         self._until = monotonic() + self._settings.timeout
         try:
             yield
@@ -249,11 +250,11 @@ class PostgresSession:
             state = error.sqlstate or ""
             if isinstance(error, psycopg.OperationalError) or state.startswith(_PASSING):
                 raise DatabaseTrouble(_said(error)) from error
-            # Without a state it is psycopg itself that cannot write a value.
+            # Without a state psycopg itself cannot write a value.
             unwritable = not state and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError))
             kind = BadRow if unwritable or state.startswith(_OF_A_ROW) else RowsRefused
             raise kind(_said(error)) from error
-        except (TypeError, ValueError, OverflowError) as error:  # a value that cannot be written: a set in a dict, ...
+        except (TypeError, ValueError, OverflowError) as error:  # psycopg cannot write the value: a set in a dict, ...
             raise BadRow(f"{type(error).__name__}: {error}") from error
 
     def _sql(self, text: LiteralString, target: str = "", columns: Sequence[str] = (), **more: Any) -> sql.Composed:
@@ -266,7 +267,7 @@ class PostgresSession:
 def connect(
     settings: SinkSettings, service: str, input: str, owner: str, sinks: Sequence[Sink[Any]]
 ) -> Callable[[int, Callable[[], bool]], Session]:
-    """What a partition connects with; each assignment is an owner of its own."""
+    """Return the function with which a partition connects; each assignment is a separate owner."""
 
     def session(partition: int, ends: Callable[[], bool]) -> PostgresSession:
         return PostgresSession(settings, Where(service, input, owner), partition, sinks, ends)
@@ -284,7 +285,7 @@ def _names(names: Sequence[str]) -> sql.Composed:
 
 
 def _said(error: psycopg.Error) -> str:
-    """In one line: what PostgreSQL says, and of which row."""
+    """Return PostgreSQL's message and detail in one line."""
     detail = error.diag.message_detail
     text = str(error.diag.message_primary or error).strip().replace("\n", "; ")
     return f"{text}; {detail}" if detail else text

@@ -1,8 +1,8 @@
 """Bisect a transaction to find the row that the database of the sinks rejects.
 
 A row is rejected when its transaction commits, not while its record is handled. So the transaction is handled again in
-halves, each of which commits or is rejected in turn, until one record or one command is left alone. It stays alone
-until it has committed, as a dead letter or after another try.
+halves, each of which commits or is rejected in turn, until one record or one command is left. That one is then
+handled alone until it has committed, as a dead letter or after a retry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from statehold.worker.transaction.state import TransactionState
 
 
 class RowBisection:
-    """Of one live partition; used by its thread."""
+    """The bisection of one live partition; used by its thread."""
 
     def __init__(self, tools: Tools, state: TransactionState, decisions: FailureDecisions) -> None:
         self._place, self._policy, self._buffer, self._decisions = tools.place, state.policy, state.buffer, decisions
@@ -33,13 +33,13 @@ class RowBisection:
 
     @property
     def active(self) -> bool:
-        """One transaction at a time, and in none of them both records and a command."""
+        """While active, one transaction at a time, with either records or a command."""
         return self._until >= 0 or self._commands >= 0
 
     def blame(self, draft: CommitDraft, error: BadRow) -> HandlingFailed | None:
-        """Return the failure of the record that put the row; None: it is not known yet, or was a dead letter.
+        """Return the failure of the record that put the row; None: it is unknown yet, or is a dead letter.
 
-        :raises SinkRefused: the handler has no policies, or it was neither a record nor a dead letter.
+        :raises SinkRefused: the handler has no policies, or neither a record nor a dead letter put the row.
         """
         pinned, start = draft.side.pinned, draft.before.positions[self._place.input]
         if not self._decisions.has_policies or not (draft.records or pinned):
@@ -86,8 +86,8 @@ class RowBisection:
 def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
     """Return the error for rows that the database rejects; their record is at this position or, unsearched, later."""
     return SinkRefused(
-        f"the database of the sinks refuses what the records from here on put: {error}. Nothing was skipped; fix the "
-        f"table or the handler, then `statehold retry {place.partition}`",
+        f"write rows: the database of the sinks rejects the rows of the records from here on: {error}. Nothing was "
+        f"skipped. Next: fix the table or the handler, then `statehold retry {place.partition}`",
         topic=place.input,
         partition=place.partition,
         position=position,

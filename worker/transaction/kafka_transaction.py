@@ -19,7 +19,7 @@ from statehold.worker.transaction.participants import CommitDraft
 
 
 class Stage(IntEnum):
-    """How far the transaction is; each stage follows the one before it, and an abort leads back to CLOSED."""
+    """Progress of the transaction; each stage follows the one before it, and an abort leads back to CLOSED."""
 
     CLOSED = 0
     #: the header and outputs are sent
@@ -51,7 +51,7 @@ class KafkaTransaction:
         producer.lineage = record.lineage
         #: the last commit record that is known to be committed
         self.record = record
-        #: the commit record that was tried last: with `record`, what an unknown outcome is compared with (rule T4)
+        #: the commit record of the last attempt; an unknown outcome is compared with it and with `record` (rule T4)
         self.expected = record
         self.increment_bytes = 0
         #: monotonic time at which the open transaction began
@@ -89,7 +89,7 @@ class KafkaTransaction:
             self._send_changelog(records.pack(header, self.record.format))
 
     def send(self, outputs: Sequence[Sent]) -> None:
-        """Send outputs, in a transaction that it begins where none is open. Raises as `Transactions.send`."""
+        """Send outputs; begin a transaction if needed. Raises as `Transactions.send`."""
         self.begin()
         assert self.stage is Stage.OPEN, f"outputs in stage {self.stage.name}: no partition may join any more"
         if outputs:
@@ -113,7 +113,7 @@ class KafkaTransaction:
         No other method may run meanwhile; on success call `committed` next.
         """
         self.begin()
-        if self.record.format >= frame.PINNING:  # an older release would take the number for a part of the lineage
+        if self.record.format >= frame.PINNING:  # an older release would read the number as a part of the generation
             self.producer.lineage = f"{self.record.lineage}{NUMBER}{self.record.n + 1}"
         self.producer.send_offsets(draft.position, membership)
         assert self.stage is Stage.OPEN, f"offsets after {self.stage.name}"
@@ -129,12 +129,12 @@ class KafkaTransaction:
         self.producer.commit()
 
     def committed(self) -> CommitRecord:
-        """The commit record that was tried has committed."""
+        """Note that the attempted commit record has committed."""
         self.record, self.stage = self.expected, Stage.CLOSED
         return self.record
 
     def abort(self) -> None:
-        """Abort what is open; returns only when the broker has confirmed it."""
+        """Abort the open transaction; return only after the broker has confirmed it."""
         if self.stage is not Stage.CLOSED:
             self.producer.abort()
             self.stage = Stage.CLOSED
@@ -177,17 +177,17 @@ class KafkaTransaction:
 
 
 def _format(before: int, commands: Sequence[Command]) -> int:
-    """The newest one from the command on that finishes an upgrade; until then the one that an older release reads."""
+    """Return the newest format after `finish-upgrade`; until then the one that an older release reads."""
     return frame.NEWEST if any(command.name == FINISH_UPGRADE for command in commands) else before
 
 
 def _paused(before: Command | None, switch: Command) -> Command | None:
-    """The newest command counts; a second pause keeps the first one's name."""
+    """Return the pause command in force; a second pause keeps the first one."""
     return (before or switch) if switch.name == PAUSE else None
 
 
 def _take(asked: int, n: int, commands: Sequence[Command], fulls: Sequence[FullRef]) -> int:
-    """The transaction from which on a full snapshot answers the command that asked for one; 0: none is asked for."""
+    """Return the transaction from which a full snapshot answers a command; 0: no command asks for one."""
     if any(command.name == TAKE for command in commands):
         return n
     return 0 if any(ref.first >= asked for ref in fulls) else asked

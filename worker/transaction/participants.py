@@ -1,4 +1,4 @@
-"""What a feature is to a transaction: a participant of few verbs, called in one fixed order (`worker.live.ORDER`)."""
+"""The interface of a feature to a transaction: a participant, called in one fixed order (`worker.live.ORDER`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statehold.worker.handler.record_failure import HandlingFailed
 
 
 class SideInputs(NamedTuple):
-    """What a transaction handled beside the input: the order of the fields is stored in databases of sinks."""
+    """Inputs of a transaction besides the input topic. Sink databases store the order of the fields."""
 
     commands: tuple[Command, ...] = ()
     pinned: tuple[Pinned, ...] = ()
@@ -42,7 +42,7 @@ class SideWork(msgspec.Struct):
     position: int
     #: the transaction has handled no record
     idle: bool
-    #: sends what the entry handled last has sent; raises RecordFailed where that is rejected
+    #: sends the outputs of the last handled entry; raises RecordFailed if the broker rejects one
     send: Callable[[], None]
     done: SideInputs
     #: at most one entry may be handled
@@ -52,7 +52,7 @@ class SideWork(msgspec.Struct):
 
 
 class CommitDraft(msgspec.Struct):
-    """The next commit record in the making: each participant sets its own fields."""
+    """The next commit record in preparation: each participant sets its own fields."""
 
     #: the commit record before it
     before: CommitRecord
@@ -69,7 +69,7 @@ class CommitDraft(msgspec.Struct):
     force_delta: bool = False
     delta: tuple[Changes, ...] | None = None
     fulls: tuple[FullRef, ...] = ()
-    #: side effects that are pending after this transaction, and those of them that it asked for
+    #: side effects that are pending after this transaction, and those that it requested
     effects: tuple[Effect, ...] = ()
     new_effects: tuple[Effect, ...] = ()
     #: see `CommitRecord.reach`; None: as in the record before
@@ -111,7 +111,7 @@ class Participant:
         return False
 
     def side_inputs(self, work: SideWork) -> None:
-        """Handle entries beside the input and add them to `work.done`. :raises HandlingFailed:"""
+        """Handle entries of other topics and add them to `work.done`. :raises HandlingFailed:"""
 
     def contribute(self, draft: CommitDraft) -> None:
         """Set fields of the next commit record; the transaction's writes are frozen."""
@@ -130,7 +130,7 @@ class Participant:
         """After `failed` and the rollback: be ready for the next transaction."""
 
     def finish(self, record: CommitRecord, wait: float) -> bool:
-        """Before a drain ends: wait at most so many seconds; whether one more commit would do something."""
+        """Before a drain ends: wait at most `wait` seconds; return whether one more commit would do something."""
         return False
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Participants:
         self._index()
 
     def join(self, member: Participant) -> None:
-        """Take in a feature that the handler uses from now on, at its place in the order."""
+        """Add a feature that the handler uses from now on, at its place in the order."""
         self._add(member)
         self._index()
 
@@ -160,7 +160,7 @@ class Participants:
         return any(wants(record, now) for wants in self.on_wants_commit)
 
     def finish(self, record: CommitRecord, wait: float) -> bool:
-        wanted = [verb(record, wait) for verb in self.on_finish]  # each is given its time
+        wanted = [verb(record, wait) for verb in self.on_finish]  # each gets its time
         return any(wanted)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Participants:
             with ExitStack() as last_first:
                 for verb in self.on_close:
                     last_first.callback(verb)
-        finally:  # participants that know this object would form a cycle, which keeps a state that is gone
+        finally:  # because a participant that references this object forms a cycle, which keeps a dropped state
             self.members = ()
             self._index()
 

@@ -48,7 +48,7 @@ class OutputRejected(Exception):
 
 
 class TransactionPipeline:
-    """Used by the partition's thread. What it holds in memory survives a replaced producer (rule T4).
+    """Used by the partition's thread. Its memory survives a replaced producer (rule T4).
 
     Every method may raise PartitionError (the partition fails) and ProducerDropped (fence again, then `resume`).
     """
@@ -71,7 +71,7 @@ class TransactionPipeline:
     # Handling
 
     def handle(self, messages: Messages) -> None:
-        """Run the handler and send its outputs; after a failure nothing is left half done."""
+        """Run the handler and send its outputs; a failure rolls back everything uncommitted."""
         self._run(self._handle, messages)
 
     def _handle(self, messages: Messages) -> None:
@@ -117,19 +117,19 @@ class TransactionPipeline:
         if len(messages) > 1:
             return OutputRejected(search=True)
         at = offset(messages[0])
-        rejected = refused(self._tools.place, f"an output was refused: {error}", at)
+        rejected = refused(self._tools.place, f"send an output: the broker rejected it: {error}", at)
         rejected.__cause__ = error
         return RecordFailed(at, rejected)
 
     # Committing
 
     def commit(self) -> None:
-        """Commit what was handled, or a commit record alone, and wait for it."""
+        """Commit the handled records, or a commit record alone, and wait for it."""
         if self.begin_commit():
             self.settle()
 
     def begin_commit(self) -> bool:
-        """Close the open transaction and begin its commit, once the one before it has ended. False: rolled back."""
+        """Wait for the commit in flight, close the open transaction and begin its commit. False: rolled back."""
         while self.settle() and (not self._state.waiting or self._run(self._send_waiting)):
             if self._run(self._launch):
                 return True
@@ -192,7 +192,7 @@ class TransactionPipeline:
         return draft
 
     def _side_inputs(self) -> SideInputs:
-        """Handle what came beside the input.
+        """Handle the inputs of other topics.
 
         :raises SideInputFailed: :raises FailureDecided:
         """
@@ -200,7 +200,7 @@ class TransactionPipeline:
         idle = state.policy.since is None
         none = NO_SIDE_INPUTS if len(before.positions) == 1 else self._no_side_inputs(before)
         work = SideWork(before, state.position, idle, self._send_side_outputs, none)
-        if state.buffer.failure is not None:  # what failed first is faced first
+        if state.buffer.failure is not None:  # the first failure comes first
             return work.done
         try:
             for side_inputs in self._participants.on_side_inputs:
@@ -213,7 +213,7 @@ class TransactionPipeline:
         return work.done
 
     def _no_side_inputs(self, before: CommitRecord) -> SideInputs:
-        """The positions beside the input's stay as they are."""
+        """Keep the positions of the other topics."""
         names = self._tools.place.names
         retries = {topic: at for topic, at in before.positions.items() if names.is_for_retries(topic)}
         return SideInputs(next=before.positions.get(names.control, 0), retries=retries)
@@ -225,8 +225,8 @@ class TransactionPipeline:
         try:
             self._emit(outputs, wait=False)
         except MessageRefused as error:
-            what = "a command that came by the control topic, or of a record that was tried later,"
-            rejected = refused(self._tools.place, f"an output of {what} was refused: {error}", self._state.position)
+            what = "send an output of a command of the control topic, or of a record of a retry topic"
+            rejected = refused(self._tools.place, f"{what}: the broker rejected it: {error}", self._state.position)
             rejected.__cause__ = error
             raise RecordFailed(self._state.position, rejected) from error
 
@@ -241,7 +241,7 @@ class TransactionPipeline:
         self._committed(commit)
 
     def _committed(self, commit: Commit) -> None:
-        """The commit record is the truth now: memory follows, then whatever had to wait for it."""
+        """Apply a committed transaction to memory, then call the participants."""
         state, tables, tools, draft = self._state, self._engine.state, self._tools, commit.draft
         tables.version += 1
         record = state.kafka.committed()
@@ -267,7 +267,7 @@ class TransactionPipeline:
             committed(record, draft)
 
     def _catch_up(self) -> None:
-        """Send what was handled while the commit was in flight."""
+        """Send the outputs of records that were handled while the commit was in flight."""
         if self._state.policy.since is not None and not self._state.hold_outputs:
             self._send_waiting()
 
@@ -277,10 +277,10 @@ class TransactionPipeline:
         waiting, state.waiting = state.waiting, []
         try:
             state.kafka.send(waiting)
-        except MessageRefused as error:  # handled again with no commit in flight, the record is found
+        except MessageRefused as error:  # handling it again without a commit in flight finds the record
             raise OutputRejected(search=state.hold_outputs) from error
 
-    # Ending badly
+    # Failures
 
     def _run(self, step: Callable[..., None], *args: object) -> bool:  # noqa: C901 - the one ladder of all failures
         """Run one step; False: it failed, and everything uncommitted was rolled back.
@@ -312,7 +312,7 @@ class TransactionPipeline:
             failed = failure
         else:
             return True
-        if failed is not None:  # outside the handler: an error that is kept must not lead to a participant
+        if failed is not None:  # outside the except block, because a kept error must not reference a participant
             self._participant_failed(failed)
         return False
 
@@ -335,10 +335,10 @@ class TransactionPipeline:
         failure.participant.recover(state.kafka.record)
 
     def resume(self, record: CommitRecord, kafka: KafkaTransaction) -> bool:
-        """A new producer has fenced: keep memory if `record`, the last one, allows it (rule T4). False: restore."""
+        """Continue with a new producer: keep memory if `record`, the last one, allows it (rule T4). False: restore."""
         state = self._state
         expected, previous, commit = state.kafka.expected, state.kafka.record, state.commit
-        # Without a commit record of its own in the log nothing of this transaction can have committed.
+        # Without its commit record in the log the transaction cannot have committed.
         committed = commit is not None and expected.n > previous.n and record.identity == expected.identity
         if not committed and record.identity != previous.identity:
             return False
@@ -351,9 +351,9 @@ class TransactionPipeline:
         return True
 
     def abandon(self) -> None:
-        """The partition fails: abort what is open, or its readers would wait for the transaction to time out."""
+        """Abort the open transaction before the partition fails, because readers would wait for its timeout."""
         kafka, commit = self._state.kafka, self._state.commit
-        with suppress(Exception):  # what it raised is reported already
+        with suppress(Exception):  # its error is reported already
             if commit is not None:
                 commit.call.wait()
                 kafka.committed()

@@ -1,4 +1,4 @@
-"""Decide what a live partition does next, and when it commits: no Kafka, time is an argument (rules T2, T4, T6)."""
+"""Decide the next step of a live partition, and when it commits: no Kafka, time is an argument (rules T2, T4, T6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statehold.config.sections.processing import CommitSettings
 
 
 class Mode(Enum):
-    """How carefully the next records are handled; `RecordBuffer.mode` tells it, `EDGES` which may follow which."""
+    """How carefully the next records are handled; `RecordBuffer.mode` returns it, `EDGES` lists the transitions."""
 
     #: in batches, each transaction committing in parallel with the next one
     NORMAL = auto()
@@ -31,7 +31,7 @@ _M = Mode
 EDGES: Final[dict[Mode, frozenset[Mode]]] = {
     _M.NORMAL: frozenset({_M.CAREFUL, _M.FAILING, _M.BEHIND, _M.BISECTING}),
     _M.CAREFUL: frozenset({_M.NORMAL, _M.FAILING, _M.BEHIND, _M.BISECTING}),
-    # A failure that was faced comes again alone; one that is not reached again is behind a barrier.
+    # After its decision the record is handled again alone; an unreachable one is behind a barrier.
     _M.FAILING: frozenset({_M.CAREFUL, _M.BEHIND}),
     _M.BEHIND: frozenset({_M.NORMAL, _M.FAILING, _M.CAREFUL, _M.BISECTING}),
     _M.BISECTING: frozenset({_M.NORMAL, _M.FAILING, _M.BEHIND, _M.CAREFUL}),
@@ -39,17 +39,17 @@ EDGES: Final[dict[Mode, frozenset[Mode]]] = {
 
 
 class Step(Enum):
-    """What the live loop does next."""
+    """The next step of the live loop."""
 
     #: wait for the commit in flight and send what was handled meanwhile
     SETTLE = auto()
     #: commit and wait for it
     COMMIT = auto()
-    #: begin a commit and handle on while it runs
+    #: begin a commit and handle records while it runs
     BEGIN_COMMIT = auto()
     #: hand the next records to the handler
     HANDLE = auto()
-    #: take records from the mailbox, or rest where none come
+    #: take records from the mailbox, or rest without records
     TAKE = auto()
     #: retry the record that failed, dead-letter it, or fail the partition
     FACE_FAILURE = auto()
@@ -60,7 +60,7 @@ class Step(Enum):
 
 
 class View(msgspec.Struct, frozen=True):
-    """All that the decision depends on."""
+    """The facts that the decision depends on."""
 
     mode: Mode
     #: the last commit record says that the partition is paused
@@ -99,7 +99,7 @@ def decide(view: View) -> Step:  # noqa: C901, PLR0911 - one rule after the othe
             return Step.COMMIT
         return Step.SETTLE if view.in_flight else Step.FACE_FAILURE
     if view.due:
-        # One at a time, so that an abort has one possible cause.
+        # One at a time, because an abort then has one possible cause.
         return Step.COMMIT if view.mode in (Mode.CAREFUL, Mode.BISECTING) else Step.BEGIN_COMMIT
     if view.blocked:
         return Step.THROTTLE
@@ -112,14 +112,14 @@ def decide(view: View) -> Step:  # noqa: C901, PLR0911 - one rule after the othe
 
 @dataclass(slots=True)
 class CommitPolicy:
-    """Counts what the open transaction holds. All times are monotonic seconds."""
+    """Counts the records of the open transaction. All times are monotonic seconds."""
 
     settings: CommitSettings
     records: int = 0
     #: when the open transaction handled its first record
     since: float | None = None
     last_commit: float = 0.0
-    #: fewer records than the settings allow; 0: as many as they do
+    #: a lower limit than commit.max_records; 0: no lower limit
     limit: int = 0
 
     def handled(self, records: int, now: float) -> None:
@@ -128,26 +128,26 @@ class CommitPolicy:
             self.since = now
 
     def cut(self, records: int) -> None:
-        """So many of those were not handled after all."""
+        """Subtract unprocessed records."""
         self.records -= records
 
     def room(self) -> int:
-        """How many more records the open transaction may take."""
+        """Return how many more records the open transaction may take."""
         return max(0, (self.limit or self.settings.max_records) - self.records)
 
     def due(self, now: float) -> bool:
-        """A transaction with records in it is old or large enough."""
+        """Return whether a transaction with records is old or large enough."""
         return self.since is not None and (self.room() == 0 or now - self.since >= self.settings.interval)
 
     def renewal_due(self, now: float) -> bool:
-        """The partition is idle for so long that its producer id should be used again (pitfall P3)."""
+        """Return whether an idle partition should use its producer id again (pitfall P3)."""
         return self.since is None and now - self.last_commit >= self.settings.renew_after
 
     def wait(self, now: float, idle: float) -> float:
-        """How long to wait for records: until the commit is due, or `idle` when nothing is open."""
+        """Return the seconds to wait for records: until the commit is due, or `idle` without an open transaction."""
         return idle if self.since is None else max(0.0, self.since + self.settings.interval - now)
 
     def close(self) -> int:
-        """The open transaction takes no more, or was rolled back; how many records it held."""
+        """Close or roll back the open transaction; return the number of its records."""
         records, self.records, self.since = self.records, 0, None
         return records

@@ -1,6 +1,6 @@
-"""Which records come next, and how carefully: those of the open transaction, and those to be handled again.
+"""Keep the records of uncommitted transactions, and decide which come next and how carefully.
 
-No Kafka, no clock: the live loop asks, the answer is a decision (rules T6, M4).
+It uses no Kafka and no clock (rules T6, M4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statehold.worker.transaction.plan import Mode
 
 Messages = Sequence[Message]
 
-#: records that are decoded and handled at a time: between two such portions a commit begins, and a signal is seen
+#: records that are decoded and handled at a time; between two portions a commit may begin, and a signal is seen
 _PORTION = 10_000
 
 
@@ -24,13 +24,13 @@ def offset(message: Message) -> int:
 
 
 class RecordBuffer:
-    """No record that was taken is lost: it is committed, or it is back in `todo`."""
+    """Keeps each record from the mailbox until it is committed; a rollback returns it to `todo`."""
 
     def __init__(self) -> None:
-        #: of the open transaction, and of the one whose commit is in flight
+        #: records of the open transaction, and of the one whose commit is in flight
         self._kept: list[Messages] = []
         self._closed: list[Messages] = []
-        #: records that were taken from the mailbox and are not handled, or are to be handled again
+        #: records from the mailbox to be handled, or to be handled again
         self.todo: deque[Messages] = deque()
         #: the failure to face once everything before its record is committed
         self.failure: HandlingFailed | None = None
@@ -44,7 +44,7 @@ class RecordBuffer:
         self.side_inputs_first = False
 
     def mode(self) -> Mode:
-        """How to handle what comes next: a failure counts more than a barrier, a barrier more than a search."""
+        """Return how to handle the next records: a failure precedes a barrier, a barrier precedes a bisection."""
         if self.failure is not None:
             return Mode.FAILING
         if self.barrier is not None:
@@ -55,7 +55,7 @@ class RecordBuffer:
         return Mode.CAREFUL if careful else Mode.NORMAL
 
     def reached(self, position: int) -> bool:
-        """Everything before the record that failed, or else before the barrier, was handled; `position` is next."""
+        """Return whether all records before the failed one, else before the barrier, were handled up to `position`."""
         if self.failure is not None:
             return not self.todo or offset(self.todo[0][0]) >= self.failure.offset
         if self.barrier is not None:
@@ -66,7 +66,7 @@ class RecordBuffer:
         self.todo.append(messages)
 
     def next(self, room: int) -> Messages | None:
-        """Return the next records to handle, now part of the open transaction; None where none may be handled now."""
+        """Return the next records and add them to the open transaction; None if no record may be handled now."""
         if room <= 0 or not self.todo or (self.failure is not None and self.reached(-1)):
             return None
         messages = self.todo.popleft()
@@ -85,7 +85,7 @@ class RecordBuffer:
         return self._kept[-1]
 
     def put_back(self, handled: int) -> None:
-        """Of the last records that `next` returned only so many were handled: the others come again first."""
+        """Requeue the unhandled tail of the last records that `next` returned."""
         if handled >= len(self._kept[-1]):
             return
         messages = self._kept.pop()
@@ -96,12 +96,12 @@ class RecordBuffer:
     # Failures
 
     def fail_at(self, failure: HandlingFailed) -> None:
-        """A record failed: everything before it is handled again and committed, then its failure is faced."""
+        """Note a failed record: the records before it are handled again and committed before its failure is decided."""
         self.careful_until = -1
         self.failure = failure
 
     def retry(self) -> None:
-        """The record that failed comes again, alone."""
+        """Let the failed record be handled again, alone."""
         failure, self.failure = self.failure, None
         assert failure is not None
         if isinstance(failure, BatchFailed):
@@ -110,13 +110,13 @@ class RecordBuffer:
             self.careful_until = failure.offset + 1
 
     def suspect(self) -> None:
-        """Some record of the open transaction is to blame: handle all of it again, one by one."""
+        """Let all records of the open transaction be handled again one by one, to find the one to blame."""
         self.careful_until = max((offset(messages[-1]) + 1 for messages in self._kept), default=-1)
 
     # Transactions
 
     def close(self) -> None:
-        """The open transaction is complete; what comes next belongs to another one."""
+        """Close the open transaction; the next records belong to another one."""
         self._closed, self._kept = self._kept, []
 
     def committed(self) -> None:
@@ -124,7 +124,7 @@ class RecordBuffer:
         self._closed = []
 
     def roll_back(self) -> int:
-        """Nothing that was kept has committed; return how many records are to be handled again."""
+        """Requeue all uncommitted records; return their number."""
         again = list(chain(self._closed, self._kept))
         self.todo.extendleft(reversed(again))
         self._closed, self._kept = [], []

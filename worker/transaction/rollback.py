@@ -1,4 +1,4 @@
-"""Roll back what has not committed: abort in Kafka, set memory back to the last commit (rules T4, T5)."""
+"""Roll back uncommitted work: abort in Kafka, set memory back to the last commit (rules T4, T5)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from statehold.worker.transaction.state import TransactionState
 
 #: aborts in a row, without a commit between, after which the partition fails
 _ABORTS: Final = 10
-#: seconds before an aborted transaction is tried again; they double with each abort, up to the second figure. A stale
-#: membership is fetched again meanwhile, so its first pause is short.
+#: seconds before an aborted transaction is retried; they double with each abort, up to the second figure. After a
+#: stale membership the first pause is short, because the manager fetches a new one meanwhile.
 _PAUSE: Final = 0.05, 5.0
 _STALE_PAUSE: Final = 0.01, 1.0
 
@@ -39,12 +39,12 @@ class Rollback:
         """
         kafka = self._state.kafka
         try:
-            # A connection that was lost meanwhile means a new producer in any case, and librdkafka may end the process
-            # when it aborts over such a one (an assertion in its handling of AddPartitionsToTxn).
+            # After a lost connection the producer is replaced anyway, and an abort over it may end the process by an
+            # assertion of librdkafka (in its handling of AddPartitionsToTxn).
             kafka.require_clean()
             kafka.abort()
             self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "aborted")
-            # After a tear an abort may have ended another transaction: only the last commit record tells (rule T4).
+            # After a torn connection an abort may end another transaction: only the last commit record shows (rule T4).
             kafka.require_clean()
         except ProducerFenced as error:
             raise self.fenced(error) from error
@@ -69,9 +69,9 @@ class Rollback:
         return count
 
     def after_abort(self, error: TransactionAborted) -> None:
-        """Kafka aborted the transaction: undo, and pause before its records come again.
+        """Roll back a transaction that Kafka aborted, and pause before its records are handled again.
 
-        :raises OutputRefused: it happens again and again. Otherwise as `undo`.
+        :raises OutputRefused: too many aborts in a row. Otherwise as `undo`.
         """
         state = self._state
         state.aborts += 1
@@ -82,7 +82,7 @@ class Rollback:
         elif state.aborts > _ABORTS:
             raise refused(
                 self._tools.place,
-                f"{state.aborts} transactions in a row were aborted, the last because {error}",
+                f"commit: {state.aborts} transactions in a row were aborted, the last one because {error}",
                 state.position,
             )
         first, longest = _STALE_PAUSE if error.stale else _PAUSE
@@ -98,6 +98,6 @@ class Rollback:
         self._state.hold_outputs = True
         self._tools.metrics.inc(metrics.TRANSACTIONS, 1, "unknown")
         return ProducerDropped(
-            f"open for {seconds:.1f} s, longer than commit.transaction_timeout ({limit:g} s), so the broker has ended "
-            f"it; its records are handled again, with no transaction open meanwhile: {error}"
+            f"open for {seconds:.1f} s, longer than commit.transaction_timeout ({limit:g} s), so the broker ended it: "
+            f"{error}. Its records are handled again without an open transaction"
         )

@@ -24,13 +24,13 @@ class Commit(msgspec.Struct, frozen=True):
     outputs: int
     #: monotonic seconds
     began: float
-    #: timestamp of its last record, in milliseconds since 1970; 0: there is none
+    #: timestamp of its last record, in milliseconds since 1970; 0: without records
     newest: int
 
 
 @dataclass(slots=True)
 class TransactionState:
-    """Of one live partition. Its thread writes; single fields may be read by any."""
+    """The transactions of one live partition. Its thread writes; any thread may read single fields."""
 
     kafka: KafkaTransaction
     buffer: RecordBuffer
@@ -38,17 +38,17 @@ class TransactionState:
     #: next offset to handle, and the highest one ever: below it records are handled again
     position: int
     reached: int
-    #: at most one; the open transaction is then ahead of it, and Kafka has seen nothing of it
+    #: the commit in flight; Kafka has then seen nothing of the open transaction
     commit: Commit | None = None
-    #: of the open transaction: outputs that Kafka has not seen yet, and the number of all its outputs
+    #: outputs of the open transaction that Kafka has not seen yet, and the number of all its outputs
     waiting: list[Sent] = field(default_factory=list)
     outputs: int = 0
     #: outputs wait for the commit, because the handler is so slow that the broker would end an open transaction
     hold_outputs: bool = False
-    #: seconds in the handler for the open transaction, and the record that it handled last
+    #: seconds in the handler for the open transaction, and its last handled record
     handler_seconds: float = 0.0
     newest: Message | None = None
-    #: what the last commit was tried with
+    #: membership of the last commit attempt
     membership: Membership = field(default_factory=lambda: Membership(-1, None, ""))
     #: aborts since the last commit
     aborts: int = 0

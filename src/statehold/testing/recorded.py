@@ -61,7 +61,7 @@ class Recorded:
 
     def verdicts(self) -> dict[At, FailureDecision]:
         """What was decided of records that failed."""
-        return self._tried.verdicts(self.letters(), self._names.control)
+        return self._tried.decisions(self.letters(), self._names.control)
 
     def see(self, engine: Engine, seen: Seen) -> None:
         """Show an engine the reference data of then."""
