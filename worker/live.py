@@ -69,12 +69,12 @@ def go_live(
         participants.join(SinkCoordinator(tools, signals, engine, transaction, decisions))
     if tools.control is not None:
         participants.join(ControlCommands(tools, engine, tools.control(), decisions))
-    if engine.moments is not None:
-        participants.join(IdleClock(tools, engine, engine.moments, participants.blocked))
+    if engine.event_time is not None:
+        participants.join(IdleClock(tools, engine, engine.event_time, participants.blocked))
     if topics := retry_topics(type(engine.handler), tools.place.names):
         participants.join(RetryTopics(tools, engine, list(topics), decisions, record, participants.blocked))
-    if engine.letters is not None:
-        participants.join(DeadLetters(engine.letters, tools.metrics))
+    if engine.dead_letters is not None:
+        participants.join(DeadLetters(engine.dead_letters, tools.metrics))
     join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)
     if record.effects:
         join_effects()

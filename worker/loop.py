@@ -9,7 +9,7 @@ from statehold.messages.command import Command
 from statehold.record import Message
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
-from statehold.worker.common.errors import missing
+from statehold.worker.common.errors import missing_records
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.signals import Signals
@@ -153,7 +153,7 @@ class LiveLoop:
         if after <= taken:
             return ()
         if batch.previous > taken:
-            raise missing(self._tools.place, taken, batch.previous)
+            raise missing_records(self._tools.place, taken, batch.previous)
         self._taken = after
         if batch.previous < taken:
             return [message for message in batch.messages if offset(message) >= taken]

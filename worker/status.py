@@ -16,7 +16,7 @@ from statehold.worker.participants.retry_topics import RetryTopics
 from statehold.worker.participants.side_effects import SideEffects
 
 
-class MarkStatus(msgspec.Struct, frozen=True):
+class CommitRecordStatus(msgspec.Struct, frozen=True):
     """The last commit record."""
 
     n: int
@@ -30,7 +30,7 @@ class MarkStatus(msgspec.Struct, frozen=True):
     fulls: list[dict[str, int]]
 
     @classmethod
-    def of(cls, record: CommitRecord) -> MarkStatus:
+    def of(cls, record: CommitRecord) -> CommitRecordStatus:
         fulls = [{"offset": ref.offset, "first": ref.first, "through": ref.through} for ref in record.fulls]
         shown = digest.show(record.digest)
         time = record.time / 1000
@@ -55,23 +55,23 @@ class LiveStatus(msgspec.Struct, frozen=True):
     effects_since: float | None
     #: when the next timer is due, in seconds since 1970; None: no timer is set
     timer: float | None
-    mark: MarkStatus
+    mark: CommitRecordStatus
 
     @classmethod
     def of(cls, live: LiveLoop) -> LiveStatus:
-        engine, moments = live.engine, live.engine.moments
+        engine, event_time = live.engine, live.engine.event_time
         effects, retries = _find(live, SideEffects), _find(live, RetryTopics)
         pending = effects.pending if effects is not None else Pending()
         return cls(
             records=live.transaction.records,
             bytes=live.fulls.cost.state_bytes,
             since_full=live.fulls.unsaved,
-            parked=engine.letters.keys if engine.letters is not None else None,
+            parked=engine.dead_letters.keys if engine.dead_letters is not None else None,
             later=retries.held if retries is not None else None,
             effects=pending.number,
             effects_since=pending.oldest / 1000 or None,
-            timer=None if moments is None or math.isinf(due := moments.due) else due / 1000,
-            mark=MarkStatus.of(live.record),
+            timer=None if event_time is None or math.isinf(due := event_time.due) else due / 1000,
+            mark=CommitRecordStatus.of(live.record),
         )
 
 

@@ -168,14 +168,14 @@ def reset_to_earliest() -> None:
 
 def nobody_follows() -> None:
     """Later records of a key that has a dead letter are handled."""
-    from statehold.worker.handler.dead_letters import Letters
+    from statehold.worker.handler.dead_letters import DeadLetterBook
 
-    takes = Letters.takes
+    takes = DeadLetterBook.takes
 
-    def judged_only(self: Letters, message: Any) -> bool:
+    def judged_only(self: DeadLetterBook, message: Any) -> bool:
         return takes(self, message) and (message.topic() or "", message.offset() or 0) in self.decisions
 
-    Letters.takes = judged_only  # type: ignore[method-assign]
+    DeadLetterBook.takes = judged_only  # type: ignore[method-assign]
 
 
 def undecided() -> None:

@@ -150,7 +150,7 @@ def test_nothing_is_declared_for_a_handler_that_uses_nothing() -> None:
         def on_record(self, record: Record[int]) -> None: ...
 
     assert set(declared(Plain)[0]) == {"there"}
-    assert Driver(Plain)._lane(0).engine().moments is None
+    assert Driver(Plain)._lane(0).engine().event_time is None
     assert set(declared(Sessions)[0]) == {"seen", "open", CLOCK, f"{EXPIRY}open"}
     assert set(declared(Few)[0]) == {"seen", CLOCK}
 

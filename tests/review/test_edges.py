@@ -36,7 +36,7 @@ def test_an_effect_that_exits_is_a_failed_attempt() -> None:
     effect = Effect(f"{__name__}:exits_once", "input", 0, 7, 0, b"\x90")
     runner.submit([effect])
     until = time.monotonic() + 60
-    while runner.owed():
+    while runner.unfinished():
         assert time.monotonic() < until, f"still pending: {told}"
         time.sleep(0.01)
     assert runner.close(1.0) == ()

@@ -76,7 +76,7 @@ def test_what_is_owed_already_is_not_run_twice() -> None:
         handler.gate.clear()
         runner.submit([effect(handler, 1)])
         runner.submit([effect(handler, 1), effect(handler, 2)])
-        assert [owed.offset for owed in runner.owed()] == [1, 2]
+        assert [effect.offset for effect in runner.unfinished()] == [1, 2]
         handler.gate.set()
         runner.close(30)
         assert len(handler.calls) == 2
@@ -88,9 +88,9 @@ def test_closing_does_not_wait_longer_than_told_and_leaves_the_rest_owed() -> No
     handler.gate.clear()
     runner.submit([effect(handler, 1), effect(handler, 2)])
     assert handler.begun.wait(30)
-    assert [owed.offset for owed in runner.close(0.0)] == [1, 2]
+    assert [effect.offset for effect in runner.close(0.0)] == [1, 2]
     handler.gate.set()
-    assert [owed.offset for owed in runner.close(30)] == [2]
+    assert [effect.offset for effect in runner.close(30)] == [2]
     assert len(handler.calls) == 1
 
 
@@ -109,7 +109,7 @@ def test_whoever_lost_the_partition_sends_nothing_more() -> None:
     assert handler.begun.wait(30)
     lost.set()  # the partition's own thread may be busy and not have heard yet
     handler.gate.set()
-    assert [owed.offset for owed in runner.close(30)] == [2]
+    assert [effect.offset for effect in runner.close(30)] == [2]
     assert [key[2] for key, _ in handler.calls] == [1]
 
 
@@ -124,7 +124,7 @@ def test_with_threads_one_key_that_fails_holds_up_only_its_own() -> None:
     runner.submit([down, behind, beside])
     assert told.wait(30)
     assert handler.begun.wait(30)
-    assert [owed.offset for owed in runner.close(0.2)] == [1, 2]
+    assert [effect.offset for effect in runner.close(0.2)] == [1, 2]
     assert [value for _, value in handler.calls] == [3]
 
 

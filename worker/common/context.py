@@ -66,7 +66,7 @@ class Pending(NamedTuple):
 class Effects(Protocol):
     """Runs side effects; every method belongs to the partition's thread."""
 
-    def owed(self) -> tuple[Effect, ...]:
+    def unfinished(self) -> tuple[Effect, ...]:
         """Return the effects that were submitted and are not known to be done."""
         ...
 
@@ -85,7 +85,7 @@ class Effects(Protocol):
 EffectsOf = Callable[[Handler[Any], EffectSetting], Effects]
 
 
-class Referring(Protocol):
+class SharedReferences(Protocol):
     """The reference data of this process. Any thread."""
 
     @property
@@ -190,7 +190,7 @@ class Tools:
     #: None: tracing is off
     tracing: Tracing | None = None
     standby: Standby = field(default_factory=NoStandby)
-    referring: Referring = field(default_factory=NoReferences)
+    references: SharedReferences = field(default_factory=NoReferences)
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()
     #: threads for commits, in parallel with the next records, and for reading full snapshots back

@@ -10,7 +10,7 @@ class ProducerDropped(Exception):
     """The producer must be replaced; the last commit record shows how its last transaction ended."""
 
 
-def refused(place: Place, why: str, position: int) -> OutputRefused:
+def output_refused(place: Place, why: str, position: int) -> OutputRefused:
     return OutputRefused(
         f"{why}. Nothing was skipped. Next: fix that and run `statehold retry {place.partition}`",
         topic=place.input,
@@ -30,7 +30,7 @@ def fenced(place: Place, error: StateholdError, position: int, *, lost: bool) ->
     )
 
 
-def missing(place: Place, position: int, offered: int) -> PartitionError:
+def missing_records(place: Place, position: int, offered: int) -> PartitionError:
     return PartitionError(
         f"take a batch: records from {position} to {offered} never arrived, which is a bug in statehold. Nothing was "
         f"skipped. Next: run `statehold retry {place.partition}`, which restores",
@@ -40,7 +40,7 @@ def missing(place: Place, position: int, offered: int) -> PartitionError:
     )
 
 
-def gap(place: Place, position: int, why: str) -> RetentionGap:
+def retention_gap(place: Place, position: int, why: str) -> RetentionGap:
     return RetentionGap(
         f"the input no longer holds the records from {position} on: {why}. Nothing was skipped. Next: restore the "
         f"records, or stop the service and run `statehold repair accept-gap MODULE:SERVICE --why TEXT --dry-run`, "

@@ -29,7 +29,7 @@ class FailureDecisions:
     def __init__(self, tools: Tools, signals: Signals, engine: Engine) -> None:
         self._tools, self._signals = tools, signals
         self._kind: type[Handler[Any]] = type(engine.handler)
-        self._letters = engine.letters
+        self._dead_letters = engine.dead_letters
         self._input = tools.place.names.input
         self._limits = FailureLimits(tools)
         #: the record that is retried in place, and its failed attempts
@@ -58,7 +58,7 @@ class FailureDecisions:
             return
         policy = None if isinstance(failure, SideInputFailed) else self._policy(failure.error)
         place = self._input, failure.offset
-        if policy is None or (self._letters is not None and place in self._letters.decisions):
+        if policy is None or (self._dead_letters is not None and place in self._dead_letters.decisions):
             raise failure.error from failure.error.__cause__
         if self._attempts <= policy.retries:
             self._retry(failure, policy)
@@ -66,12 +66,12 @@ class FailureDecisions:
         decision = None
         if failure.offset >= self.handled_until:
             decision = self._decide(failure, policy, self._attempts)
-            if decision is None or self._letters is None:
+            if decision is None or self._dead_letters is None:
                 self._end(policy, failure.error)
-        if decision is None or self._letters is None:
+        if decision is None or self._dead_letters is None:
             raise failure.error from failure.error.__cause__
         self._limits.require(failure)
-        self._letters.decisions[place] = decision
+        self._dead_letters.decisions[place] = decision
         self._log(failure, decision)
 
     def decide_retried(self, place: tuple[str, int], retried: Retried, failure: HandlingFailed) -> bool:
@@ -83,10 +83,10 @@ class FailureDecisions:
             return False
         policy = replace(self._policy(failure.error) or Policy(), ordered=False)
         decision = self._decide(failure, policy, retried.failure.attempts + 1, retried.level + 1)
-        if decision is None or self._letters is None:
+        if decision is None or self._dead_letters is None:
             self._end(policy, failure.error)
             return False
-        self._letters.decisions[place] = decision
+        self._dead_letters.decisions[place] = decision
         self._log(failure, decision)
         return True
 
@@ -95,16 +95,16 @@ class FailureDecisions:
 
         False: the partition fails.
         """
-        if self._letters is None or self._decided_already(place):
+        if self._dead_letters is None or self._decided_already(place):
             return False
         noted = failure_of(raised(failure.error), 1)
-        self._letters.decisions[place] = FailureDecision(noted)
+        self._dead_letters.decisions[place] = FailureDecision(noted)
         self._tools.log.warning("replay_failed", offset=failure.offset, cause=f"{noted.error}: {noted.text}")
         return True
 
     def _decided_already(self, place: tuple[str, int]) -> bool:
         """Return whether the record has a decision, which then failed: the broker rejects the dead letter itself."""
-        return self._letters is not None and place in self._letters.decisions
+        return self._dead_letters is not None and place in self._dead_letters.decisions
 
     def _policy(self, error: StateholdError) -> Policy | None:
         """Return the policy for a record of the input; a command of the control topic has no policy."""

@@ -20,17 +20,17 @@ from statehold.worker.handler.engine import Engine
 At = tuple[str, int]
 
 
-class Late(NamedTuple):
+class HandledRetry(NamedTuple):
     """A record of a retry topic that a transaction handled."""
 
     topic: str
     retried: Retried
 
 
-def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Tried:
+def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> RetryHistory:
     """Give the engine the decisions about its failed records; return the records of the retry topics."""
-    tried = Tried(type(engine.handler), names)
-    if engine.letters is None:
+    tried = RetryHistory(type(engine.handler), names)
+    if engine.dead_letters is None:
         return tried
 
     def everything(topic: str) -> Iterator[Message]:
@@ -39,11 +39,11 @@ def recall(engine: Engine, reader: Reader, names: Names, partition: int) -> Trie
 
     for topic in tried.topics:
         tried.add(topic, everything(topic))
-    engine.letters.decisions = tried.decisions(map(read, everything(names.dead)), names.control)
+    engine.dead_letters.decisions = tried.decisions(map(read, everything(names.dead)), names.control)
     return tried
 
 
-class Tried:
+class RetryHistory:
     """The records of one partition's retry topics."""
 
     def __init__(self, kind: type[Handler[object]], names: Names) -> None:
@@ -61,11 +61,11 @@ class Tried:
         found = (Retried.by(message, self._input) for message in messages)
         self._found[topic] += [each for each in found if each is not None]
 
-    def between(self, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[Late]:
+    def between(self, before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[HandledRetry]:
         """Return the records that a transaction with these positions handled after its records of the input."""
         for topic, found in self._found.items():
             low, high = before.get(topic, 0), after.get(topic, 0)
-            yield from (Late(topic, each) for each in found if low <= each.at < high)
+            yield from (HandledRetry(topic, each) for each in found if low <= each.at < high)
 
     def decisions(self, letters: Iterable[DeadLetter | Resolution | None], control: str) -> dict[At, FailureDecision]:
         """Return the decision about each failed record, by topic and offset."""

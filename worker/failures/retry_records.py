@@ -11,11 +11,11 @@ from statehold.worker.common.context import Tools
 from statehold.worker.handler.engine import Engine
 
 
-def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: CommitRecord) -> None:
+def log_unread_retries(tools: Tools, engine: Engine, reader: Reader, record: CommitRecord) -> None:
     """Log records that wait for a delay that the code no longer has; they stay on their topic."""
     place, kind = tools.place, type(engine.handler)
     read = retry_topics(kind, place.names)
-    for topic, position in mark.positions.items():
+    for topic, position in record.positions.items():
         if not place.names.is_for_retries(topic) or topic in read:
             continue
         try:
@@ -37,11 +37,11 @@ def tell_unread(tools: Tools, engine: Engine, reader: Reader, mark: CommitRecord
 
 def handle(engine: Engine, topic: str, retried: Retried) -> None:
     """Carry out the record's decision, or hand it to the handler again. :raises HandlingFailed: it fails again."""
-    letters = engine.letters
+    letters = engine.dead_letters
     assert letters is not None
     decision = letters.decisions.get((topic, retried.at))
     if decision is not None:
         letters.carry_out(decision, retried.message)
         return
     letters.handled()
-    engine.try_letter(retried.message)
+    engine.handle_again(retried.message)

@@ -44,7 +44,7 @@ class Sources:
 
 
 class References:
-    """Keeps the reference data up to date: a `context.Referring`. `run` is the thread's body."""
+    """Keeps the reference data up to date: a `context.SharedReferences`. `run` is the thread's body."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -13,7 +13,7 @@ from statehold.snapshot.restore.discovery import LocatedManifest, published
 from statehold.worker.common.context import Tools
 
 
-class Notice:
+class CompactionWatch:
     """Used by the partition's thread. It never waits, because another thread reads."""
 
     def __init__(self, tools: Tools) -> None:
@@ -29,7 +29,7 @@ class Notice:
         self._found, self.looking = None, True
         self._done = self._tools.aside(lambda: self._read(known), f"notice-{self._tools.place.partition}")
 
-    def result(self, refs: tuple[FullRef, ...], mark: CommitRecord) -> LocatedManifest | None:
+    def result(self, refs: tuple[FullRef, ...], record: CommitRecord) -> LocatedManifest | None:
         """Return a full snapshot newer than all of `refs` that may be a base for this commit record. Ends `looking`.
 
         A snapshot older than a command that asked for one does not answer the command.
@@ -38,9 +38,9 @@ class Notice:
             return None
         self._done, self.looking, found = None, False, self._found
         newest = max((ref.first for ref in refs), default=-1)
-        if found is None or found.manifest.first <= newest or found.manifest.first < mark.take:
+        if found is None or found.manifest.first <= newest or found.manifest.first < record.take:
             return None
-        return None if self._tools.place.refuses(found.manifest, mark) else found
+        return None if self._tools.place.refuses(found.manifest, record) else found
 
     def close(self) -> None:
         self._closed = True

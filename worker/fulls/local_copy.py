@@ -11,7 +11,7 @@ from statehold.snapshot.restore.local_cache import LocalFulls, LocalWriter
 _PATIENCE = 5.0
 
 
-class Copying:
+class LocalCopy:
     """Copies chunks on their way from the writer to the sink; does nothing without a local directory."""
 
     def __init__(self, local: LocalFulls | None) -> None:
@@ -53,8 +53,8 @@ class Copying:
 class _Tee:
     """`ports.FullSink` that copies what it passes on."""
 
-    def __init__(self, sink: FullSink, copying: Copying) -> None:
-        self._sink, self._copying = sink, copying
+    def __init__(self, sink: FullSink, local_copy: LocalCopy) -> None:
+        self._sink, self._local_copy = sink, local_copy
 
     def open(self, full: str) -> str:
         return self._sink.open(full)
@@ -67,7 +67,7 @@ class _Tee:
         return self._sink.seal()
 
     def send(self, payload: bytes) -> None:
-        self._copying.add(payload)
+        self._local_copy.add(payload)
         self._sink.send(payload)
 
     def acknowledged(self, wait: float = 0.0) -> list[int]:

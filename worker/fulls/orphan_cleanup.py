@@ -13,7 +13,7 @@ from statehold.worker.common.context import Tools
 _PATIENCE = 2.0
 
 
-class Orphans:
+class OrphanCleanup:
     """Used by the partition's thread; only `close` waits."""
 
     def __init__(self, tools: Tools) -> None:

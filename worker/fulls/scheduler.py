@@ -13,9 +13,9 @@ from statehold.snapshot.restore.restore import Restored
 from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
-from statehold.worker.fulls.compaction_watch import Notice
+from statehold.worker.fulls.compaction_watch import CompactionWatch
 from statehold.worker.fulls.deltas import RestoreCost, SnapshotPolicy
-from statehold.worker.fulls.local_copy import Copying
+from statehold.worker.fulls.local_copy import LocalCopy
 from statehold.worker.fulls.restore_budget import RestoreBudget
 from statehold.worker.fulls.truncation import Truncation
 from statehold.worker.transaction.participants import CommitDraft, Participant
@@ -25,7 +25,7 @@ _FORCE_AFTER = 5.0
 #: share of a partition's time that a full snapshot may use
 _SHARE = 0.3
 #: seconds that a stop waits for verification; if it takes longer, the next owner's full snapshot truncates
-_READ_BACK_WAIT = 5.0
+_VERIFY_WAIT = 5.0
 
 Asked = Callable[[float], Bounds | None]
 
@@ -43,13 +43,13 @@ class FullSnapshots(Participant):
         state: State,
         policy: SnapshotPolicy,
         cost: RestoreCost,
-        mark: CommitRecord,
+        record: CommitRecord,
         leaving: Callable[[], bool],
     ) -> None:
         self._leaving = leaving
         self._tools, self._state, self._policy = tools, state, policy
         self._settings = tools.settings.snapshot
-        self.refs = mark.fulls
+        self.refs = record.fulls
         self.cost = cost
         self._budget = (
             None
@@ -58,7 +58,7 @@ class FullSnapshots(Participant):
                 self._settings.restore_budget, cost, tools.log, periodic_full=self._settings.periodic_full
             )
         )
-        self._copying = Copying(tools.local())
+        self._local_copy = LocalCopy(tools.local())
         #: keys and bytes of the newest full snapshot
         self._size = 0, 0
         self._asked: Asked | None = None
@@ -71,7 +71,7 @@ class FullSnapshots(Participant):
         self._pending_since = 0.0
         self._began = self._next_slice = 0.0
         self.truncation = Truncation(tools)
-        self._notice = Notice(tools)
+        self._watch = CompactionWatch(tools)
         #: earliest time to retry an abandoned full snapshot for a command
         self._again = -math.inf
         #: a command waits for a full snapshot
@@ -89,7 +89,7 @@ class FullSnapshots(Participant):
     @property
     def active(self) -> bool:
         """Some work is in progress that a commit boundary would advance."""
-        return bool(self._writer or self._written or self._asked or self._bounds or self._notice.looking)
+        return bool(self._writer or self._written or self._asked or self._bounds or self._watch.looking)
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A full snapshot can start, or be referred to, with a commit record only."""
@@ -107,23 +107,23 @@ class FullSnapshots(Participant):
     def finish(self, record: CommitRecord, wait: float) -> bool:
         return self.pending
 
-    def boundary(self, mark: CommitRecord) -> None:
-        """Do the next piece of work; the state is exactly that of `mark`."""
-        self._awaited = mark.take > 0
+    def boundary(self, record: CommitRecord) -> None:
+        """Do the next piece of work; the state is exactly that of `record`."""
+        self._awaited = record.take > 0
         try:
             if self._pending is not None:
-                self._note_referred(mark)
+                self._note_referred(record)
             if self.truncation.due:
-                self.refs = self.truncation.step(self.refs, mark)
+                self.refs = self.truncation.step(self.refs, record)
             if self._writer is not None:
-                self._slice(self._writer, mark)
+                self._slice(self._writer, record)
             elif self._written is not None:
                 self._verify_written(*self._written)
-            elif self._pending is None and self._due(mark):
-                if not self._noticed(mark):
-                    self._prepare(mark)
-            elif self._pending is None and (self._notice.looking or (self._budget is not None and self._looks())):
-                self._noticed(mark)
+            elif self._pending is None and self._due(record):
+                if not self._compaction_found(record):
+                    self._prepare(record)
+            elif self._pending is None and (self._watch.looking or (self._budget is not None and self._looks())):
+                self._compaction_found(record)
         except KafkaTrouble as error:
             self._give_up(str(error))
 
@@ -138,15 +138,15 @@ class FullSnapshots(Participant):
             self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
         self.truncation.sound = {base} if base is not None else set()
 
-    def _noticed(self, mark: CommitRecord) -> bool:
+    def _compaction_found(self, record: CommitRecord) -> bool:
         """Return whether a compaction has made a full snapshot meanwhile, or the search for one still runs."""
         if self._asked is not None or self._bounds is not None:
             return False
-        if not self._notice.looking:
-            self._notice.look(self.refs)
-        found = self._notice.result(self.refs, mark)
+        if not self._watch.looking:
+            self._watch.look(self.refs)
+        found = self._watch.result(self.refs, record)
         if found is None:
-            return self._notice.looking
+            return self._watch.looking
         now = self._tools.clock()
         self._size = found.manifest.keys, found.manifest.size
         self._policy.full_started(now)
@@ -155,32 +155,32 @@ class FullSnapshots(Participant):
         self._tools.log.info("full_noticed", full=found.offset, first=found.manifest.first, maker=found.manifest.maker)
         return True
 
-    def _due(self, mark: CommitRecord) -> bool:
+    def _due(self, record: CommitRecord) -> bool:
         """Return whether the settings, the budget or a command ask for a full snapshot; also of an earlier owner."""
         now = self._tools.clock()
         if self._policy.full_due(now):
             return True
         budget = self._budget
-        return now >= self._again and (mark.take > 0 or (budget is not None and budget.asks(now)))
+        return now >= self._again and (record.take > 0 or (budget is not None and budget.asks(now)))
 
     def _looks(self) -> bool:
         """Return whether to look for the full snapshot of a requested compaction."""
         return self._budget is not None and self._budget.looks(self._tools.clock())
 
-    def between(self, mark: CommitRecord) -> None:
-        """Write another slice between two batches, if its share of time allows; the state is still that of `mark`."""
+    def between(self, record: CommitRecord) -> None:
+        """Write another slice between two batches, if its share of time allows; the state is still that of `record`."""
         if self._writer is None:
             return
         try:
-            self._slice(self._writer, mark)
+            self._slice(self._writer, record)
         except KafkaTrouble as error:
             self._give_up(str(error))
 
-    def _slice(self, writer: FullWriter, mark: CommitRecord) -> None:
+    def _slice(self, writer: FullWriter, record: CommitRecord) -> None:
         began = self._tools.clock()
         if began < self._next_slice:
             return
-        self._advance(writer, mark.n, self._settings.slice_budget)
+        self._advance(writer, record.n, self._settings.slice_budget)
         now = self._tools.clock()
         self._next_slice = now + (now - began) * (1 / _SHARE - 1)
 
@@ -197,13 +197,13 @@ class FullSnapshots(Participant):
             self._give_up(str(error))
             return None
 
-    def final(self, mark: CommitRecord, bounds: Bounds, deadline: float) -> None:
+    def final(self, record: CommitRecord, bounds: Bounds, deadline: float) -> None:
         """Write a full snapshot at once; if it is complete in time, the next commit record refers to it."""
-        self._start(mark, bounds, lambda: self._tools.clock() >= deadline)
+        self._start(record, bounds, lambda: self._tools.clock() >= deadline)
         try:
             while self._pending is None and (left := deadline - self._tools.clock()) > 0:
                 if self._writer is not None:
-                    self._advance(self._writer, mark.n, left, wait=min(left, 0.1))
+                    self._advance(self._writer, record.n, left, wait=min(left, 0.1))
                 elif self._written is not None:
                     self._verify_written(*self._written, wait=min(left, 0.1))
                 else:
@@ -216,45 +216,45 @@ class FullSnapshots(Participant):
         """A full snapshot is complete, and no commit record refers to it yet."""
         return self._pending is not None
 
-    def settle(self, mark: CommitRecord, deadline: float) -> None:
+    def settle(self, record: CommitRecord, deadline: float) -> None:
         """Before a stop: truncate if that is due and verifying the snapshots does not take too long."""
-        wait = min(deadline - self._tools.clock(), _READ_BACK_WAIT)
-        self.refs = self.truncation.step(self.refs, mark, wait)
+        wait = min(deadline - self._tools.clock(), _VERIFY_WAIT)
+        self.refs = self.truncation.step(self.refs, record, wait)
 
     def close(self) -> None:
         self._drop_writer()
-        self._notice.close()
+        self._watch.close()
         self.truncation.close()
-        self._copying.close()
+        self._local_copy.close()
 
-    def _prepare(self, mark: CommitRecord) -> None:
-        if self._bounds is not None and mark.n >= self._valid_from and self._may_start_at(mark):
+    def _prepare(self, record: CommitRecord) -> None:
+        if self._bounds is not None and record.n >= self._valid_from and self._may_start_at(record):
             bounds, self._bounds = self._bounds, None
-            self._start(mark, bounds, self._leaving)
+            self._start(record, bounds, self._leaving)
             if self._policy.mode == "off" and self._writer is not None:
                 # Without deltas a full snapshot is one state at one boundary: S = E.
-                self._advance(self._writer, mark.n, -1.0)
+                self._advance(self._writer, record.n, -1.0)
         elif self._asked is not None:
             bounds_now = self._asked(0.0)
             if bounds_now is not None:
-                self._asked, self._bounds, self._valid_from = None, bounds_now, mark.n + 1
+                self._asked, self._bounds, self._valid_from = None, bounds_now, record.n + 1
         elif self._bounds is None:
             self._asked = self._ask()
 
-    def _may_start_at(self, mark: CommitRecord) -> bool:
+    def _may_start_at(self, record: CommitRecord) -> bool:
         """Return whether a full snapshot may start here; with deltas every N seconds it starts at a delta."""
-        if self._policy.mode == "interval" and not mark.delta:
+        if self._policy.mode == "interval" and not record.delta:
             self._policy.force_delta = True
             return False
         return True
 
-    def _start(self, mark: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> None:
+    def _start(self, record: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> None:
         newest = self.refs[0].offset if self.refs else -1
-        self._sink = self._copying.through(self._tools.new_sink(ends))
+        self._sink = self._local_copy.through(self._tools.new_sink(ends))
         self._writer = FullWriter(
             self._tools.place,
             self._state,
-            mark,
+            record,
             bounds.increment_end,
             newest,
             self._sink,
@@ -263,7 +263,7 @@ class FullSnapshots(Participant):
         self._began = self._tools.clock()
         self._policy.full_started(self._began)
         self.cost.full_started()
-        self._tools.log.info("full_started", n=mark.n, keys=self._state.keys)
+        self._tools.log.info("full_started", n=record.n, keys=self._state.keys)
 
     def _advance(self, writer: FullWriter, n: int, budget: float, *, wait: float = 0.0) -> None:
         began = self._tools.clock()
@@ -303,12 +303,12 @@ class FullSnapshots(Participant):
         self._pending, self._pending_since = ref, self._tools.clock()
         self._policy.force_delta = True
 
-    def _note_referred(self, mark: CommitRecord) -> None:
-        if self._pending not in mark.fulls:
+    def _note_referred(self, record: CommitRecord) -> None:
+        if self._pending not in record.fulls:
             return
-        self.refs, self._pending = mark.fulls, None
+        self.refs, self._pending = record.fulls, None
         self.cost.full_referred(*self._size)
-        self._copying.keep(mark.fulls[0])
+        self._local_copy.keep(record.fulls[0])
         self.truncation.due = len(self.refs) >= self._settings.keep
 
     def _ask(self) -> Asked:
@@ -317,7 +317,7 @@ class FullSnapshots(Participant):
 
     def _give_up(self, why: str) -> None:
         self._drop_writer()
-        self._copying.drop()
+        self._local_copy.drop()
         self._asked = self._bounds = self._written = self._pending = None
         self._again = self._tools.clock() + _FORCE_AFTER
         self._tools.metrics.inc(metrics.FULLS, 1, "given_up")

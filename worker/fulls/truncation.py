@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statehold.snapshot.format.records import CommitRecord, FullRef
 from statehold.worker.common.context import Tools
-from statehold.worker.fulls.orphan_cleanup import Orphans
-from statehold.worker.fulls.verification import ReadBack
+from statehold.worker.fulls.orphan_cleanup import OrphanCleanup
+from statehold.worker.fulls.verification import Verification
 
 
 class Truncation:
@@ -17,39 +17,39 @@ class Truncation:
         self.due = False
         #: full snapshots that a restore or a verification has read completely
         self.sound: set[FullRef] = set()
-        self._reading: ReadBack | None = None
-        self._orphans = Orphans(tools)
+        self._verification: Verification | None = None
+        self._cleanup = OrphanCleanup(tools)
 
-    def step(self, refs: tuple[FullRef, ...], mark: CommitRecord, wait: float = 0.0) -> tuple[FullRef, ...]:
+    def step(self, refs: tuple[FullRef, ...], record: CommitRecord, wait: float = 0.0) -> tuple[FullRef, ...]:
         """Return the usable snapshots, newest first; an unusable one does not count as kept."""
         while self.due and (unread := [ref for ref in refs if ref not in self.sound]):
-            if self._reading is None:
-                self._reading = ReadBack(self._tools, unread, mark)
-            if not self._reading.done(wait):
+            if self._verification is None:
+                self._verification = Verification(self._tools, unread, record)
+            if not self._verification.done(wait):
                 return refs
-            reading, self._reading = self._reading, None
-            refs = self._note(reading, refs)
+            verification, self._verification = self._verification, None
+            refs = self._note(verification, refs)
         if self.due:
             self.due = False
             if len(refs) >= self._keep:
                 self._delete_behind(refs)
-                self._orphans.collect()
+                self._cleanup.collect()
         return refs
 
     def close(self) -> None:
-        self._orphans.close()
-        if self._reading is not None:
-            self._reading.close()
+        self._cleanup.close()
+        if self._verification is not None:
+            self._verification.close()
 
-    def _note(self, reading: ReadBack, refs: tuple[FullRef, ...]) -> tuple[FullRef, ...]:
+    def _note(self, verification: Verification, refs: tuple[FullRef, ...]) -> tuple[FullRef, ...]:
         log = self._tools.log
-        self.sound = (self.sound | set(reading.sound)) & set(refs)
-        for ref, finding in reading.unsound.items():
+        self.sound = (self.sound | set(verification.sound)) & set(refs)
+        for ref, finding in verification.unsound.items():
             log.warning("full_unusable", full=ref.offset, n=ref.first, finding=finding)
-        if reading.trouble:
+        if verification.trouble:
             self.due = False
-            log.warning("truncation_failed", cause=f"verify the kept full snapshots: {reading.trouble}")
-        return tuple(ref for ref in refs if ref not in reading.unsound)
+            log.warning("truncation_failed", cause=f"verify the kept full snapshots: {verification.trouble}")
+        return tuple(ref for ref in refs if ref not in verification.unsound)
 
     def _delete_behind(self, refs: tuple[FullRef, ...]) -> None:
         """Delete behind the lowest chunk of all kept snapshots (as `snapshot.truncate.cut`)."""

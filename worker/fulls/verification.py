@@ -21,11 +21,11 @@ _REST = 2.0
 _NOTHING = Changes("", [], [])
 
 
-class ReadBack:
+class Verification:
     """Reads full snapshots on a separate thread. Read `sound`, `unsound` and `trouble` once it is done."""
 
-    def __init__(self, tools: Tools, refs: Sequence[FullRef], mark: CommitRecord) -> None:
-        self._tools, self._refs, self._mark = tools, refs, mark
+    def __init__(self, tools: Tools, refs: Sequence[FullRef], record: CommitRecord) -> None:
+        self._tools, self._refs, self._record = tools, refs, record
         self._closed = threading.Event()
         self.sound: list[FullRef] = []
         #: unusable full snapshots with reasons; excluded from retention
@@ -62,7 +62,7 @@ class ReadBack:
                         slowly,
                         self._tools.place,
                         ref,
-                        self._mark,
+                        self._record,
                         _Nowhere([]),
                         _Unopened({}),
                     )

@@ -11,8 +11,8 @@ from statehold.messages.command import OWN, TICK, BadCommand, Command, command_o
 from statehold.messages.dead_letter import REQUESTS
 from statehold.record import Message, Record
 from statehold.worker.common.activity import Handling, UserCall
-from statehold.worker.handler.dead_letters import Letters
-from statehold.worker.handler.event_time import Moments
+from statehold.worker.handler.dead_letters import DeadLetterBook
+from statehold.worker.handler.event_time import EventTime
 from statehold.worker.handler.record_failure import failed, undecodable
 
 
@@ -23,12 +23,13 @@ class Commands:
         self,
         handler: Handler[Any],
         handling: Handling,
-        moments: Moments | None,
-        letters: Letters | None,
+        event_time: EventTime | None,
+        dead_letters: DeadLetterBook | None,
         *,
         from_input: bool = True,
     ) -> None:
-        self._handler, self._handling, self._moments, self._letters = handler, handling, moments, letters
+        self._handler, self._handling = handler, handling
+        self._event_time, self._dead_letters = event_time, dead_letters
         self._from_input = from_input
         #: the input's commands of the open transaction, in order
         self.handled: list[Command] = []
@@ -46,8 +47,8 @@ class Commands:
             raise undecodable(message, error) from error
         assert command is not None
         self.handled.append(command)
-        if self._moments is not None:
-            self._pass_time(self._moments, message)
+        if self._event_time is not None:
+            self._pass_time(self._event_time, message)
         if command.name not in OWN and command.name != TICK:
             self._on_command(command, message)
 
@@ -60,11 +61,11 @@ class Commands:
         command = command_of(message)
         assert command is not None
         if command.name in REQUESTS:
-            return self._letters is not None and self._letters.obey(command, message, redrive) != ""
+            return self._dead_letters is not None and self._dead_letters.obey(command, message, redrive) != ""
         if command.name != TICK:
             self._on_command(command, message)
-        elif self._moments is not None:
-            self._pass_time(self._moments, message)
+        elif self._event_time is not None:
+            self._pass_time(self._event_time, message)
         return True
 
     def _on_command(self, command: Command, message: Message) -> None:
@@ -77,12 +78,12 @@ class Commands:
         finally:
             self._handling.call = None
 
-    def _pass_time(self, moments: Moments, message: Message) -> None:
+    def _pass_time(self, event_time: EventTime, message: Message) -> None:
         """Advance event time by a command of the input, or by the tick of an idle partition."""
         record = self._handling.record = Record(message, b"")
         self._handling.call = UserCall("on_timer", threading.get_ident())
         try:
-            moments.reach(record.timestamp)
+            event_time.reach(record.timestamp)
         except Exception as error:  # a handler may raise anything
             raise failed(record, error) from error
         finally:

@@ -49,14 +49,14 @@ def at(message: Message) -> tuple[str, int]:
     return message.topic() or "", message.offset() or 0
 
 
-class Letters:
+class DeadLetterBook:
     """Blocked keys and dead letters of one engine; used by the partition's thread."""
 
     def __init__(
         self, tables: dict[str, Table[object, object]], names: Names, partition: int, outputs: list[Sent]
     ) -> None:
-        self._parked: Table[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
-        self._settled: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
+        self._blocked: Table[bytes, BlockedKey] = tables[PARKED]  # type: ignore[assignment]
+        self._resolved: Table[int, int] = tables[SETTLED]  # type: ignore[assignment]
         self._names, self._dead, self._partition, self._outputs = names, names.dead, partition, outputs
         self.muted = False
         #: of records that are handled again, by topic and offset
@@ -69,19 +69,19 @@ class Letters:
     @property
     def active(self) -> bool:
         """A record may bypass the handler, because a key is blocked or a decision is pending."""
-        return self._parked.used or bool(self.decisions)
+        return self._blocked.used or bool(self.decisions)
 
     @property
     def keys(self) -> int:
         """Number of blocked keys, as committed."""
-        return len(self._parked.stored)
+        return len(self._blocked.stored)
 
     def takes(self, message: Message) -> bool:
         """Return whether this record becomes a dead letter or a retry instead of a handler call."""
         if at(message) in self.decisions:
             return True
         key = message.key()
-        if key is None or key not in self._parked:
+        if key is None or key not in self._blocked:
             return False
         return not any(name == COMMAND_HEADER for name, _ in message.headers() or ())
 
@@ -104,22 +104,22 @@ class Letters:
 
     def _follow(self, message: Message) -> None:
         key, offset = message.key(), message.offset() or 0
-        row = self._parked[key]
+        row = self._blocked[key]
         failure = Failure(row.error, f"its key waits since offset {row.first}", 0, ordered=True)
         self._send("followed", letter(self._dead, message, "followed", failure, row.last))
-        self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
+        self._blocked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
 
     def _dead_letter(self, message: Message, failure: Failure) -> None:
         """Write the dead letter; a record without a key blocks nothing."""
         key, offset = message.key(), message.offset() or 0
         ordered, previous = failure.ordered and key is not None, -1
         if ordered:
-            row = self._parked.get(key)
+            row = self._blocked.get(key)
             if row is not None:  # blocked by a decision of this transaction
                 previous = row.last
-                self._parked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
+                self._blocked[key] = msgspec.structs.replace(row, last=offset, waiting=row.waiting + 1)
             else:
-                self._parked[key] = BlockedKey(offset, offset, error=failure.error)
+                self._blocked[key] = BlockedKey(offset, offset, error=failure.error)
         stored = msgspec.structs.replace(failure, ordered=ordered)
         self._send("raised", letter(self._dead, message, "raised", stored, previous))
 
@@ -154,22 +154,22 @@ class Letters:
     def _may(self, request: DeadLetterRequest) -> bool:
         """Return whether the dead letter may be resolved: once, and those of a blocked key in order."""
         if not request.ordered:
-            return request.offset not in self._settled
-        row = self._parked.get(request.key or b"")
+            return request.offset not in self._resolved
+        row = self._blocked.get(request.key or b"")
         if row is None or not row.first <= request.offset <= row.last:
             return False
         return request.previous == row.settled
 
     def _resolve(self, request: DeadLetterRequest) -> None:
         if not request.ordered:
-            self._settled[request.offset] = 1
+            self._resolved[request.offset] = 1
             return
         key = request.key or b""
-        row = self._parked[key]
+        row = self._blocked[key]
         if row.waiting == 1:
-            self._parked.delete(key)
+            self._blocked.delete(key)
         else:
-            self._parked[key] = msgspec.structs.replace(row, settled=request.offset, waiting=row.waiting - 1)
+            self._blocked[key] = msgspec.structs.replace(row, settled=request.offset, waiting=row.waiting - 1)
 
     # The transaction
 
@@ -194,10 +194,10 @@ class Letters:
             self._outputs.append(sent)
 
 
-def letters_of(
+def dead_letter_book(
     tables: dict[str, Table[object, object]], names: Names | None, partition: int, outputs: list[Sent]
-) -> Letters | None:
+) -> DeadLetterBook | None:
     """Return None for a handler whose records cannot become dead letters."""
     if PARKED not in tables:
         return None
-    return Letters(tables, names or Names("unnamed", "input"), partition, outputs)
+    return DeadLetterBook(tables, names or Names("unnamed", "input"), partition, outputs)

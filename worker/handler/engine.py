@@ -26,9 +26,9 @@ from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.handler.binding import bind, bound_state
 from statehold.worker.handler.commands import Commands
-from statehold.worker.handler.dead_letters import Letters, letters_of
+from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
-from statehold.worker.handler.event_time import moments
+from statehold.worker.handler.event_time import event_time
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, failed, undecodable
 
 
@@ -66,23 +66,23 @@ class Engine:
         self.state, self._bound_outputs, self.sinks, self.references = bound
         system = by_default_name(dict(state.tables))
         #: dead letters; None if no record can become one
-        self.letters = letters_of(system, names, partition, self.outputs)
+        self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
         #: side effects that the open transaction has requested
         self.effects = EffectRecorder(self.handler, self._handling, settings or Settings())
         #: event time; None if the handler has no timer and no expiry
-        self.moments = moments(self.handler, system, self._handling)
+        self.event_time = event_time(self.handler, system, self._handling)
         self._commands = Commands(
             self.handler,
             self._handling,
-            self.moments,
-            self.letters,
+            self.event_time,
+            self.dead_letters,
             from_input=settings is None or settings.commands.from_input,
         )
         self._traced, self._has_sinks = traced, bool(self.sinks)
         self._decode = serde.for_messages(input_type(kind)).decode
         self._batched = overrides(self.handler, "on_batch")
         self._single = overrides(self.handler, "on_record")
-        self._on_record = self.handler.on_record if self.moments is None else self.moments.handle
+        self._on_record = self.handler.on_record if self.event_time is None else self.event_time.handle
 
     # Handling
 
@@ -93,17 +93,17 @@ class Engine:
 
         :raises HandlingFailed: at the first record that cannot be decoded or handled; those before it were handled.
         """
-        letters = self.letters if self.letters is not None and self.letters.active else None
-        if letters is None and not any(map(type(messages[0]).headers, messages)):
+        book = self.dead_letters if self.dead_letters is not None and self.dead_letters.active else None
+        if book is None and not any(map(type(messages[0]).headers, messages)):
             return self._run(messages, one_by_one)
-        return self._run_in_parts(messages, one_by_one, letters)
+        return self._run_in_parts(messages, one_by_one, book)
 
-    def _run_in_parts(self, messages: Sequence[Message], one_by_one: bool, letters: Letters | None) -> int:
+    def _run_in_parts(self, messages: Sequence[Message], one_by_one: bool, book: DeadLetterBook | None) -> int:
         """Cut the batch at each record that does not go to on_record or on_batch: a dead letter, or a command."""
         start = 0
         for i, message in enumerate(messages):
-            if letters is not None and letters.takes(message):
-                handle = letters.take
+            if book is not None and book.takes(message):
+                handle = book.take
             elif _is_command(message):
                 handle = self._commands.handle
             else:
@@ -114,7 +114,7 @@ class Engine:
             start = i + 1
         return start + self._run(messages[start:], one_by_one) if start < len(messages) else start
 
-    def try_letter(self, message: Message) -> None:
+    def handle_again(self, message: Message) -> None:
         """Hand the record of a dead letter or of a retry topic to the handler.
 
         :raises HandlingFailed: it fails again.
@@ -186,7 +186,7 @@ class Engine:
 
         :raises HandlingFailed: on_command or on_timer raised, or a dead letter failed again.
         """
-        return self._commands.obey(message, self.try_letter)
+        return self._commands.obey(message, self.handle_again)
 
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Call the user's hook. Raises what the hook raises."""
@@ -203,8 +203,8 @@ class Engine:
         for output in self._bound_outputs:
             output.muted = replaying
         self.sinks.mute(replaying)
-        if self.letters is not None:
-            self.letters.muted = replaying
+        if self.dead_letters is not None:
+            self.dead_letters.muted = replaying
 
     # One transaction
 
@@ -256,10 +256,10 @@ class Engine:
             self.effects.forget()
         self._commands.handled.clear()
         self._handling.record = None
-        if self.letters is not None:
-            self.letters.forget()
-        if self.moments is not None:
-            self.moments.forget()
+        if self.dead_letters is not None:
+            self.dead_letters.forget()
+        if self.event_time is not None:
+            self.event_time.forget()
 
 
 def _is_command(message: Message) -> bool:

@@ -19,7 +19,7 @@ from statehold.tables.ttl import Dedupe, expiring
 from statehold.worker.common.activity import Handling
 
 
-class Moments:
+class EventTime:
     """Timers and expiry of one handler; used by the partition's thread."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Moments:
             timers.firing = None
 
 
-def moments(handler: Handler[Any], tables: dict[str, Table[Any, Any]], handling: Handling) -> Moments | None:
+def event_time(handler: Handler[Any], tables: dict[str, Table[Any, Any]], handling: Handling) -> EventTime | None:
     """Return None for a handler without timers and expiry."""
     clock = tables.get(CLOCK)
-    return Moments(handler, clock, tables, handling) if isinstance(clock, ClockTable) else None
+    return EventTime(handler, clock, tables, handling) if isinstance(clock, ClockTable) else None

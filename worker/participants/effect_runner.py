@@ -19,7 +19,7 @@ from statehold.worker.common.context import EffectSetting, Pending
 from statehold.worker.handler.effect_calls import call, weight
 
 
-class Gone(Exception):
+class EffectAbandoned(Exception):
     """Another owner runs the effect."""
 
 
@@ -32,29 +32,29 @@ class EffectRunner:
     def __init__(self, handler: Handler[Any], about: EffectSetting) -> None:
         self._handler, self._about = handler, about
         self._done: queue.SimpleQueue[EffectKey] = queue.SimpleQueue()
-        self._owed: dict[EffectKey, Effect] = {}
+        self._pending: dict[EffectKey, Effect] = {}
         self._weight = 0
         self._closing = threading.Event()
         self._lanes: list[queue.SimpleQueue[Effect | None]] = []
         self._threads: list[threading.Thread] = []
 
-    def owed(self) -> tuple[Effect, ...]:
+    def unfinished(self) -> tuple[Effect, ...]:
         """Return the effects that were submitted and are not known to be done."""
         self._remove_done()
-        return tuple(self._owed.values())
+        return tuple(self._pending.values())
 
     def pending(self) -> Pending:
         self._remove_done()
-        oldest = next(iter(self._owed.values())).time if self._owed else 0
-        return Pending(len(self._owed), self._weight, oldest)
+        oldest = next(iter(self._pending.values())).time if self._pending else 0
+        return Pending(len(self._pending), self._weight, oldest)
 
     def submit(self, effects: Sequence[Effect]) -> None:
         """Queue effects after the commit of the record that names them; does not block."""
         if effects and not self._threads:
             self._start()
         for effect in effects:
-            if effect.key not in self._owed:
-                self._owed[effect.key] = effect
+            if effect.key not in self._pending:
+                self._pending[effect.key] = effect
                 self._weight += weight((effect,))
                 self._lanes[effect.lane % len(self._lanes)].put(effect)
 
@@ -66,11 +66,11 @@ class EffectRunner:
         for thread in self._threads:
             thread.join(max(0.0, until - monotonic()))
         self._closing.set()
-        return self.owed()
+        return self.unfinished()
 
     def _remove_done(self) -> None:
         while not self._done.empty():
-            effect = self._owed.pop(self._done.get(), None)
+            effect = self._pending.pop(self._done.get(), None)
             self._weight -= weight((effect,)) if effect is not None else 0
 
     def _start(self) -> None:
@@ -92,7 +92,7 @@ class EffectRunner:
         """Call the effect until it returns, or until the partition closes."""
         retrying = tenacity.Retrying(
             # Retry SystemExit, too, because it would end this thread silently and no pending effect would run.
-            retry=tenacity.retry_if_not_exception_type(Gone),
+            retry=tenacity.retry_if_not_exception_type(EffectAbandoned),
             wait=tenacity.wait_random_exponential(multiplier=0.1, max=self._about.settings.max_backoff),
             stop=tenacity.stop_when_event_set(self._closing),
             sleep=tenacity.sleep_using_event(self._closing),
@@ -100,13 +100,13 @@ class EffectRunner:
         )
         try:
             retrying(self._call, effect)
-        except (tenacity.RetryError, Gone):
+        except (tenacity.RetryError, EffectAbandoned):
             return False
         return True
 
     def _call(self, effect: Effect) -> None:
         if self._closing.is_set() or self._about.lost():
-            raise Gone
+            raise EffectAbandoned
         call(self._handler, effect)
 
     def _report(self, effect: Effect, state: tenacity.RetryCallState) -> None:

@@ -16,7 +16,7 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
 from statehold.worker.handler.engine import Engine
-from statehold.worker.handler.event_time import Moments
+from statehold.worker.handler.event_time import EventTime
 from statehold.worker.transaction.participants import CommitDraft, Participant, SideWork
 
 _HEADERS: Final = (header(TICK),)
@@ -25,8 +25,8 @@ _HEADERS: Final = (header(TICK),)
 class IdleClock(Participant):
     """Used by the partition's thread, during one live phase; `blocked`: records wait for side effects."""
 
-    def __init__(self, tools: Tools, engine: Engine, moments: Moments, blocked: Callable[[], bool]) -> None:
-        self._tools, self._engine, self._moments, self._blocked = tools, engine, moments, blocked
+    def __init__(self, tools: Tools, engine: Engine, event_time: EventTime, blocked: Callable[[], bool]) -> None:
+        self._tools, self._engine, self._event_time, self._blocked = tools, engine, event_time, blocked
         self._idle = tools.settings.timers.idle
         self._warned = False
         #: time of the last records, or of going live (monotonic seconds)
@@ -54,7 +54,7 @@ class IdleClock(Participant):
             self._since = self._tools.clock()
 
     def _due(self, record: CommitRecord) -> bool:
-        if self._moments.due > self._now() or record.paused is not None:
+        if self._event_time.due > self._now() or record.paused is not None:
             return False
         return self._tools.clock() - self._since >= self._idle and self._may_pin(record)
 

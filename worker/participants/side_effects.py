@@ -48,7 +48,7 @@ class SideEffects(Participant):
 
     def contribute(self, draft: CommitDraft) -> None:
         draft.new_effects = tuple(self._engine.effects.take())
-        draft.effects = (*self._runner.owed(), *draft.new_effects)
+        draft.effects = (*self._runner.unfinished(), *draft.new_effects)
 
     def committed(self, record: CommitRecord, draft: CommitDraft) -> None:
         self._runner.submit(draft.new_effects)

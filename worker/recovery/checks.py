@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from statehold.errors import DamagedIncrement, KafkaTrouble, MixedLineages, NoMark, OffsetDisagrees, TornTransaction
 from statehold.snapshot.format.records import CommitRecord
 from statehold.worker.common.context import Tools
-from statehold.worker.common.errors import gap
+from statehold.worker.common.errors import retention_gap
 from statehold.worker.common.signals import Signals
 
 T = TypeVar("T")
@@ -47,10 +47,10 @@ def require_input(tools: Tools, bounds: tuple[int, int], position: int, mark: Co
     """Require the input between the state's position and the mark's. :raises RetentionGap: some of it is gone."""
     start, end = bounds
     if position < start:
-        raise gap(tools.place, position, f"the topic begins at {start}")
+        raise retention_gap(tools.place, position, f"the topic begins at {start}")
     handled = mark.positions[tools.place.names.input]
     if handled > end:
-        raise gap(tools.place, handled, f"the topic ends at {end}: records that were handled are gone")
+        raise retention_gap(tools.place, handled, f"the topic ends at {end}: records that were handled are gone")
 
 
 def compare_with_group(tools: Tools, mark: CommitRecord, *, others: bool) -> None:

@@ -23,7 +23,7 @@ from statehold.worker.common.memory_guard import Room
 from statehold.worker.common.reporting import log_progress
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
-from statehold.worker.failures.retry_records import tell_unread
+from statehold.worker.failures.retry_records import log_unread_retries
 from statehold.worker.handler.engine import Engine
 from statehold.worker.recovery.checks import compare_with_group, recheck, require_input
 
@@ -116,11 +116,11 @@ class Recovery:
             behind = self._offset_behind(mark)
             compare_with_group(tools, mark, others=True)
             require_input(tools, reader.bounds(names.input, partition), restored.position, mark)
-            if tools.referring.shared:
-                tools.referring.await_version(mark.reference, partition, self._leaving)
+            if tools.references.shared:
+                tools.references.await_version(mark.reference, partition, self._leaving)
             engine = self._new_engine(restored.state) if restored.from_standby else engines[0]
             if len(mark.positions) > 1:
-                tell_unread(tools, engine, reader, mark)
+                log_unread_retries(tools, engine, reader, mark)
         finally:
             reader.close()
         self._copy = None
@@ -173,7 +173,7 @@ class Recovery:
             settings=settings,
             names=self._names,
             state=state,
-            shared=self._tools.referring.shared,
+            shared=self._tools.references.shared,
         )
 
     def _offset_behind(self, mark: CommitRecord) -> bool:

@@ -13,7 +13,7 @@ from statehold.snapshot.format import digest
 from statehold.snapshot.restore.progress import Progress, WatchedReader
 from statehold.snapshot.restore.restore import Restored
 from statehold.worker.common.context import Tools
-from statehold.worker.common.errors import gap
+from statehold.worker.common.errors import retention_gap
 from statehold.worker.common.signals import Signals
 from statehold.worker.followers.reference import history
 from statehold.worker.handler.engine import Engine
@@ -76,7 +76,7 @@ class GapReplay:
         except HandlingFailed as poison:
             raise poison.error from poison
         except OutOfRange as error:
-            raise gap(self._tools.place, start, str(error)) from error
+            raise retention_gap(self._tools.place, start, str(error)) from error
         finally:
             progress.leave()
             reader.close()

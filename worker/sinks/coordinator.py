@@ -33,7 +33,7 @@ from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
 from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.sinks.position import Disagreement, Note, ahead_of, encode
-from statehold.worker.sinks.row_bisection import RowBisection, refused
+from statehold.worker.sinks.row_bisection import RowBisection, sink_refused
 from statehold.worker.transaction.participants import CommitDraft, Participant, ParticipantFailed, SideWork
 from statehold.worker.transaction.state import TransactionState
 
@@ -84,7 +84,7 @@ class SinkCoordinator(Participant):
         """
         self._open(record, again=True)
 
-    def _open(self, mark: CommitRecord, *, again: bool) -> None:
+    def _open(self, record: CommitRecord, *, again: bool) -> None:
         clock, signals = self._tools.clock, self._signals
         until = clock() + self._tools.settings.sink.outage
         retrying = tenacity.Retrying(
@@ -100,15 +100,15 @@ class SinkCoordinator(Participant):
         try:
             held = retrying(self._take, again=again)
         except DatabaseTrouble as error:
-            raise self._failed(SinkUnreachable, f"connect to the database of the sinks: {error}", mark) from error
+            raise self._failed(SinkUnreachable, f"connect to the database of the sinks: {error}", record) from error
         except Outdated as error:
-            raise self._fenced(error, mark) from error
+            raise self._fenced(error, record) from error
         except RowsRefused as error:
-            raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
+            raise sink_refused(self._tools.place, error, record.positions[self._tools.place.input]) from error
         try:
-            self.ahead = ahead_of(held, mark, self._tools.place.names)
+            self.ahead = ahead_of(held, record, self._tools.place.names)
         except Disagreement as error:
-            raise self._disagrees(str(error), mark) from error
+            raise self._disagrees(str(error), record) from error
         self._held, self._written = held or SinkPosition(0, -1), None
         self._follow_database()
         self._tools.log.info("sink_open", epoch=self._held.epoch, position=self._held.position, ahead=self.barrier)
@@ -133,8 +133,8 @@ class SinkCoordinator(Participant):
         self._engine.sinks.mute(self.ahead is not None)
         self._buffer.barrier = self.barrier
         self._decisions.handled_until = -1 if self.barrier is None else self.barrier
-        if self.ahead is not None and self._engine.letters is not None:
-            self._engine.letters.decisions.update(
+        if self.ahead is not None and self._engine.dead_letters is not None:
+            self._engine.dead_letters.decisions.update(
                 {(topic, at): decision for topic, at, decision in self.ahead.decisions}
             )
 
@@ -166,12 +166,12 @@ class SinkCoordinator(Participant):
             if self._settles and self.ahead.digest not in (b"", state):
                 raise self._differs(state, self.ahead.digest, draft.before)
         elif draft.position != self._held.position or rows is not None or draft.side.pinned:
-            letters = self._engine.letters
+            letters = self._engine.dead_letters
             decisions = letters.decisions.items() if letters is not None else ()
             note = Note(draft.before.lineage, state, draft.side, tuple((*place, each) for place, each in decisions))
             draft.before_commit = partial(self._write, draft.position, note, rows or list, draft.before)
 
-    def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], mark: CommitRecord) -> None:
+    def _write(self, position: int, note: Note, rows_of: Callable[[], Sequence[Rows]], record: CommitRecord) -> None:
         began, session, meters = self._tools.clock(), self._session, self._tools.metrics
         if session is None:
             raise ParticipantFailed(self, DatabaseTrouble("not connected"))
@@ -179,12 +179,12 @@ class SinkCoordinator(Participant):
         try:
             session.commit(self._held, position, packed, rows)
         except Outdated as error:
-            raise self._fenced(error, mark) from error
+            raise self._fenced(error, record) from error
         except (BadRow, DatabaseTrouble) as error:
             self.close()
             raise ParticipantFailed(self, error) from error
         except RowsRefused as error:
-            raise refused(self._tools.place, error, mark.positions[self._tools.place.input]) from error
+            raise sink_refused(self._tools.place, error, record.positions[self._tools.place.input]) from error
         self._held, self._written = SinkPosition(self._held.epoch, position, packed), note
         meters.inc(metrics.SINK_ROWS, sum(len(each.puts) + len(each.deletes) for each in rows))
         meters.observe(metrics.SINK_SECONDS, self._tools.clock() - began)
@@ -217,30 +217,30 @@ class SinkCoordinator(Participant):
 
     # Errors
 
-    def _failed(self, kind: type[PartitionError], why: str, mark: CommitRecord) -> PartitionError:
+    def _failed(self, kind: type[PartitionError], why: str, record: CommitRecord) -> PartitionError:
         place = self._tools.place
-        return kind(why, topic=place.input, partition=place.partition, position=mark.positions[place.input])
+        return kind(why, topic=place.input, partition=place.partition, position=record.positions[place.input])
 
-    def _fenced(self, error: Outdated, mark: CommitRecord) -> PartitionError:
+    def _fenced(self, error: Outdated, record: CommitRecord) -> PartitionError:
         self._tools.metrics.inc(metrics.SINK_REFUSED)
         if not error.fenced:
-            return self._disagrees(str(error), mark)
+            return self._disagrees(str(error), record)
         return self._failed(
             SinkFenced,
             f"commit to the database of the sinks: {error}. Uncommitted work is rolled back; the new owner repeats it",
-            mark,
+            record,
         )
 
-    def _disagrees(self, why: str, mark: CommitRecord) -> PartitionError:
+    def _disagrees(self, why: str, record: CommitRecord) -> PartitionError:
         return self._failed(
             SinkDisagrees,
             f"the database of the sinks does not follow from the last commit record: {why}. Nothing was written. Next: "
             f"run `statehold sink show MODULE:SERVICE`, which compares them; `statehold sink init` makes the database "
             f"follow the commit records",
-            mark,
+            record,
         )
 
-    def _differs(self, now: bytes, then: bytes, mark: CommitRecord) -> PartitionError:
+    def _differs(self, now: bytes, then: bytes, record: CommitRecord) -> PartitionError:
         held = self._held.position
         return self._failed(
             NonDeterministicReplay,
@@ -248,7 +248,7 @@ class SinkCoordinator(Participant):
             f"their rows were written with {digest.show(int.from_bytes(then, 'little'))}; the handler depends on more "
             f"than its records and tables, or the code has changed. Nothing was written. Next: run the code that wrote "
             f"the rows, then `statehold retry {self._tools.place.partition}`; see `explain NonDeterministicReplay`",
-            mark,
+            record,
         )
 
 

@@ -33,17 +33,17 @@ class Disagreement(Exception):
     """The database does not match the commit record; the text says what it holds."""
 
 
-def note_of(mark: CommitRecord) -> bytes:
+def note_of(record: CommitRecord) -> bytes:
     """Return the note for a database that continues from this commit record."""
-    return encode(Note(mark.lineage, mark.digest))
+    return encode(Note(record.lineage, record.digest))
 
 
-def ahead_of(held: SinkPosition | None, mark: CommitRecord, names: Names) -> Note | None:
+def ahead_of(held: SinkPosition | None, record: CommitRecord, names: Names) -> Note | None:
     """Return the note of the transaction that only the database holds; None if both hold the same.
 
-    :raises Disagreement: the difference is not one transaction that follows `mark`, the last commit record.
+    :raises Disagreement: the difference is not one transaction that follows `record`, the last commit record.
     """
-    position = mark.positions[names.input]
+    position = record.positions[names.input]
     if held is None:
         raise Disagreement("it holds no position of this partition, so its rows are unknown")
     try:
@@ -52,14 +52,14 @@ def ahead_of(held: SinkPosition | None, mark: CommitRecord, names: Names) -> Not
         raise Disagreement(f"the note at its position {held.position} cannot be read: {error}") from error
     if held.position < position:
         raise Disagreement(f"it holds the rows up to {held.position} only: an older copy of it, or another database")
-    if held.position == position and (note.lineage != mark.lineage or _settled(note, mark, names)):
+    if held.position == position and (note.lineage != record.lineage or _settled(note, record, names)):
         return None  # because a tool that changes the state begins a state generation and keeps the position
-    if note.lineage == mark.lineage:
+    if note.lineage == record.lineage:
         return note
     raise Disagreement(f"it holds the rows up to {held.position} of another history: a tool has set the state back")
 
 
-def _settled(note: Note, mark: CommitRecord, names: Names) -> bool:
+def _settled(note: Note, record: CommitRecord, names: Names) -> bool:
     """Return whether Kafka holds all that the database does, commands and ticks included."""
-    passed = note.side.next <= mark.positions.get(names.control, 0)
-    return passed and (not note.digest or note.digest == mark.digest)
+    passed = note.side.next <= record.positions.get(names.control, 0)
+    return passed and (not note.digest or note.digest == record.digest)

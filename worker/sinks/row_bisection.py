@@ -43,7 +43,7 @@ class RowBisection:
         """
         pinned, start = draft.side.pinned, draft.before.positions[self._place.input]
         if not self._decisions.has_policies or not (draft.records or pinned):
-            raise refused(self._place, error, start) from error
+            raise sink_refused(self._place, error, start) from error
         try:
             if pinned and (draft.records or len(pinned) > 1):
                 self._commands = draft.side.next
@@ -73,17 +73,17 @@ class RowBisection:
         message = PinnedMessage(self._place.names.control, self._place.partition, pinned)
         command = command_of(message)
         if command is None or command.name not in REQUESTS:
-            raise refused(self._place, error, position) from error
+            raise sink_refused(self._place, error, position) from error
         at = self._place.names.control, pinned.offset
         self._decisions.decide_redriven(at, self._failure(position, error))
 
     def _failure(self, offset: int, error: BadRow) -> HandlingFailed:
-        failed = refused(self._place, error, offset)
+        failed = sink_refused(self._place, error, offset)
         failed.__cause__ = error
         return RecordFailed(offset, failed)
 
 
-def refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
+def sink_refused(place: Place, error: RowsRefused, position: int) -> SinkRefused:
     """Return the error for rows that the database rejects; their record is at this position or, unsearched, later."""
     return SinkRefused(
         f"write rows: the database of the sinks rejects the rows of the records from here on: {error}. Nothing was "

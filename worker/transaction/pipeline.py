@@ -17,7 +17,7 @@ from statehold.output import Sent
 from statehold.snapshot.format.records import CommitRecord
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
-from statehold.worker.common.errors import ProducerDropped, refused
+from statehold.worker.common.errors import ProducerDropped, output_refused
 from statehold.worker.common.signals import Signals
 from statehold.worker.failures.decisions import FailureDecisions
 from statehold.worker.handler.engine import Engine
@@ -117,7 +117,7 @@ class TransactionPipeline:
         if len(messages) > 1:
             return OutputRejected(search=True)
         at = offset(messages[0])
-        rejected = refused(self._tools.place, f"send an output: the broker rejected it: {error}", at)
+        rejected = output_refused(self._tools.place, f"send an output: the broker rejected it: {error}", at)
         rejected.__cause__ = error
         return RecordFailed(at, rejected)
 
@@ -159,7 +159,7 @@ class TransactionPipeline:
         try:
             chunks = kafka.pack(draft)
         except MessageRefused as error:
-            raise refused(tools.place, str(error), kafka.position) from error
+            raise output_refused(tools.place, str(error), kafka.position) from error
         call = tools.beside(
             partial(kafka.commit, draft, chunks, membership.metadata), f"commit-{tools.place.partition}"
         )
@@ -226,7 +226,9 @@ class TransactionPipeline:
             self._emit(outputs, wait=False)
         except MessageRefused as error:
             what = "send an output of a command of the control topic, or of a record of a retry topic"
-            rejected = refused(self._tools.place, f"{what}: the broker rejected it: {error}", self._state.position)
+            rejected = output_refused(
+                self._tools.place, f"{what}: the broker rejected it: {error}", self._state.position
+            )
             rejected.__cause__ = error
             raise RecordFailed(self._state.position, rejected) from error
 
@@ -237,7 +239,7 @@ class TransactionPipeline:
         try:
             commit.call.wait()
         except MessageRefused as error:
-            raise refused(self._tools.place, str(error), self._state.kafka.position) from error
+            raise output_refused(self._tools.place, str(error), self._state.kafka.position) from error
         self._committed(commit)
 
     def _committed(self, commit: Commit) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from statehold.errors import OutcomeUnknown, ProducerFenced, StateholdError, TransactionAborted
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
-from statehold.worker.common.errors import ProducerDropped, fenced, refused
+from statehold.worker.common.errors import ProducerDropped, fenced, output_refused
 from statehold.worker.common.ownership import await_newer_membership
 from statehold.worker.common.signals import Signals
 from statehold.worker.handler.engine import Engine
@@ -80,7 +80,7 @@ class Rollback:
         if error.stale:
             await_newer_membership(self._tools, self._signals, state.membership)
         elif state.aborts > _ABORTS:
-            raise refused(
+            raise output_refused(
                 self._tools.place,
                 f"commit: {state.aborts} transactions in a row were aborted, the last one because {error}",
                 state.position,

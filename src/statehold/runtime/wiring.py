@@ -260,7 +260,7 @@ class ServiceWiring:
             memory=_MEMORY,
             access=self._access,
             standby=self.standbys or NoStandby(),
-            referring=self.references or NoReferences(),
+            references=self.references or NoReferences(),
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
             control=partial(self._feed.lane, partition) if self._feed is not None else None,

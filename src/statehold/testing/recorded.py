@@ -16,7 +16,7 @@ from statehold.snapshot.format.records import CommitRecord
 from statehold.testing.broker import MemoryBroker
 from statehold.testing.clients import StableMemoryReader
 from statehold.testing.replay import Seen
-from statehold.worker.failures.history import At, Late, Tried
+from statehold.worker.failures.history import At, HandledRetry, RetryHistory
 from statehold.worker.followers.reference import history
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
@@ -27,12 +27,12 @@ class Recorded:
 
     def __init__(self, kind: type[Handler[Any]], names: Names, broker: MemoryBroker, partition: int) -> None:
         self._kind, self._names, self._broker, self._partition = kind, names, broker, partition
-        self._tried = Tried(kind, names)
+        self._tried = RetryHistory(kind, names)
         for topic in self._tried.topics:
             mine = (each for each in broker.log(topic, 0).committed() if each.partition() == partition)
             self._tried.add(topic, mine)
 
-    def beside(self) -> list[Placed[Pinned | Late | Seen]]:
+    def beside(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
         """What was handled beside the input, and which reference data was seen, each at its place.
 
         :raises UsageError: the marks that tell it have been truncated.
@@ -42,14 +42,14 @@ class Recorded:
         if increments.start > 0 and (control.end > 0 or references(self._kind)):
             raise UsageError("marks that pin commands or reference data are truncated: replay before the fulls")
         written = (records.unpack(message.value()) for message in increments.committed())
-        found: list[Placed[Pinned | Late | Seen]] = []
+        found: list[Placed[Pinned | HandledRetry | Seen]] = []
         before: Mapping[str, int] = {}
         seen: Mapping[str, Version] = {}
         for mark in (record for record in written if isinstance(record, CommitRecord)):
             if mark.reference != seen:
                 seen = mark.reference
                 found.append(Placed(mark.start, Seen(seen)))
-            handled: list[Pinned | Late] = [*mark.pinned, *self._tried.between(before, mark.positions)]
+            handled: list[Pinned | HandledRetry] = [*mark.pinned, *self._tried.between(before, mark.positions)]
             found += [Placed(mark.positions[names.input], each) for each in handled]
             before = mark.positions
         return found

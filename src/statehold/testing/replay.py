@@ -15,7 +15,7 @@ from statehold.snapshot.format import digest
 from statehold.testing.database import Tables, apply
 from statehold.testing.log import MemoryLog, MemoryMessage
 from statehold.testing.stepped import EffectCall
-from statehold.worker.failures.history import At, Late
+from statehold.worker.failures.history import At, HandledRetry
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.dead_letters import FailureDecision
 from statehold.worker.handler.engine import Engine
@@ -43,7 +43,7 @@ class Replay:
         engine: Callable[[], Engine],
         partition: int,
         messages: Sequence[MemoryMessage],
-        pinned: Sequence[Placed[Pinned | Late | Seen]],
+        pinned: Sequence[Placed[Pinned | HandledRetry | Seen]],
         control: str,
         expected: bytes,
     ) -> None:
@@ -76,8 +76,8 @@ class Replay:
     def run(self, sizes: Sequence[int]) -> None:
         """:raises BatchesMatter: something differs. :raises RecordError: the handler fails on a record."""
         engine = self._engine()
-        if engine.letters is not None:
-            engine.letters.decisions = dict(self._verdicts)
+        if engine.dead_letters is not None:
+            engine.dead_letters.decisions = dict(self._verdicts)
         outputs: dict[str, list[_Sent]] = {topic: [] for topic in self._outputs}
         effects: list[object] = []
         rows: Tables = {}
@@ -100,13 +100,13 @@ class Replay:
         while at < len(self._messages):
             yield self._messages[at : (at := at + max(1, next(size)))]
 
-    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | Late | Seen) -> None:
+    def _handle(self, engine: Engine, batch: Sequence[Message] | Pinned | HandledRetry | Seen) -> None:
         """As the worker does: a batch that on_batch refuses is handled record by record."""
         try:
             if isinstance(batch, Pinned):
                 engine.obey(PinnedMessage(self._control, self._partition, batch))
                 return
-            if isinstance(batch, Late):
+            if isinstance(batch, HandledRetry):
                 handle(engine, *batch)
                 return
             if isinstance(batch, Seen):

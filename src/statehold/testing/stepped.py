@@ -55,7 +55,7 @@ class InlineEffects:
         self._owed: dict[EffectKey, Effect] = {}
         self._attempts: dict[EffectKey, int] = {}
 
-    def owed(self) -> tuple[Effect, ...]:
+    def unfinished(self) -> tuple[Effect, ...]:
         return tuple(self._owed.values())
 
     def pending(self) -> Pending:
@@ -67,7 +67,7 @@ class InlineEffects:
         self.retry()
 
     def close(self, timeout: float) -> tuple[Effect, ...]:
-        return self.owed()
+        return self.unfinished()
 
     def calls_owed(self) -> list[EffectCall]:
         return [EffectCall(key, _name(each), tuple(effect_calls.arguments(each))) for key, each in self._owed.items()]

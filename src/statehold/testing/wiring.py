@@ -162,7 +162,7 @@ class Wiring:
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
             standby=self.standbys,
-            referring=self._references,
+            references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             database=self.database.connector() if self._has_sinks else None,
             beside=Later,

@@ -33,7 +33,7 @@ from statehold.snapshot.inspect.salvage import Salvaged
 from statehold.snapshot.state import State
 from statehold.table import Changes
 from statehold.worker.common.signals import Signals
-from statehold.worker.failures.history import Late, Tried, recall
+from statehold.worker.failures.history import HandledRetry, RetryHistory, recall
 from statehold.worker.failures.retry_records import handle
 from statehold.worker.handler.record_failure import HandlingFailed
 from statehold.worker.recovery.replay_batch import commit, handle_again
@@ -167,7 +167,7 @@ class Rebase:
             for piece in in_order(reader.read(place.input, place.partition, start, end, 500), beside):
                 if isinstance(piece, Pinned):
                     engine.obey(PinnedMessage(place.names.control, place.partition, piece))
-                elif isinstance(piece, Late):
+                elif isinstance(piece, HandledRetry):
                     handle(engine, *piece)
                 else:
                     handle_again(engine, piece, Signals())
@@ -194,7 +194,7 @@ class Rebase:
             tried = recall(engine, reader, place.names, place.partition)
         finally:
             reader.close()
-        letters, at = engine.letters, salvaged.position(place)
+        letters, at = engine.dead_letters, salvaged.position(place)
         failed = sum(topic == place.input and offset >= at for topic, offset in letters.decisions) if letters else 0
         late = len(side_inputs.late(place, salvaged.mark, tried))
         if not failed and not late:
@@ -268,12 +268,14 @@ class SideInputs(NamedTuple):
         pinned = (each for mark in self.marks or () for each in mark.pinned)
         return [each for each in pinned if (found := command_of(PinnedMessage("", 0, each))) and found.name != TICK]
 
-    def late(self, place: Place, before: CommitRecord, tried: Tried) -> list[Late]:
+    def late(self, place: Place, before: CommitRecord, tried: RetryHistory) -> list[HandledRetry]:
         """Return the processed records of retry topics; without a commit record, all that may have been processed."""
         after = dict.fromkeys(tried.topics, sys.maxsize) if self.last is None else self.last.positions
         return list(tried.between(before.positions, after))
 
-    def beside(self, place: Place, before: CommitRecord, end: int, tried: Tried) -> list[Placed[Pinned | Late]]:
+    def beside(
+        self, place: Place, before: CommitRecord, end: int, tried: RetryHistory
+    ) -> list[Placed[Pinned | HandledRetry]]:
         """Return commands and retries with their places in the replay; without commit records, at its end.
 
         :raises ToolRefused: it is unknown which retries were processed.
@@ -286,9 +288,9 @@ class SideInputs(NamedTuple):
                     f"shows which of them were processed. Nothing was changed"
                 )
             return [Placed(end, each) for each in found]
-        placed: list[Placed[Pinned | Late]] = []
+        placed: list[Placed[Pinned | HandledRetry]] = []
         for mark in self.marks:
-            pieces: list[Pinned | Late] = [*mark.pinned, *tried.between(before.positions, mark.positions)]
+            pieces: list[Pinned | HandledRetry] = [*mark.pinned, *tried.between(before.positions, mark.positions)]
             placed += [Placed(mark.positions[place.input], each) for each in pieces]
             before = mark
         return placed
