@@ -24,7 +24,7 @@ def filled() -> tuple[Driver, MemoryLog]:
 
 
 def short_for(driver: Driver, log: MemoryLog, missing: int, looks: int) -> Callable[[str, int], None]:
-    """The increment topic's end is told without the last records, for so many questions."""
+    """The broker reports an early end of the changelog topic, for a number of requests."""
     whole, asked = log.end, [0]
 
     def on_bounds(topic: str, partition: int) -> None:
@@ -91,7 +91,7 @@ def test_one_that_stays_away_is_damage() -> None:
 
 
 def test_memory_is_not_kept_on_the_word_of_a_short_log() -> None:
-    """The outcome of a mark-only commit is unknown: it has committed, and the log does not tell it yet."""
+    """The outcome of an empty commit is unknown: it has committed, and the log does not show it yet."""
     driver, log = filled()
     before = log.end
     driver._lane(0).live().commit_soon()

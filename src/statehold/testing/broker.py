@@ -1,4 +1,4 @@
-"""What a Kafka cluster promises, in memory and in one thread: epochs, transactions, group offsets, faults."""
+"""A Kafka cluster in memory and in one thread: epochs, transactions, group offsets, faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MemoryBroker:
     clock: ManualClock
     logs: dict[tuple[str, int], MemoryLog] = field(default_factory=dict)
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    #: what was noted beside each offset
+    #: metadata of each offset
     lineages: dict[tuple[str, int], str] = field(default_factory=dict)
     #: moves with each rebalance; offsets with another one are refused
     generation: int = 1

@@ -210,7 +210,7 @@ class MemoryOffsets:
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
-        #: what the group's coordinator says of us
+        #: the answer of the group's coordinator about this member
         self.owner = True
 
     def committed(self, topic: str, partition: int) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ManualClock:
-    """Monotonic seconds that pass when told to. `wall` is the same in seconds since 1970."""
+    """Monotonic seconds that a test advances. `wall` is the same time in seconds since 1970."""
 
     def __init__(self, wall: float = 1_750_000_000.0) -> None:
         self._now, self._wall = 0.0, wall

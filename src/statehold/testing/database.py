@@ -1,4 +1,4 @@
-"""What a database of sinks promises, in memory: rows, positions, epochs, transactions; faults on request."""
+"""A sink database in memory: rows, positions, epochs, transactions; faults on request."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MemorySession:
         if held is None:
             return None
         if again and database.owners.get(partition) is not self._owner:
-            raise Outdated(f"somebody has taken epoch {held.epoch}, ours is older", fenced=True)
+            raise Outdated(f"another owner has taken epoch {held.epoch}, this one has an older one", fenced=True)
         database.owners[partition] = self._owner
         held = database.held[partition] = held._replace(epoch=held.epoch + 1)
         database.strike("take", after=True)
@@ -78,7 +78,7 @@ class MemorySession:
         database.strike("commit", after=False)
         now = database.held[partition]
         if now.epoch > held.epoch:
-            raise Outdated(f"epoch {now.epoch} was taken, ours is {held.epoch}", fenced=True)
+            raise Outdated(f"epoch {now.epoch} was taken, this owner has {held.epoch}", fenced=True)
         if now.position != held.position:
             raise Outdated(f"it holds position {now.position}, not {held.position}", fenced=False)
         for each in rows:

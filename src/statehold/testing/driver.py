@@ -1,4 +1,4 @@
-"""Runs a handler without Kafka on the worker's own code: engine, transactions, marks, deltas, fulls, restore."""
+"""Run a handler without Kafka on the worker's code: engine, transactions, commit records, snapshots, restore."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OutputRecord(NamedTuple):
 
 
 class Driver(Wiring):
-    """Feeds a handler and shows what it did.
+    """Feeds a handler and shows its results.
 
         driver = Driver(Clearing)
         driver.feed(Trade(...), key="ann")
@@ -66,7 +66,7 @@ class Driver(Wiring):
     :param autocommit: commit every 100 records, and before `outputs`, `table`, `effects`, `replay` and `stop`. Without
         it only `commit` and `advance` do, as time does in the service.
     :param run_effects: call the functions given to `Handler.effect`; otherwise they are only noted in `effects`.
-    :param output_partitions: what a `partitioner` of an Output is told.
+    :param output_partitions: what a `partitioner` of an Output gets.
     :param settings: the whole tree, instead of `delta_interval`, development mode and short transactions.
     """
 
@@ -137,7 +137,7 @@ class Driver(Wiring):
     ) -> int:
         """Feed a command, as `statehold command` does: a record that goes to `on_command`; its offset.
 
-        With `via_control_topic` it comes beside the input: the next commit handles it after its last record, or the
+        With `via_control_topic` it is not part of the input: the next commit handles it after its last record, or the
         next second in which nothing else is to do. The command `take` takes a full, over the next seconds of the
         driver's time.
         """
@@ -182,7 +182,7 @@ class Driver(Wiring):
             lane.commit()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: commits, deltas and fulls that fall due happen, and effects that failed are tried again."""
+        """Let time pass: due commits, deltas and full snapshots happen, and failed effects are retried."""
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0:
             self.clock.advance(min(left, max(0.1, seconds / _TICKS)))
@@ -243,7 +243,7 @@ class Driver(Wiring):
         return self.mark(partition).positions[self.names.input]
 
     def mark(self, partition: int = 0) -> CommitRecord:
-        """The last mark of a running partition."""
+        """The last commit record of a running partition."""
         self._settle()
         return self._lane(partition).live().record
 
@@ -255,7 +255,7 @@ class Driver(Wiring):
     # ConsumerTrouble
 
     def crash(self) -> None:
-        """kill -9: memory is gone, and the open transaction will be when somebody fences."""
+        """Simulate kill -9: memory is lost; the next owner's fence aborts the open transaction."""
         for lane in self._lanes.values():
             lane.crash()
 
@@ -278,7 +278,7 @@ class Driver(Wiring):
         return {partition: copy.mark.n for partition, copy in self.standbys.copies().items()}
 
     def stop(self) -> None:
-        """A clean stop (SIGTERM): commit, take a full, let go. `restore` starts again."""
+        """Stop cleanly (SIGTERM): commit, take a full snapshot, leave. `restore` starts again."""
         self._settle()
         for lane in self._lanes.values():
             lane.stop(self.settings.service.stop_timeout)
@@ -286,7 +286,7 @@ class Driver(Wiring):
     def fail_effects(self, error: Exception | None, name: str = "") -> None:
         """From now on effects of this function's name (by default all) raise this; None: they work again.
 
-        What is owed is tried again by `advance`, as the service does after a wait.
+        `advance` retries pending effects, as the service does after a wait.
         """
         if error is None:
             self._failing.pop(name, None)
@@ -300,7 +300,7 @@ class Driver(Wiring):
         return [each for effects in self._inline.values() for each in effects.calls_owed()]
 
     def withdraw(self, partition: int = 0) -> None:
-        """Take the record that failed out of the input, as if its producer had aborted it, and go on behind it."""
+        """Remove the failed record from the input, as if its producer had aborted it, and continue after it."""
         lane = self._lane(partition)
         cause = lane.worker.cause
         if not isinstance(cause, RecordError):
@@ -309,11 +309,11 @@ class Driver(Wiring):
         lane.start()
 
     def rebalance(self) -> None:
-        """The group moves on without us noticing: the next commit is refused once, undone and done again."""
+        """Rebalance the group unnoticed: the broker rejects the next commit once; it is rolled back and repeated."""
         self.broker.generation += 1
 
     def take_full(self, partition: int = 0) -> FullRef | None:
-        """Take a full and let a mark refer to it, some seconds of the driver's time later; None if it was given up."""
+        """Take a full snapshot and let a commit record refer to it; None if it was abandoned."""
         self.commit()
         lane = self._lane(partition)
         live = lane.live()
@@ -329,7 +329,7 @@ class Driver(Wiring):
     def replay(self, batches: int | Sequence[int] | None = None, partition: int = 0) -> None:
         """Handle the whole input again, cut into other batches, and compare tables, outputs and effects (rule M4).
 
-        Commands that came beside the input are handled where their marks have pinned them.
+        Commands of the control topic are handled where commit records have pinned them.
 
         :param batches: one size, or sizes that are used in turn; by default several are tried.
         :raises BatchesMatter: something differs: it depends on how the input is cut, or on more than the input.

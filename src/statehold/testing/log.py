@@ -134,7 +134,7 @@ class MemoryLog:
                 yield entry[0]
 
     def read(self, start: int, end: int, batch: int) -> Iterator[Sequence[MemoryMessage]]:
-        """As `ports.Reader.read`, except that what would wait for ever raises at once."""
+        """As `ports.Reader.read`, except that a permanent wait raises at once."""
         if start >= end:
             return
         if not self.start <= start <= self.end:

@@ -1,4 +1,4 @@
-"""What the topics in memory tell of one partition's past, for whoever handles its whole input once more."""
+"""Read one partition's past from the topics in memory, to handle its whole input again."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ class Recorded:
             self._tried.add(topic, mine)
 
     def beside(self) -> list[Placed[Pinned | HandledRetry | Seen]]:
-        """What was handled beside the input, and which reference data was seen, each at its place.
+        """Return the side inputs and the versions of reference data, each at its place in the input.
 
-        :raises UsageError: the marks that tell it have been truncated.
+        :raises UsageError: the commit records that hold them have been truncated.
         """
         names, partition = self._names, self._partition
         increments, control = self._broker.log(names.changelog, partition), self._broker.log(names.control, partition)
         if increments.start > 0 and (control.end > 0 or references(self._kind)):
-            raise UsageError("marks that pin commands or reference data are truncated: replay before the fulls")
+            raise UsageError(
+                "commit records that pin commands or reference data are truncated: replay before the full snapshots"
+            )
         written = (records.unpack(message.value()) for message in increments.committed())
         found: list[Placed[Pinned | HandledRetry | Seen]] = []
         before: Mapping[str, int] = {}

@@ -1,4 +1,4 @@
-"""The worker of one partition without its thread and without real time: every wait moves a clock of our own."""
+"""The worker of one partition without its thread and without real time: every wait moves a simulated clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EffectCall(NamedTuple):
 
 
 class InlineEffects:
-    """Runs the effects at once, on the calling thread; one that raises is owed, and tried again by `retry`."""
+    """Runs the effects at once, on the calling thread; one that raises stays pending until `retry`."""
 
     def __init__(self, handler: Handler[Any], report: EffectReport, calls: list[EffectCall], *, run: bool) -> None:
         self._handler, self._report, self._calls, self._run = handler, report, calls, run
@@ -73,7 +73,7 @@ class InlineEffects:
         return [EffectCall(key, _name(each), tuple(effect_calls.arguments(each))) for key, each in self._owed.items()]
 
     def retry(self) -> None:
-        """Try what is owed, in order; as the real one does, stop at the first that fails."""
+        """Run the pending effects in order; stop at the first failure, as the real runner does."""
         for key, effect in list(self._owed.items()):
             try:
                 self._call(effect)
@@ -97,7 +97,7 @@ def _name(effect: Effect) -> str:
 
 
 class Later:
-    """A call beside the worker, in one thread: it happens when it is waited for, or when it was asked for so often.
+    """A background call in one thread: it runs when the worker waits for it, or after a number of checks.
 
     So records are handled ahead of a commit.
     """
@@ -212,7 +212,7 @@ class SteppedWorker(PartitionWorker):
         return recovered.engine
 
     def crash(self) -> None:
-        """Nothing is said to the broker: the open transaction stays as it is."""
+        """Stop without a call to the broker: the open transaction stays open."""
         self._producer = self._live = self._draining = self._recovered = None
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""What `Service` does for a real cluster, for the one in memory: names, tools for the workers, the first start."""
+"""Wire workers to the cluster in memory, as `Service` does to a real one: names, tools, the first start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Wiring:
 
     _run_effects = False
     _output_partitions = 1
-    #: the format of the first mark
+    #: the format of the initial commit record
     _format = frame.NEWEST
 
     def __init__(self, factory: Callable[[], Handler[Any]], settings: Settings, names: Names, partitions: int) -> None:
@@ -74,7 +74,7 @@ class Wiring:
         self._references.turn()
 
     def _write_genesis(self, partition: int) -> None:
-        """The first start is an act (rule D5): here the driver's."""
+        """Start for the first time: the driver writes the initial commit record (rule D5)."""
         producer = MemoryTransactions(self.broker, self.names, partition)
         place = self._place(partition)
         mark = CommitRecord(
