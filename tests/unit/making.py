@@ -1,4 +1,4 @@
-"""Marks, increments and places for tests of the snapshot package."""
+"""Commit records, changelog records and places for tests of the snapshot package."""
 
 from __future__ import annotations
 

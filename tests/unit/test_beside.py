@@ -1,4 +1,4 @@
-"""A call on a thread of its own: its error is told, and nothing of what it held is left behind."""
+"""A background call reports its error and frees all objects that it held."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statehold.errors import OutcomeUnknown
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What is freed here is freed by counting references alone, as in a process of ours."""
+    """Objects are freed by reference counts alone, as in a service's process."""
     gc.collect()
     gc.disable()
     yield
@@ -36,7 +36,7 @@ def test_its_error_is_raised_each_time_it_is_waited_for() -> None:
 
 @pytest.mark.usefixtures("no_collector")
 def test_what_a_failed_call_held_is_freed_without_the_collector() -> None:
-    """A producer was held so: with its threads, its sockets and a queue of statistics that nobody reads."""
+    """A cycle once held a producer with its threads, its sockets and an unread queue of statistics."""
 
     class Held:
         pass

@@ -48,7 +48,7 @@ def closing(*delta: Changes, position: int = 70, no_delta: bool = False) -> Comm
 
 
 def commit(made: KafkaTransaction, closed: CommitDraft) -> CommitRecord:
-    """As the live loop does: packed, committed beside, and noted."""
+    """Pack, commit in the background and note the commit, as the live loop does."""
     made.commit(closed, made.pack(closed), 1)
     return made.committed()
 

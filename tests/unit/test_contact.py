@@ -1,4 +1,4 @@
-"""When an outage is one, what is told of it, and who leaves; calls that do not come back."""
+"""Detection and report of an outage, the process that leaves, and calls that do not return."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Told:
 
 
 class Feed:
-    """Remembers who asked to be read anew, and what it logged."""
+    """Records the requests to read again, and the log events."""
 
     topic = "retry"
 

@@ -1,4 +1,4 @@
-"""The digest: no order, one value per state, the same whether updated or computed anew."""
+"""The digest: no order, one value per state, the same whether updated or computed again."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from statehold.worker.participants.effect_runner import EffectRunner
 
 
 class Recorder(Handler[int]):
-    """Its effect blocks on demand and fails as often as told."""
+    """A handler whose effect blocks on demand and fails a given number of times."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[EffectKey, int]] = []

@@ -1,4 +1,4 @@
-"""Whoever may write to a topic can write any bytes: each decoder raises its declared errors and nothing else."""
+"""A writer of a topic can write any bytes: each decoder raises its declared errors and nothing else."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_frame(data: bytes) -> None:
 
 
 def show_frame(data: bytes) -> None:
-    """As `cat` and `snapshot` show it: every finding is told, none is raised."""
+    """As `cat` and `snapshot` show it: every finding is reported, none is raised."""
     message = MemoryMessage(PLACE.names.changelog, 0, 0, data)
     json.dumps(Lines(True, typed.Typed(), {}).line(message), default=str)
 

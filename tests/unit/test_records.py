@@ -1,4 +1,4 @@
-"""The records of our topics: a round trip each, and what is refused."""
+"""The records of statehold's topics: a round trip of each, and rejected ones."""
 
 from __future__ import annotations
 

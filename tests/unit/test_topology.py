@@ -1,4 +1,4 @@
-"""The thread that looks after the topics goes on, whatever one look ends with."""
+"""The thread that monitors the topics continues after any error."""
 
 from __future__ import annotations
 

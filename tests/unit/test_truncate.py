@@ -1,4 +1,4 @@
-"""What may be deleted behind the kept fulls (rules C3, C4)."""
+"""Truncation behind the kept full snapshots (rules C3, C4)."""
 
 from __future__ import annotations
 
