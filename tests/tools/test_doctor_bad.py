@@ -331,7 +331,7 @@ def test_a_topic_made_anew_and_a_state_that_is_gone(make: Callable[[], Patient])
         future.result(30)
     provable = replaced.look("snapshots-provable")
     assert levels(provable) == {"FAIL"}
-    assert "hold no mark" in provable[0].reason
+    assert "hold no commit record" in provable[0].reason
 
 
 # Rights
