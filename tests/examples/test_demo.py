@@ -51,7 +51,7 @@ def test_nothing_is_lost_and_nothing_is_left(tmp_path: Path) -> None:
         assert process.wait(300) == 0, told(folder)
     lines = told(folder).splitlines()
     assert lines[-1] == "demo ok"
-    assert any("restored from the compaction's fulls" in line for line in lines)
+    assert any("restored from the compaction's full snapshots" in line for line in lines)
     assert any(line.startswith("0 lost, 0 duplicated, digests equal in 4 of 4") for line in lines)
     assert left_by(folder) == []
 

@@ -64,10 +64,15 @@ def pages() -> list[object]:
     return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
 
 
+#: what tools leave in a tree, hidden folders among them
+CACHES = re.compile(r"(^|/)(\.(?!ci/)|build/|__pycache__|node_modules|[^/]+\.egg-info)")
+
+
 @cache
 def tracked() -> list[Path]:
     if not (ROOT / ".git").exists():  # a copy of the tree, such as an unpacked sdist
-        return [path for path in ROOT.rglob("*") if path.is_file()]
+        ours = (path for path in ROOT.rglob("*") if not CACHES.search(path.relative_to(ROOT).as_posix()))
+        return [path for path in ours if path.is_file()]
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
 

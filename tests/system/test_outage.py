@@ -135,7 +135,7 @@ def test_a_call_that_never_comes_back_ends_the_service(stage: Stage, monkeypatch
     settings = {"STATEHOLD_COMMIT__TIMEOUT": "2", "STATEHOLD_SERVICE__STOP_TIMEOUT": "2"}
     with Local(stage, **settings) as local:
         stage.feed(200)
-        with pytest.raises(StuckCall, match="commit_transaction has not come back"):
+        with pytest.raises(StuckCall, match="commit_transaction has not returned"):
             local.service.wait(120)
         stuck = local.events("stuck")[0]
         assert (stuck["partition"], stuck["doing"]) == (0, "commit_transaction")
