@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.driver.apps import Accounts, Caller, Op
 
+import statehold
 from statehold import Handler, Output, Record, Table
 from statehold.snapshot.format.records import CommitRecord
 from statehold.testing import Driver
@@ -22,6 +23,7 @@ from statehold.worker.live import ORDER
 from statehold.worker.transaction.participants import CommitDraft, Participant, Participants, SideWork
 
 ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = Path(statehold.__file__).resolve().parent
 #: code of features that a handler with a table and an output does not use
 UNUSED = (
     "worker/handler/dead_letters.py",
@@ -67,7 +69,8 @@ def files_run(action: Callable[[], Any]) -> set[str]:
     finally:
         sys.setprofile(None)
     paths = [Path(each).resolve() for each in found if not each.startswith("<")]
-    return {str(path.relative_to(ROOT)) for path in paths if path.is_relative_to(ROOT)}
+    homes = (INSTALLED, ROOT)  # an installed package has the folders that a checkout links to
+    return {str(path.relative_to(home)) for path in paths for home in homes if path.is_relative_to(home)}
 
 
 def test_a_feature_that_the_handler_does_not_use_runs_no_code() -> None:

@@ -33,7 +33,7 @@ def test_mypy_checks_a_new_file_in_every_package_and_one_that_it_does_not_see_is
 
     assert told.stdout.count("brand_new.py:") == len(FOLDERS) + 5, told.stdout + told.stderr
     there, hidden = len(_sources(tree)), len(list((tree / "snapshot").rglob("*.py")))
-    assert f"mypy looked at {there - hidden} of {there} files" in told.stdout
+    assert f"mypy checked {there - hidden} of {there} files" in told.stdout
     assert told.stdout.startswith("(1, ")
 
 
