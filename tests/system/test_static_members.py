@@ -106,7 +106,7 @@ def test_more_instances_than_partitions_makes_standbys_that_take_over(stages: St
             await_true(lambda: standby.events("standby"), "it knows that it is a standby")
             status = standby.service.status()
             assert status["ready"]
-            assert "all 1 partitions have an owner" in status["waiting"]
+            assert "the 1 partitions are assigned to" in status["waiting"]
             stage.feed(200)
             stage.await_all()
             active.service.stop()

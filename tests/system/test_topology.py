@@ -39,7 +39,7 @@ def test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state(t
         for partition in (0, 1):
             cause = local.await_failed(partition, PartitionCountChanged, 120)
             assert "has 3 partitions, it had 2" in cause
-            assert "statehold state repartition --to 3" in cause
+            assert "statehold state repartition MODULE:SERVICE --to 3" in cause
         await_true(lambda: local.service.status()["topology"], "the status tells of it")
         assert not local.service.status()["ready"]
         # What comes now may belong to another partition: it waits.
