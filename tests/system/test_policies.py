@@ -109,8 +109,8 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     check_letter(operated, offset=1, key=b"ann", id=refused)
     assert [each["later"] for each in operated.told("lag", TARGET)] == [1, 0]
     status = " ".join(operated.statehold("status", "--service", operated.stage.names.service).split())
-    assert "2 key(s) wait" in status
-    assert "1 record(s) are tried later" in status
+    assert "2 blocked key(s)" in status
+    assert "1 record(s) wait for a retry" in status
 
     again = operated.told("dlq", "replay", TARGET, "--key", "ann", "--why", "too early", code=1)
     assert [(each["asked"], each["done"], each["failed"]) for each in again] == [(2, 0, [1])]
@@ -130,7 +130,7 @@ def test_letters_and_tries_are_seen_and_settled_by_the_commands(operated: Operat
     assert operated.process.stop() == 0
     operated.told("topics", "check", TARGET)
     words = ("state", "repartition", TARGET, "--to", "4", "--why", "more load", "--dry-run")
-    assert "1 record(s) on" in operated.refused(*words)
+    assert "1 record(s) are pending on" in operated.refused(*words)
     operated.statehold("snapshot", "verify", TARGET, "--replay")
 
 

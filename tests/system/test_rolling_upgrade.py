@@ -24,12 +24,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 #: the last commit that knew format 1 only
-OLD = "d5a5168"
+OLD = BEFORE_THE_RENAME = "d5a5168"
 
 
 @pytest.fixture(scope="module")
 def old_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of an environment with the old wheel."""
+    if OLD == BEFORE_THE_RENAME:
+        pytest.skip("the old release has another name and other topics: set OLD once a release of statehold is older")
     scratch = tmp_path_factory.mktemp("old")
     tree = scratch / "old"
     tree.mkdir()

@@ -48,7 +48,7 @@ def test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state(t
             local.service.retry(partition)
         await_true(lambda: all(len(local.failures(p)) > 1 for p in (0, 1)), "both fail again")
     assert outputs(stage) == 500
-    with pytest.raises(TopicMismatch, match="state repartition --to 3"):
+    with pytest.raises(TopicMismatch, match="state repartition MODULE:SERVICE --to 3"):
         stage.service().start()
 
 

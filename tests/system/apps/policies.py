@@ -69,8 +69,7 @@ class Policies(Handler[Event]):
         OutputRefused: dead_letter(ordered=False),
     }
     totals = Table(key=str, value=Total)
-    lines = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=Line)
-    raw = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=bytes)
+    lines: Output[Line | bytes] = Output(os.environ.get("PROBE_OUTPUT", "lines"), value=Line | bytes)  # type: ignore[arg-type]
     met: ClassVar[Counter[int]] = Counter()
     poison = Path(os.environ.get("PROBE_POISON", "poison"))
 
@@ -82,7 +81,7 @@ class Policies(Handler[Event]):
         self.totals[key] = after
         self.lines.send(Line(self.partition, record.offset, event.id, after.count, after.sum), key=key)
         if event.amount == LARGE:
-            self.raw.send(bytes(3_000_000))
+            self.lines.send(bytes(3_000_000))
         self.met[event.id] += 1
         if event.amount in ALWAYS:
             raise ALWAYS[event.amount](f"event {event.id}")
