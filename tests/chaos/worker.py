@@ -42,7 +42,7 @@ class Totals(Handler[Trade]):
     """The same work as the other targets do."""
 
     accounts = Table(key=str, value=Account)
-    answers: Output[Running]
+    answers: Output[Any]
     #: where effects are written down
     calls = -1
 
@@ -63,7 +63,6 @@ class Fails(Totals):
     """Some trades fail by design, after they have written and sent; see `tests.chaos.failing`."""
 
     on_failure: ClassVar = failing.policies()
-    raw: Output[bytes]
     #: where the trades lie whose cause is mended
     mended: Path
 
@@ -74,7 +73,7 @@ class Fails(Totals):
         super().on_record(record)
         trade = record.value
         if trade.symbol == failing.LARGE:
-            self.raw.send(bytes(_TOO_LARGE))
+            self.answers.send(bytes(_TOO_LARGE))
         elif trade.symbol != failing.PLAIN:
             failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, self.mended, trade.id)
 
@@ -86,8 +85,7 @@ def totals(output: str, calls: str, mended_dir: str = "") -> type[Totals]:
         answers = Output(output, value=Running)
 
     class BoundFails(Fails):
-        answers = Output(output, value=Running)
-        raw = Output(output, value=bytes)
+        answers: Output[Any] = Output(output, value=Running | bytes)  # type: ignore[arg-type]
         mended = Path(mended_dir)
 
     bound: type[Totals] = BoundFails if mended_dir else Bound
