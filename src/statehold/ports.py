@@ -84,7 +84,7 @@ class Transactions(Protocol):
 
     #: Id of the producer session.
     attempt: str
-    #: `Noted.text` of the state that the offsets belong to, for `Offsets.lineages`.
+    #: Metadata of the group offsets: the state generation and, after NUMBER, the transaction; see `Noted`.
     lineage: str
 
     def fence(self, cancelled: Callable[[], bool]) -> None:
@@ -215,24 +215,11 @@ class Delayed(Protocol):
     def close(self) -> None: ...
 
 
-class NoControl:
-    """The control of a service without a control topic."""
-
-    def waiting(self, position: int) -> tuple[list[Asked], int]:
-        return [], position
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class Noted(NamedTuple):
     """Metadata of a group offset: the state generation, and the transaction that committed it (-1: unknown)."""
 
     lineage: str
     n: int = -1
-
-    def text(self) -> str:
-        return self.lineage if self.n < 0 else f"{self.lineage}{NUMBER}{self.n}"
 
     @classmethod
     def of(cls, text: str) -> Noted:

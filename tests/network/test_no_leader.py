@@ -24,7 +24,7 @@ from statehold.dev.jars import DEFAULT_VERSION
 from statehold.kafka.admin.admin import Admin
 from statehold.kafka.clients.hanging_markers import HiddenRecords
 from statehold.kafka.clients.producer import KafkaTransactions
-from statehold.ports import Noted
+from statehold.ports import NUMBER
 from statehold.snapshot.format.records import Header, number_of, pack
 from statehold.telemetry.log_events import Log
 
@@ -154,7 +154,7 @@ def test_a_committed_one_without_its_marker_is_left_alone_and_told(
     owner.fence(lambda: False)
     owner.begin()
     owner.send_increment(names.changelog, 0, pack(Header(1, owner.attempt, "some", 0)))
-    owner.lineage = Noted("some", 1).text()
+    owner.lineage = f"some{NUMBER}1"
     owner.send_offsets(7, member.consumer_group_metadata())
     cluster.kill(VICTIM)
     await_true(lambda: leader(stage.admin, names.changelog) < 0, "it has no leader", 120)
