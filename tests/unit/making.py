@@ -11,7 +11,7 @@ from statehold.common.names import Names
 from statehold.ports import Bounds
 from statehold.snapshot.format import digest, records
 from statehold.snapshot.format.partition_identity import Place
-from statehold.snapshot.format.records import CommitRecord, Header, Part, Writer
+from statehold.snapshot.format.records import CommitRecord, Header, Manifest, Part, Writer
 from statehold.table import Changes
 from statehold.testing.log import MemoryLog, MemoryMessage
 
@@ -41,6 +41,24 @@ def mark(n: int, attempt: str = "a", lineage: str = "l", parts: int = 0, **more:
         "last_delta": n,
     }
     return CommitRecord(**(fields | more))
+
+
+def manifest(of: CommitRecord, **more: Any) -> Manifest:
+    """The manifest of a full snapshot at this commit record, with one chunk."""
+    fields: dict[str, Any] = {
+        "full": "f",
+        "service": of.service,
+        "partition": of.partition,
+        "partitions": of.partitions,
+        "lineage": of.lineage,
+        "first": of.n,
+        "through": of.n,
+        "positions": of.positions,
+        "increment": 0,
+        "low": 0,
+        "checksums": (1,),
+    }
+    return Manifest(**(fields | more))
 
 
 def replaced(record: CommitRecord, **changes: Any) -> CommitRecord:

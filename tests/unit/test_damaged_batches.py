@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
-from tests.unit.making import PLACE, mark
+from tests.unit.making import PLACE, manifest, mark
 
 from statehold.config.settings import Settings
 from statehold.errors import DamagedIncrement
@@ -72,21 +72,8 @@ class DamagedReader:
 
 def test_a_full_with_a_damaged_batch_is_unusable_so_that_an_older_one_is_used() -> None:
     last = mark(3)
-    manifest = Manifest(
-        full="f",
-        service=last.service,
-        partition=last.partition,
-        partitions=last.partitions,
-        lineage=last.lineage,
-        first=3,
-        through=3,
-        positions=last.positions,
-        increment=0,
-        low=4,
-        checksums=(1,),
-    )
     with pytest.raises(FullUnusable, match="a record batch is damaged"):
-        load(DamagedReader(manifest), PLACE, FullRef(4, 10, 3, 3, 0), last, State([]), EntryDecoder({}))
+        load(DamagedReader(manifest(last, low=4)), PLACE, FullRef(4, 10, 3, 3, 0), last, State([]), EntryDecoder({}))
 
 
 JAVA = """An error occurred while calling o91.collectToPython.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.making import NAMES, PLACE, mark
+from tests.unit.making import NAMES, PLACE, manifest, mark
 
 from statehold.admin.backup.backup import copy_segments
 from statehold.errors import UsageError
@@ -38,22 +38,7 @@ UNSAFE = [
 
 
 def full(store: str, segments: int = 1) -> Manifest:
-    made = mark(3)
-    return Manifest(
-        full="f",
-        service=made.service,
-        partition=made.partition,
-        partitions=made.partitions,
-        lineage=made.lineage,
-        first=3,
-        through=3,
-        positions=made.positions,
-        increment=0,
-        low=-1,
-        store=store,
-        segments=segments,
-        checksums=(1,),
-    )
+    return manifest(mark(3), low=-1, store=store, segments=segments)
 
 
 @pytest.mark.parametrize("location", UNSAFE)

@@ -158,8 +158,6 @@ class Walk:
             return True
         if not calm and self.chance.random() < 0.2:
             self.roll_back()
-            if self.chance.random() < 0.3:  # the sinks' database has committed, and Kafka has not
-                self.buffer.barrier = None
             return False
         self.committed += self.flight
         self.flight = None

@@ -56,24 +56,25 @@ def test_what_is_committed_does_not_come_again() -> None:
     assert not buffer.todo
 
 
-def test_what_is_closed_and_what_is_ahead_of_it_are_undone_together() -> None:
+def closed_and_ahead() -> RecordBuffer:
+    """Records 0 and 1 are closed, record 2 is ahead of them."""
     buffer = RecordBuffer()
     buffer.add(batch(0, 1))
     buffer.add(batch(2))
     taken(buffer)
     buffer.close()
     taken(buffer)
+    return buffer
+
+
+def test_what_is_closed_and_what_is_ahead_of_it_are_undone_together() -> None:
+    buffer = closed_and_ahead()
     assert buffer.roll_back() == 3
     assert [taken(buffer), taken(buffer)] == [[0, 1], [2]]
 
 
 def test_what_is_ahead_stays_when_the_closed_transaction_commits() -> None:
-    buffer = RecordBuffer()
-    buffer.add(batch(0, 1))
-    buffer.add(batch(2))
-    taken(buffer)
-    buffer.close()
-    taken(buffer)
+    buffer = closed_and_ahead()
     buffer.committed()
     assert buffer.roll_back() == 1
     assert taken(buffer) == [2]
