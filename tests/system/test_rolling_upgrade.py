@@ -20,18 +20,22 @@ from tests.system.verify import read_all
 
 from statehold.snapshot.format import frame
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+#: OLD has another package name, other topic names and a dependency that the lock no longer has, so that no group can
+#: hold both releases. Name a commit of statehold here once an older release reads an older format.
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.skip(reason="no release of statehold reads format 1 only"),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 #: the last commit that knew format 1 only
-OLD = BEFORE_THE_RENAME = "d5a5168"
+OLD = "d5a5168"
 
 
 @pytest.fixture(scope="module")
 def old_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of an environment with the old wheel."""
-    if OLD == BEFORE_THE_RENAME:
-        pytest.skip("the old release has another name and other topics: set OLD once a release of statehold is older")
     scratch = tmp_path_factory.mktemp("old")
     tree = scratch / "old"
     tree.mkdir()
