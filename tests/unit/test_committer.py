@@ -154,6 +154,19 @@ def test_after_an_unknown_outcome_both_marks_are_known() -> None:
     assert made.stage is Stage.RECORD
 
 
+def test_nothing_joins_a_transaction_whose_commit_was_tried() -> None:
+    broker, made = committer()
+    broker.fail("commit", OutcomeUnknown("?"))
+    with pytest.raises(OutcomeUnknown):
+        commit(made, closing())
+    sent = broker.log(NAMES.changelog, 0).end
+    with pytest.raises(AssertionError, match="outputs in stage RECORD"):
+        made.send([OUTPUT])
+    with pytest.raises(AssertionError, match="a second commit in stage RECORD"):
+        commit(made, closing())
+    assert broker.log(NAMES.changelog, 0).end == sent
+
+
 def test_an_abort_leaves_nothing_and_the_number_is_used_again() -> None:
     broker, made = committer()
     made.abort()  # nothing is open: nothing happens

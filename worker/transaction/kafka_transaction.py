@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -18,16 +18,16 @@ from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.transaction.participants import CommitDraft
 
 
-class Stage(IntEnum):
+class Stage(Enum):
     """Progress of the transaction; each stage follows the one before it, and an abort leads back to CLOSED."""
 
-    CLOSED = 0
+    CLOSED = auto()
     #: the header and outputs are sent
-    OPEN = 1
+    OPEN = auto()
     #: the offsets joined: every partition of the outputs is in the transaction
-    OFFSETS = 2
+    OFFSETS = auto()
     #: the delta and the commit record are sent: a torn transaction rejects the record, because it comes last
-    RECORD = 3
+    RECORD = auto()
 
 
 class KafkaTransaction:
@@ -113,16 +113,15 @@ class KafkaTransaction:
         No other method may run meanwhile; on success call `committed` next.
         """
         self.begin()
+        assert self.stage is Stage.OPEN, f"a second commit in stage {self.stage.name}: settle or abort the first one"
         if self.record.format >= frame.PINNING:  # an older release would read the number as a part of the generation
             self.producer.lineage = f"{self.record.lineage}{NUMBER}{self.record.n + 1}"
         self.producer.send_offsets(draft.position, membership)
-        assert self.stage is Stage.OPEN, f"offsets after {self.stage.name}"
         self.stage = Stage.OFFSETS
         for payload in chunks:
             self._send_changelog(payload)
         self.expected = self._next_record(draft, len(chunks))
         self._send_changelog(records.pack(self.expected, self.record.format))
-        assert self.stage is Stage.OFFSETS, f"commit record after {self.stage.name}"
         self.stage = Stage.RECORD
         if draft.before_commit is not None:
             draft.before_commit()
