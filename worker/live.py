@@ -72,7 +72,7 @@ def go_live(
     if engine.event_time is not None:
         participants.join(IdleClock(tools, engine, engine.event_time, participants.blocked))
     if topics := retry_topics(type(engine.handler), tools.place.names):
-        participants.join(RetryTopics(tools, engine, list(topics), decisions, record, participants.blocked))
+        participants.join(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
     if engine.dead_letters is not None:
         participants.join(DeadLetters(engine.dead_letters, tools.metrics))
     join_effects = partial(_join_effects, tools, signals, engine, transaction, participants)

@@ -110,8 +110,8 @@ class LiveLoop:
         if record.paused != self._paused:
             self._log_pause(record)
         now = self._tools.clock()
-        careful_end = buffer.barrier is not None or buffer.failure is not None
-        first = buffer.side_inputs_first and not careful_end
+        stops_early = buffer.barrier is not None or buffer.failure is not None
+        first = buffer.side_inputs_first and not stops_early
         return View(
             mode=buffer.mode(),
             paused=record.paused is not None,
@@ -120,7 +120,7 @@ class LiveLoop:
             in_flight=commit is not None,
             landed=commit is not None and commit.call.ended(),
             waiting=bool(buffer.todo),
-            reached=careful_end and buffer.reached(transaction.position),
+            reached=stops_early and buffer.reached(transaction.position),
             arrived=self._mailbox.depth > 0,
             blocked=bool(self.participants.on_blocks) and self.participants.blocked(),
             side_inputs_first=first and self.participants.want_commit(record, now),

@@ -63,12 +63,11 @@ class FailureDecisions:
         if self._attempts <= policy.retries:
             self._retry(failure, policy)
             return
-        decision = None
-        if failure.offset >= self.handled_until:
-            decision = self._decide(failure, policy, self._attempts)
-            if decision is None or self._dead_letters is None:
-                self._end(policy, failure.error)
+        if failure.offset < self.handled_until:
+            raise failure.error from failure.error.__cause__
+        decision = self._decide(failure, policy, self._attempts)
         if decision is None or self._dead_letters is None:
+            self._end(policy, failure.error)
             raise failure.error from failure.error.__cause__
         self._limits.require(failure)
         self._dead_letters.decisions[place] = decision

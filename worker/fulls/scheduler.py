@@ -51,13 +51,8 @@ class FullSnapshots(Participant):
         self._settings = tools.settings.snapshot
         self.refs = record.fulls
         self.cost = cost
-        self._budget = (
-            None
-            if self._settings.restore_budget == "off"
-            else RestoreBudget(
-                self._settings.restore_budget, cost, tools.log, periodic_full=self._settings.periodic_full
-            )
-        )
+        seconds, periodic = self._settings.restore_budget, self._settings.periodic_full
+        self._budget = None if seconds == "off" else RestoreBudget(seconds, cost, tools.log, periodic_full=periodic)
         self._local_copy = LocalCopy(tools.local())
         #: keys and bytes of the newest full snapshot
         self._size = 0, 0
@@ -122,7 +117,9 @@ class FullSnapshots(Participant):
             elif self._pending is None and self._due(record):
                 if not self._compaction_found(record):
                     self._prepare(record)
-            elif self._pending is None and (self._watch.looking or (self._budget is not None and self._looks())):
+            elif self._pending is None and (
+                self._watch.looking or (self._budget is not None and self._budget.looks(self._tools.clock()))
+            ):
                 self._compaction_found(record)
         except KafkaTrouble as error:
             self._give_up(str(error))
@@ -162,10 +159,6 @@ class FullSnapshots(Participant):
             return True
         budget = self._budget
         return now >= self._again and (record.take > 0 or (budget is not None and budget.asks(now)))
-
-    def _looks(self) -> bool:
-        """Return whether to look for the full snapshot of a requested compaction."""
-        return self._budget is not None and self._budget.looks(self._tools.clock())
 
     def between(self, record: CommitRecord) -> None:
         """Write another slice between two batches, if its share of time allows; the state is still that of `record`."""

@@ -174,14 +174,12 @@ class Participants:
             self._index()
 
     def _add(self, member: Participant) -> None:
-        rank = self._order.index
-        known = type(member) in self._order
-        place = (
-            len(self.members)
-            if not known
-            else sum(type(each) in self._order and rank(type(each)) <= rank(type(member)) for each in self.members)
-        )
-        self.members = (*self.members[:place], member, *self.members[place:])
+        self.members = tuple(sorted((*self.members, member), key=self._rank))
+
+    def _rank(self, member: Participant) -> int:
+        """Return the place in the order; a class that the order does not name comes last."""
+        kind = type(member)
+        return self._order.index(kind) if kind in self._order else len(self._order)
 
     def _index(self) -> None:
         members = self.members
