@@ -33,11 +33,14 @@ def supervise(arguments: Sequence[str], folder: Path, files: Sequence[Path], pat
         raise UsageError("--reload needs watchfiles: pip install 'statehold[cli]'") from error
 
     stopping = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        for number in numbers:  # a second signal may interrupt `set`, and an event's lock is not reentrant
+            signal.signal(number, signal.SIG_IGN)
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in numbers:
         signal.signal(number, stop)
     child = _Child(arguments, patience)
     outside = [file for file in files if not file.is_relative_to(folder)]

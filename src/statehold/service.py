@@ -124,6 +124,7 @@ class Service:
         except Cancelled:
             self._new_log().info("stopped", cause="a signal, while it was starting")
         finally:
+            self._stop_asked = True  # a signal from here on changes nothing
             self.stop()
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -325,6 +326,8 @@ class Service:
             self._ended.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stop_asked:
+            return  # this signal may interrupt `stop` of the first one, and an event's lock is not reentrant
         self._stop_asked = True
         if self._manager is not None:
             self._manager.stop(self._settings.service.stop_timeout)

@@ -51,6 +51,17 @@ def run_pytest(root: Path, python: str, folder: Path, program: str) -> subproces
     )
 
 
+def test_the_same_test_of_another_run_goes_on(root: Path, python: str, tmp_path: Path) -> None:
+    """A test of another run has the same name, so its processes have the same PYTEST_CURRENT_TEST."""
+    other = {**os.environ, "PYTEST_CURRENT_TEST": "test_it.py::test_one (call)"}
+    with subprocess.Popen(["sleep", "600"], env=other) as process:
+        try:
+            assert run_pytest(root, python, tmp_path, A_FAILURE).returncode == 1
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize(
     ("program", "code", "outcome"),
     [(A_FAILURE, 1, "1 failed, 1 passed"), (AN_ABRUPT_END, 7, ""), (A_SUCCESS, 0, "1 passed")],

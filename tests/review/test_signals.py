@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
 import pytest
 from tests.driver.apps import Accounts, Op
 
+from statehold import Service
 from statehold.testing import Driver
 from statehold.worker.common.lifecycle import Event
 from statehold.worker.common.signals import Signals
@@ -40,6 +42,34 @@ def wait_for(partition: PartitionWorker, phase: str) -> None:
     while partition.status().phase != phase:
         assert time.monotonic() < until, f"still {partition.status()}"
         time.sleep(0.001)
+
+
+class _Interrupted:
+    """A manager that receives another stop signal while it is being stopped, as a second SIGTERM does."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self.stops, self._first = service, 0, True
+
+    def stop(self, _within: float) -> None:
+        self.stops += 1
+        first, self._first = self._first, False
+        if first:
+            signal.raise_signal(signal.SIGTERM)
+        self._service._ended.set()
+
+
+def test_a_second_stop_signal_does_not_interrupt_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service("ledger", input="orders", handler=Accounts)
+    manager = _Interrupted(service)
+
+    def start(self: Service) -> None:
+        self._manager = manager  # type: ignore[assignment]
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Service, "start", start)
+    service.run()
+    # the manager's events have locks that are not reentrant: a nested `stop` would deadlock the main thread
+    assert manager.stops == 2, "once for the first signal, once after `start`"
 
 
 def test_a_revocation_during_a_retry_still_ends_every_wait() -> None:

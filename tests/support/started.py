@@ -14,20 +14,21 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def started_with(entry: str) -> list[int]:
-    """Return the processes whose environment has the entry `NAME=value`, without this one."""
+def started_with(*entries: str) -> list[int]:
+    """Return the processes whose environment has all these entries `NAME=value`, without this one."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile, or belongs to another user
-            if entry.encode() in (process / "environ").read_bytes().split(b"\0"):
+            environment = (process / "environ").read_bytes().split(b"\0")
+            if all(entry.encode() in environment for entry in entries):
                 found.append(int(process.name))
     return [pid for pid in found if pid != os.getpid()]
 
 
-def kill_started_with(entry: str, seconds: float = 10.0) -> None:
+def kill_started_with(*entries: str, seconds: float = 10.0) -> None:
     """Kill these processes, and those that they start meanwhile."""
     deadline = time.monotonic() + seconds
-    while (pids := started_with(entry)) and time.monotonic() < deadline:
+    while (pids := started_with(*entries)) and time.monotonic() < deadline:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
