@@ -123,7 +123,7 @@ class Lab:
         return int(self.admin.list_offsets({where: latest})[where].result(PATIENCE).offset)
 
     def wait_quiet(self, producer: Producer, signs: Signs) -> None:
-        """Serve callbacks until two more statistics have come: the counters now tell of all that happened."""
+        """Serve callbacks until two more statistics have come: the counters then include everything that happened."""
         seen = len(signs.statistics)
         wait_until(lambda: producer.poll(0.02) >= 0 and len(signs.statistics) >= seen + 2, "statistics")
 

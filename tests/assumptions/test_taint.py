@@ -22,7 +22,7 @@ def troubles(signs: Signs, since: int = 0) -> list[str]:
 
 
 def coordinator_failures(signs: Signs, since: int = 0) -> list[str]:
-    """Return the lines that tell of a lost connection to the transaction coordinator.
+    """Return the lines about a lost connection to the transaction coordinator.
 
     Before UP (while the address becomes known) a connection has carried nothing that could be delayed.
     """
@@ -63,7 +63,7 @@ def test_a_retried_end_leaves_a_line_and_a_count(lab: Lab, commit: bool, fault: 
     if fault is Fault.HOLD:
         assert seconds > 1.0
     else:
-        assert seconds < PATIENCE / 2  # a few milliseconds in practice: the duration tells nothing
+        assert seconds < PATIENCE / 2  # a few milliseconds in practice: the duration proves nothing
 
 
 def test_identical_lines_are_suppressed_when_a_tainted_producer_is_kept(lab: Lab) -> None:

@@ -1,7 +1,7 @@
 """What a delayed EndTxn leaves behind: H header, o output, P part, F footer on the increment, G group offset.
 
 The cases and rows are those of docs/assumptions.md. Every transaction before the tear ends cleanly as far as
-the producer can tell; the delayed request lands where the test lets it.
+the producer knows; the delayed request arrives where the test lets it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_b_without_header_outputs_are_visible_and_no_mark_tells(lab: Lab) -> Non
     lab.land(torn.delayed, torn.output)
     lab.producer()  # the crash and its successor, which fences
     assert torn.commit() == KafkaError._FENCED
-    assert torn.found() == (["2.o0"], [], 1), "reprocessed it would come twice, and no hole in the footers"
+    assert torn.found() == (["2.o0"], [], 1), "reprocessed it would be duplicated, and the footers have no hole"
 
 
 def test_b_with_header_a_header_without_footer_tells(lab: Lab) -> None:
@@ -167,7 +167,7 @@ def test_row_5_footer_before_offsets_and_a_delayed_abort_between_is_silent_while
     assert torn.send("3.H") == [0]
     torn.offset(3)
     assert torn.commit() == 0
-    assert torn.found() == ([], ["3.H"], 3), "transaction 2 is lost; only the hole at n = 2 tells"
+    assert torn.found() == ([], ["3.H"], 3), "transaction 2 is lost; only the hole at n = 2 shows it"
 
 
 @BOTH_ENDS

@@ -30,7 +30,7 @@ def test_a_commit_that_fails_as_fenced_can_have_been_done(lab: Lab) -> None:
 
     assert errors[0] is not None
     assert (errors[0].code(), errors[0].fatal()) == (KafkaError._FENCED, True)
-    assert lab.committed(topic) == ["1"], "committed, though the caller was told that it was fenced"
+    assert lab.committed(topic) == ["1"], "committed, though the caller got a fenced error"
 
 
 def test_a_lost_answer_alone_is_retried_to_success(lab: Lab) -> None:

@@ -23,7 +23,7 @@ from tests.chaos.try_mutants import try_all
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="script/chaos", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the schedule and of the service's mode; random by default")
-    parser.add_argument("--runs", type=int, default=1, help="so many, with seeds that go on counting")
+    parser.add_argument("--runs", type=int, default=1, help="the number of runs; the seeds count up")
     parser.add_argument("--minutes", type=float, default=2.0, help="of faults")
     parser.add_argument("--faults", help="codes, comma-separated, such as F1,F4,F18; --list names them")
     parser.add_argument("--list", action="store_true", help="name the faults, and end")
@@ -94,7 +94,7 @@ def _row(options: argparse.Namespace, seed: int, scenario: matrix.Scenario) -> d
     said = f"{figures['faults']} faults, {figures['records']} records, longest gap {figures['longest_gap']} s"
     if "letters" in figures:
         said += f", {figures['letters']} letters ({figures['followed']} followed), {figures['late']} handled late"
-        said += f", {figures['parked']} parked, {figures['stopped']} stopped the service"
+        said += f", {figures['paused']} paused a partition, {figures['stopped']} stopped the service"
     if result.good:
         shutil.rmtree(directory)
     return {"good": result.good, "said": said, "figures": figures, "findings": dict(result.verdict.findings)}

@@ -70,7 +70,7 @@ class Shape:
     #: settings of the service, as environment
     settings: Mapping[str, str] = field(default_factory=dict)
     mutant: str = ""
-    #: one trade in so many fails by design; 0: none
+    #: one trade in this number fails by design; 0: none
     failing: int = 0
     proxied: bool = True
 
@@ -141,7 +141,7 @@ class Arena:
             self.add_worker(f"w{number}")
 
     def _brokers(self, advertised: Mapping[int, int]) -> Cluster:
-        """Ports that were free may be taken a moment later by somebody else on this machine: others are taken then."""
+        """Retry with other ports: free ports may be taken a moment later by another process of this machine."""
         while True:
             cluster = Cluster(self.shape.brokers, settings=BROKER, advertised=advertised or None)
             try:
@@ -187,7 +187,7 @@ class Arena:
         return [self.names.dead, *map(self.names.retry, DELAYS)] if self.shape.failing else []
 
     def _create_ours(self, topics: ServiceTopics) -> None:
-        """Brokers that have just started, on a busy machine, may not answer in time: what is missing is made anew."""
+        """Create the missing topics, repeatedly: freshly started brokers on a busy machine may not answer in time."""
         deadline = self.history.now() + _TOPICS
         while True:
             try:
@@ -217,7 +217,7 @@ class Arena:
             "points": str(self.points.directory),
             "calls": str(self.calls),
             "mutant": self.shape.mutant,
-            "mended": self.operator.mended,
+            "fixed": self.operator.fixed,
             "sockets": self.operator.sockets,
             "state_dir": str(self.directory / f"{name}.state"),
         }
@@ -260,7 +260,7 @@ class Arena:
         return committed(self.servers, self.names.group, places, timeout)
 
     def await_quiet(self, seconds: float) -> bool:
-        """Until the reader has seen an answer to everything that is on the input; False after so many seconds.
+        """Wait until the reader has seen an answer to all of the input; False after this number of seconds.
 
         The reader is a client like any other, and may be the one that hangs: now and then a fresh one looks.
         """
@@ -286,13 +286,13 @@ class Arena:
             return -1
 
     def keep_brokers(self) -> None:
-        """Their logs and data beside the history, without the indices: what a bad run is explained with."""
+        """Copy the brokers' logs and data, without the indices, into the history: they explain a bad run."""
         leave = shutil.ignore_patterns("*.index", "*.timeindex", "*.txnindex", "*.lock")
         with contextlib.suppress(shutil.Error):  # a segment may go meanwhile
             shutil.copytree(self.cluster.directory, self.directory / "brokers", ignore=leave, dirs_exist_ok=True)
 
     def revive(self) -> None:
-        """Start whoever has ended by itself, as a supervisor does; look after what waits, as an operator does."""
+        """Start workers that ended by themselves, as a supervisor does; let the operator act on waiting trades."""
         for worker in self.workers:
             if worker.starts and worker.ended_by_itself() is not None:
                 self.history.tell(f"{worker.name} ended by itself with {worker.ended_by_itself()}; started again")

@@ -28,7 +28,7 @@ class Catch:
     workers: int = 2
     partitions: int = 4
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: one trade in so many fails by design
+    #: one trade in this number fails by design
     failing: int = 0
 
     def shape(self, mutant: str) -> Shape:

@@ -67,7 +67,7 @@ class StateAt:
 
 
 class Chain:
-    """The increment topic of one partition, its full topic, its input."""
+    """The changelog of one partition, its snapshot topic partition, its input."""
 
     def __init__(
         self, partition: int, topic: str, inputs: Sequence[Sent], late: Sequence[tuple[int, Trade]] = ()
@@ -79,7 +79,7 @@ class Chain:
         self._deltas: dict[int, list[Any]] = {}
 
     def walk(self, rows: Sequence[Row]) -> None:
-        """Check that each transaction is whole and goes on where the one before it ended."""
+        """Check that each transaction is whole and follows the one before it."""
         open_: list[tuple[str, Any]] = []
         for row in rows:
             try:
@@ -183,7 +183,7 @@ class Chain:
                 held.update(zip(((table, _text(key)) for key in keys), values, strict=True))
             return held, first, through, manifest["positions"][self._topic]
         if self.marks[0]["n"] > 1:
-            self._wrong("the increments before the first full are gone")
+            self._wrong("the changelog before the first full snapshot is gone")
             return None
         return {}, 0, 0, self.position(self.marks[0])
 
@@ -200,5 +200,5 @@ class Chain:
 
 
 def _text(key: str | bytes) -> str:
-    """A table of ours has bytes for keys."""
+    """A system table has bytes for keys."""
     return key if isinstance(key, str) else key.decode()

@@ -106,7 +106,7 @@ def check_failed(verdict: Verdict, arena: Arena, expected: Fold, found: Sequence
     verdict.add("tried later", check_tries(expected.tried, tries))
     followed = sum(why == "followed" for _, _, why in expected.letters.due.values())
     told = {"letters": len(letters), "followed": followed, "late": len(expected.late), "tries": sum(map(len, tries))}
-    verdict.figures |= told | {"parked": len(arena.operator.parked), "stopped": len(arena.operator.stopped)}
+    verdict.figures |= told | {"paused": len(arena.operator.paused), "stopped": len(arena.operator.stopped)}
 
 
 def check_reading(verdict: Verdict, arena: Arena, rows: Sequence[Row]) -> None:
@@ -261,7 +261,7 @@ def _check_ends(verdict: Verdict, worker: Worker) -> None:
 
     Brokers that do not answer keep a service from starting (exit code 1), and an assertion of librdkafka ends the
     process (-6) where a connection breaks at a bad moment; docs/guarantees.md, N9. Both are counted. A trade may stop
-    the service by design, once each time that it is told.
+    the service by design, once for each time that the operator sees it.
     """
     text = worker.log.read_text(errors="replace")
     known = {0, -9, *([1] if ": connect: the brokers " in text else []), *([-6] if _ABORT in text else [])}

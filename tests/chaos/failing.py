@@ -23,7 +23,7 @@ FLAKY: Final = "flaky"
 LATE: Final = "late"
 #: raises always: a dead letter, and the account's later trades follow it
 REFUSED: Final = "refused"
-#: raises always: a dead letter that nobody follows
+#: raises always: a dead letter that no later record follows
 LOOSE: Final = "loose"
 #: a dead letter after all delays
 NEVER: Final = "never"
@@ -31,7 +31,7 @@ NEVER: Final = "never"
 GARBAGE: Final = "garbage"
 #: its answer is larger than the brokers take
 LARGE: Final = "large"
-#: raise until somebody has mended the cause: the partition waits for a retry, or the service has stopped
+#: raise until the operator has fixed the cause: the partition waits for a retry, or the service has stopped
 PARKS: Final = "parks"
 STOPS: Final = "stops"
 
@@ -40,7 +40,7 @@ _OFTEN: Final = {FLAKY: 6, LATE: 5, LOOSE: 4, GARBAGE: 4, LARGE: 2, NEVER: 2, RE
 DELAYS: Final = (1, 4)
 AGE: Final = 2.5
 _BEFORE_GARBAGE: Final = b"no trade: "
-#: of the letters that are nobody's followers: exception, and the least number of attempts
+#: of the dead letters that follow no other: exception, and the least number of attempts
 _LETTERS: Final = {
     REFUSED: ("Refused", 1),
     LOOSE: ("Loose", 1),
@@ -51,7 +51,7 @@ _LETTERS: Final = {
 
 
 class Kinds:
-    """Which trades fail, and how: drawn beside everything else, so that a schedule stays the same."""
+    """Which trades fail, and how: drawn apart from everything else, so that a schedule stays the same."""
 
     def __init__(self, seed: int, one_in: int) -> None:
         self._draw, self._one_in = random.Random(f"failing {seed}"), one_in
@@ -211,10 +211,10 @@ class Stops(RuntimeError):
     """Of STOPS."""
 
 
-def fail(kind: str, age: float, met: set[str], mended: Path, name: str) -> None:
+def fail(kind: str, age: float, met: set[str], fixed: Path, name: str) -> None:
     """Raises what the trade is there to raise.
 
-    `met` are those that this process has met before, `mended` has a file for each whose cause is mended.
+    `met` are those that this process has met before, `fixed` has a file for each whose cause is fixed.
     """
     if kind == REFUSED:
         raise Refused(name)
@@ -225,5 +225,5 @@ def fail(kind: str, age: float, met: set[str], mended: Path, name: str) -> None:
     if kind == FLAKY and name not in met:
         met.add(name)
         raise ConnectionError(name)
-    if kind in (PARKS, STOPS) and not (mended / name).exists():
+    if kind in (PARKS, STOPS) and not (fixed / name).exists():
         raise (Parks if kind == PARKS else Stops)(name)

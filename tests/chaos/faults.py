@@ -79,7 +79,7 @@ class KilledAtPoint(Fault):
     def inject(self, arena: Arena) -> None:
         arena.points.arm(self.point, "kill")
         if self.point in ("before_fence", "after_fence", "mid_restore", "mid_replay", "mid_drain"):
-            victim = arena.worker(self.victim)  # somebody must have to restore
+            victim = arena.worker(self.victim)  # a worker must have something to restore
             if self.point == "mid_drain":
                 victim.ask_stop()
             else:

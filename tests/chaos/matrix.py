@@ -25,7 +25,7 @@ class Scenario(NamedTuple):
     tests: Sequence[str] = ()
     brokers: int = 1
     soak: bool = False
-    #: one trade in so many fails by design
+    #: one trade in this number fails by design
     failing: int = 0
 
 
@@ -86,7 +86,7 @@ MATRIX: dict[str, Scenario] = {
     ),
     "F23": Scenario("retention passes a position", ["F23"]),
     "F24": Scenario(
-        "fulls or increments deleted",
+        "snapshots or changelogs deleted",
         tests=[
             f"{SYSTEM}/test_snapshots.py::test_a_lost_full_is_passed_over_while_the_deltas_are_there",
             f"{SYSTEM}/test_snapshots.py::test_when_the_only_base_is_lost_it_is_never_live",
@@ -94,7 +94,7 @@ MATRIX: dict[str, Scenario] = {
         ],
     ),
     "F25": Scenario(
-        "topic deleted and made anew",
+        "topic deleted and created again",
         tests=[f"{SYSTEM}/test_topology.py::test_an_input_made_anew_while_live_is_another_topic"],
     ),
     "F26": Scenario(
@@ -104,7 +104,7 @@ MATRIX: dict[str, Scenario] = {
         ],
     ),
     "F27": Scenario("damaged chunks and frames", tests=["tests/unit/test_frame.py", "tests/unit/test_full.py"]),
-    "F28": Scenario("records that fail, beside kills", ["F1", "F1p", "F2", "F4", "F4p", "F15", "F18"], failing=50),
+    "F28": Scenario("records that fail, and kills", ["F1", "F1p", "F2", "F4", "F4p", "F15", "F18"], failing=50),
     "F29": Scenario(
         "sink's database killed, frozen, deadlocked; resets at its commit; kills between the two commits; zombies",
         tests=["tests/sinks/test_session.py", "tests/sinks/test_service.py"],

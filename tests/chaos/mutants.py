@@ -33,7 +33,7 @@ def no_fence() -> None:
 
 
 def _stranger() -> Callable[[], Any]:
-    """Group metadata of somebody who is no member: the broker then checks no generation."""
+    """Group metadata of a client that is no member: the broker then checks no generation."""
     from confluent_kafka import Consumer
 
     made: dict[str, Any] = {}
@@ -141,7 +141,7 @@ def no_taint() -> None:
 
 
 def effects_in_replay() -> None:
-    """Side effects of a replay are owed like any other."""
+    """Side effects of a replay are pending like any other."""
     from statehold.worker.handler.effect_recorder import EffectRecorder
 
     note = EffectRecorder.note
@@ -155,7 +155,7 @@ def effects_in_replay() -> None:
 
 
 def reset_to_earliest() -> None:
-    """Where the input's position is gone, reading goes on where the topic begins now."""
+    """Where the input's position is gone, reading continues where the topic begins now."""
     from statehold.config import client
 
     consumer = client.consumer
@@ -179,7 +179,7 @@ def nobody_follows() -> None:
 
 
 def undecided() -> None:
-    """What was decided of a record that failed is in no delta: a replay meets it, and decides anew."""
+    """The decision about a failed record is in no delta: a replay meets the record, and decides again."""
     from statehold.worker.fulls.deltas import SnapshotPolicy
 
     due = SnapshotPolicy.delta_due
@@ -192,7 +192,7 @@ def undecided() -> None:
 
 
 def retries_forgotten() -> None:
-    """The mark says nothing of the retry topics: whoever takes over reads them again."""
+    """The commit record has no positions of the retry topics: the next owner reads them again."""
     from statehold.worker.transaction.pipeline import TransactionPipeline
 
     side_inputs = TransactionPipeline._side_inputs

@@ -42,7 +42,7 @@ def partitions_of(client: Consumer, topic: str) -> list[int]:
 def read_all(servers: str, topic: str, history: History, seconds: float = 120.0) -> list[Row]:
     """Every committed record of a topic, each partition's in order; from the log start on.
 
-    Raises AssertionError when nothing came for so many `seconds` before the end.
+    Raises AssertionError when nothing came for this number of `seconds` before the end.
     """
     client = consumer(servers)
     try:

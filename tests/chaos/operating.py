@@ -1,4 +1,4 @@
-"""Whoever operates the service of a run: reads its logs, mends what a trade waits for, has partitions try again."""
+"""The operator of a run's service: reads its logs, fixes the cause that a trade waits for, retries partitions."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from tests.chaos.workers import LogEvent, Worker
 
 from statehold.ops.remote import control_sockets
 
-#: seconds until a cause is mended, and between two times that a partition is told to try again
-_MENDING, _AGAIN = 1.0, 1.0
+#: seconds until a cause is fixed, and between two retries of a partition
+_FIXING, _AGAIN = 1.0, 1.0
 _ANSWER = 1.0
-#: as the errors of `tests.chaos.failing` are told
-_TOLD = re.compile(r"the handler raised (Parks|Stops): (t\d+)\.")
+#: as the errors of `tests.chaos.failing` appear in the log
+_LOGGED = re.compile(r"the handler raised (Parks|Stops): (t\d+)\.")
 
 
 class Operator:
     """Used by the thread that runs the schedule.
 
-    Only what the logs tell is mended: a trade that is there to park its partition, or to stop its service, and does
-    not, leaves the run stuck.
+    Only the causes that the logs name are fixed: a trade that is there to pause its partition, or to stop its service,
+    and does not, leaves the run stuck.
     """
 
     def __init__(self, directory: Path, history: History, *, needed: bool) -> None:
         self._history = history
-        #: where the services' control sockets lie; their paths must be short
+        #: where the services' control sockets are; their paths must be short
         self.sockets = tempfile.mkdtemp(prefix="sh-ops-")
-        #: a directory with a file for each trade whose cause is mended; '' where no trade fails
-        self.mended = str(directory / "mended") if needed else ""
+        #: a directory with a file for each trade whose cause is fixed; '' where no trade fails
+        self.fixed = str(directory / "fixed") if needed else ""
         if needed:
-            os.makedirs(self.mended, exist_ok=True)
+            os.makedirs(self.fixed, exist_ok=True)
         #: trade -> its partition, and trades that have stopped a service
-        self.parked: dict[str, int] = {}
+        self.paused: dict[str, int] = {}
         self.stopped: set[str] = set()
         #: trade -> when something is to be done about it
         self._due: dict[str, float] = {}
 
     def look(self, workers: Sequence[Worker], answered: AbstractSet[str]) -> None:
         """Once more; waits for answers of control sockets alone."""
-        if not self.mended:
+        if not self.fixed:
             return
         now = self._history.now()
         for worker in workers:
@@ -68,17 +68,17 @@ class Operator:
         if trade in self._due or (kind, event["event"]) not in ((PARKS, "failed"), (STOPS, "stopped")):
             return
         if kind == PARKS:
-            self.parked[trade] = event["partition"]
+            self.paused[trade] = event["partition"]
         else:
             self.stopped.add(trade)
-        self._due[trade] = now + _MENDING
+        self._due[trade] = now + _FIXING
         self._history.note("operator", trade=trade, waits=kind)
 
     def _help(self, trade: str, workers: Sequence[Worker]) -> None:
-        """Mend its cause, then `statehold retry N`; what has stopped is started again by the supervisor."""
-        Path(self.mended, trade).touch()
-        if trade in self.parked:
-            target = f"/retry?partition={self.parked[trade]}"
+        """Fix its cause, then `statehold retry N`; the supervisor starts again what has stopped."""
+        Path(self.fixed, trade).touch()
+        if trade in self.paused:
+            target = f"/retry?partition={self.paused[trade]}"
             for path in (path for worker in workers for path in Path(self.sockets).glob(f"*-{worker.pid}.sock")):
                 with contextlib.suppress(OSError, ValueError):  # it is gone, frozen or busy; there is a next time
                     control_sockets.ask(path, target, _ANSWER, method="POST")
@@ -86,5 +86,5 @@ class Operator:
 
 def trouble(event: LogEvent) -> tuple[str, str]:
     """Kind and id of the trade that an event is about, if it is there to park or to stop; '' and ''."""
-    found = _TOLD.search(str(event.get("cause")))
+    found = _LOGGED.search(str(event.get("cause")))
     return (found[1].lower(), found[2]) if found else ("", "")

@@ -1,6 +1,6 @@
 """Named points at which a worker is killed, frozen or held up: wrapped around the product's functions in tests only.
 
-Somebody arms a point by a file `<directory>/<point>` whose text is `kill`, `freeze` or `hold SECONDS`. The first thread
+The test arms a point by a file `<directory>/<point>` whose text is `kill`, `freeze` or `hold SECONDS`. The first thread
 of any worker that comes by claims it and does that to its own process, exactly there.
 """
 
@@ -23,7 +23,7 @@ POINTS = {
     "after_produce": "outputs are sent, offsets, delta and mark are not",
     "after_offsets": "the offsets are in the transaction, the mark is not",
     "before_commit": "everything is in the transaction, the commit is not asked for",
-    "after_commit": "the commit is confirmed, nobody was told yet",
+    "after_commit": "the commit is confirmed, no caller has the result yet",
     "mid_full": "some chunks of a full are written",
     "after_manifest": "a full is complete, no mark refers to it yet",
     "before_truncation": "the mark refers to a full, nothing is truncated yet",

@@ -127,7 +127,7 @@ def _end(arena: Arena, verdict: Verdict, recovery: float) -> None:
     arena.ensure_all()
     arena.history.tell("healed")
     if not arena.feeder.finish(60.0):
-        arena.history.tell("the feeder waits for acknowledgements that do not come: the input tells what is on it")
+        arena.history.tell("the feeder waits for missing acknowledgements: the input shows what was written")
     healed = arena.history.now()
     if not arena.may_stop and not arena.await_quiet(recovery):
         missing = arena.feeder.acknowledged - len(arena.observer.seen)
@@ -173,7 +173,7 @@ def _say(arena: Arena, result: Result) -> None:
     arena.history.tell(
         f"{'GOOD' if result.good else 'BAD'}: {figures['records']} records, {figures['outputs']} outputs, "
         f"{figures.get('marks', 0)} marks, longest gap {figures['longest_gap']} s in partition "
-        f"{figures['gap_partition']} at {figures['gap_at']} s beside {figures['gap_beside'] or 'nothing'}"
+        f"{figures['gap_partition']} at {figures['gap_at']} s during {figures['gap_beside'] or 'nothing'}"
     )
     for line in result.verdict.lines():
         arena.history.tell(f"  {line}")

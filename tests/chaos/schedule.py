@@ -13,7 +13,7 @@ from tests.chaos.faults import REGISTRY, Fault
 
 _FIRST = 4.0
 _GAPS = (1.0, 9.0)
-#: so often a fault begins while the one before it goes on
+#: how often a fault begins while the one before it still lasts
 _OVERLAP = 0.3
 
 #: in which the service runs, drawn with the schedule

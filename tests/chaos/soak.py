@@ -19,7 +19,7 @@ _EVERY = 60.0
 _SAMPLE = 2.0
 #: the first minutes of a process fill caches; they are not counted
 WARM = 240.0
-#: minutes; less tells nothing about growing
+#: minutes; a shorter run shows nothing about growth
 SHORTEST = 8.0
 #: a leak of so much an hour is one
 LIMITS = {"rss": 60_000, "threads": 12, "fds": 30}

@@ -24,7 +24,7 @@ def command(target: str, job: Path) -> list[str]:
 
 
 def job(target: str, told: dict[str, Any]) -> dict[str, Any]:
-    """The job file's content; the peers read what the benchmarks tell them, and these settings."""
+    """The job file's content; the peers read what the benchmarks write for them, and these settings."""
     if target == "statehold":
         return told
     peer = {**told, "group": told["service"], "commit_seconds": 0.1, "caching": True}

@@ -14,7 +14,7 @@ from tests.chaos.try_mutants import hunt, try_one
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 SECONDS = 75
-SEED = 20260194  # a schedule in which each of SHORT comes twice
+SEED = 20260194  # a schedule in which each of SHORT occurs two times
 #: a kill, a zombie, a storm of rebalances, a late commit, broken connections
 SHORT = ["F1", "F4", "F15", "F17", "F18"]
 

@@ -222,11 +222,11 @@ def test_the_operator_mends_what_the_logs_tell_and_nothing_else(tmp_path: Path) 
         operator.look([worker], set())
         log.write(lines[-9:])
     operator.look([worker], set())
-    assert (operator.parked, operator.stopped) == ({"t6": 1}, {"t7"})
-    assert not list(Path(operator.mended).iterdir()), "an operator takes a moment"
+    assert (operator.paused, operator.stopped) == ({"t6": 1}, {"t7"})
+    assert not list(Path(operator.fixed).iterdir()), "an operator takes a moment"
     history._began -= 60
     operator.look([worker], {"t6"})
-    assert [path.name for path in Path(operator.mended).iterdir()] == ["t7"]
+    assert [path.name for path in Path(operator.fixed).iterdir()] == ["t7"]
     operator.close()
     history.close()
 

@@ -1,4 +1,4 @@
-"""Processes that die or are told to stop at every named point; a hundred partitions; mailboxes that are full."""
+"""Processes that die, or get SIGTERM, at every named point; a hundred partitions; mailboxes that are full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.workers import pause
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(1200)]
 
-#: all points are passed: gaps are replayed, fulls are taken all the time
+#: all points are passed: gaps are replayed, full snapshots are taken all the time
 REPLAYED = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "2", "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "3"}
 PATIENCE = 60.0
 
@@ -44,11 +44,11 @@ class ToldToStopAt(DiesAt):
         held.signal(signal.SIGTERM)
         held.signal(signal.SIGTERM)
         code = held.wait(60.0)
-        assert code == 0, f"{held.name} ended with {code}, told to stop at {self.point}\n{held.tail()}"
+        assert code == 0, f"{held.name} ended with {code}, stopped at {self.point}\n{held.tail()}"
 
 
 def provoke(arena: Arena, point: str) -> None:
-    """Somebody must have something to restore, or to drain."""
+    """Make a worker restore, or drain."""
     if point in ("before_fence", "after_fence", "mid_restore", "mid_replay"):
         for worker in arena.workers:
             worker.kill()
@@ -57,7 +57,7 @@ def provoke(arena: Arena, point: str) -> None:
         worker = arena.worker(0)
         if worker.running:
             worker.ask_stop()
-        else:  # it had nothing to drain: whoever gives something up to it has
+        else:  # it had nothing to drain: a worker that hands it a partition has
             worker.start()
 
 
@@ -66,7 +66,7 @@ def await_reached(arena: Arena, point: str, again: Callable[[], None]) -> list[i
     deadline, next_try = arena.history.now() + 2 * PATIENCE, arena.history.now()
     while not (reached := arena.points.reached(point)):
         now = arena.history.now()
-        assert now < deadline, f"nobody came to {point} ({POINTS[point]}) within {2 * PATIENCE:.0f} s"
+        assert now < deadline, f"no process came to {point} ({POINTS[point]}) within {2 * PATIENCE:.0f} s"
         if now >= next_try:
             again()
             next_try = arena.history.now() + 20.0

@@ -25,7 +25,7 @@ from statehold.handler import EffectKey
 from statehold.ops.process.control import ControlServer
 from statehold.ops.process.hard_exit import limit_the_end
 
-#: one trade in so many has a side effect
+#: one trade in this number has a side effect
 EFFECT_EVERY = 20
 #: bytes that no broker here takes
 _TOO_LARGE = 3_000_000
@@ -63,8 +63,8 @@ class Fails(Totals):
     """Some trades fail by design, after they have written and sent; see `tests.chaos.failing`."""
 
     on_failure: ClassVar = failing.policies()
-    #: where the trades lie whose cause is mended
-    mended: Path
+    #: the directory with a file for each trade whose cause is fixed
+    fixed: Path
 
     def __init__(self) -> None:
         self.met: set[str] = set()
@@ -75,27 +75,27 @@ class Fails(Totals):
         if trade.symbol == failing.LARGE:
             self.answers.send(bytes(_TOO_LARGE))
         elif trade.symbol != failing.PLAIN:
-            failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, self.mended, trade.id)
+            failing.fail(trade.symbol, time.time() - record.timestamp / 1000, self.met, self.fixed, trade.id)
 
 
-def totals(output: str, calls: str, mended_dir: str = "") -> type[Totals]:
-    """The handler with its output topic and its file of effects; with `mended_dir` the one that fails."""
+def totals(output: str, calls: str, fixed_dir: str = "") -> type[Totals]:
+    """The handler with its output topic and its file of effects; with `fixed_dir` the one that fails."""
 
     class Bound(Totals):
         answers = Output(output, value=Running)
 
     class BoundFails(Fails):
         answers: Output[Any] = Output(output, value=Running | bytes)  # type: ignore[arg-type]
-        mended = Path(mended_dir)
+        fixed = Path(fixed_dir)
 
-    bound: type[Totals] = BoundFails if mended_dir else Bound
+    bound: type[Totals] = BoundFails if fixed_dir else Bound
     bound.calls = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     return bound
 
 
 def service_of(job: dict[str, Any]) -> Service:
     """As the job says; settings come from STATEHOLD_*."""
-    handler = totals(job["output"], job["calls"], job["mended"])
+    handler = totals(job["output"], job["calls"], job["fixed"])
     return Service(job["service"], input=job["input"], handler=handler, settings=load())
 
 

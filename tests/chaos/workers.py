@@ -33,7 +33,7 @@ class Worker:
         self.exit_codes: list[int] = []
         self.starts = 0
         self.told_to_end = False
-        #: bytes of the log that `news` has told
+        #: bytes of the log that `news` has returned
         self._told = 0
 
     @property
@@ -92,7 +92,7 @@ class Worker:
         return self.wait(seconds)
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code of one that was told to end; it is killed when that takes too long."""
+        """Return the exit code of a process that was signalled to end; kill it when that takes too long."""
         if self._process is None:
             return 0
         try:
@@ -102,7 +102,7 @@ class Worker:
             return None
 
     def ended_by_itself(self) -> int | None:
-        """The exit code of a process that nobody told to end."""
+        """Return the exit code of a process that ended without a signal of the test."""
         if self._process is None or self.told_to_end:
             return None
         return self._process.poll()

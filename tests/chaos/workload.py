@@ -154,7 +154,7 @@ class Feeder:
         self._thread.start()
 
     def burst(self, count: int, partition: int | None = None) -> None:
-        """So many at once, all for one partition if one is named."""
+        """Feed this number at once, all for one partition if one is named."""
         for _ in range(count):
             self._produce(partition)
 
@@ -239,5 +239,5 @@ def sorted_input(sent: dict[int, list[Sent]]) -> dict[int, list[Sent]]:
 
 
 def job_of(**fields: Any) -> bytes:
-    """The file that tells a worker, of whatever target, what to do."""
+    """The job file of a worker, of whatever target."""
     return msgspec.json.encode(fields)

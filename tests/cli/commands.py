@@ -21,7 +21,7 @@ class Echo(Handler[str]):
     echo = Output("{name}.out", value=str)
 
     def on_record(self, record: Record[str]) -> None:
-        if record.value == "poison" and not Path("mended").exists():
+        if record.value == "poison" and not Path("fixed").exists():
             raise ValueError("odd lot")
         self.echo.send(record.value)
 

@@ -102,7 +102,7 @@ def test_a_replay_is_a_bar_on_the_terminal_and_a_field_of_status(on_kafka: Comma
 
 
 def status(commands: Commands) -> dict[str, Any]:
-    """The service's only partition, as `statehold status --json` tells it; asked without a new process."""
+    """The service's only partition, as in `statehold status --json`; asked without a new process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", commands.environment["XDG_RUNTIME_DIR"])
         (found,) = local_services.of_service(commands.name)

@@ -155,7 +155,7 @@ def test_for_people_it_is_a_sentence(statehold: Commands) -> None:
         (("topics", "check"), "statehold: name the service: module:service, "),
         (("topics", "check", "--name", "x"), "statehold: name the service: module:service, "),
         (("topics", "check", "app:service", "--name", "x"), "statehold: app:service declares its names itself; "),
-        (("retry", "3", "--service", "nobody"), "statehold: no process of service 'nobody' runs on this machine"),
+        (("retry", "3", "--service", "absent"), "statehold: no process of service 'absent' runs on this machine"),
         (("retry", "three", "--service", "nobody"), "statehold: 'three' is no partition: give a number, or all"),
         (("state", "migrate", "app:service", "--why", "x", "--patch", "no/p"), "statehold: no/p: No such file or dir"),
     ],

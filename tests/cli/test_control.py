@@ -30,7 +30,7 @@ from statehold.ops.remote.local_services import NoProcess
 
 class Nothing(Handler[str]):
     def on_record(self, record: Record[str]) -> None:
-        """Nobody calls it: the service is not started."""
+        """No caller reaches it: the service is not started."""
 
 
 def a_service(name: str = "", **more: Any) -> Service:
@@ -290,8 +290,8 @@ def test_a_frozen_process_is_told_apart_from_none(child: tuple[str, subprocess.P
 
 
 def test_retry_without_a_process_says_what_to_check() -> None:
-    with pytest.raises(NoProcess, match="no process of service 'nobody' runs on this machine"):
-        local_services.retry("nobody", None, wait=0)
+    with pytest.raises(NoProcess, match="no process of service 'absent' runs on this machine"):
+        local_services.retry("absent", None, wait=0)
 
 
 def test_retry_of_a_partition_that_is_elsewhere_says_so(control: ControlServer) -> None:

@@ -15,10 +15,10 @@ from tests.conftest import SEED
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which signals a process catches"),
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc shows which signals a process catches"),
 ]
 
-#: nobody listens on this port
+#: no process listens on this port
 NOWHERE = {"STATEHOLD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

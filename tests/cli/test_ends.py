@@ -1,4 +1,4 @@
-"""How a process ends when a part of it dies: seen, told once with its cause, with a code a supervisor acts on.
+"""How a process ends when a part of it dies: seen, logged once with its cause, with a code a supervisor acts on.
 
 The parts are broken inside the process, by the module that holds the service; nothing of this is in the product.
 """
@@ -60,7 +60,7 @@ def test_a_dead_manager_thread_ends_the_process(on_kafka: Commands, part: str) -
 
 
 def test_a_handler_that_exits_is_no_stop_in_good_order(on_kafka: Commands) -> None:
-    """`sys.exit(0)` in a handler ends its thread, not only its record: nobody may take that for a clean stop."""
+    """`sys.exit(0)` in a handler ends its thread, not only its record: it must not look like a clean stop."""
     on_kafka.write_app(APP.replace('raise ValueError("odd lot")', "raise SystemExit(0)"))
     on_kafka.create_topics(2)
     daemon = on_kafka.start()
@@ -82,7 +82,7 @@ def test_a_memory_error_fails_one_partition(on_kafka: Commands) -> None:
     on_kafka.feed("poison", partition=0)
     assert "MemoryError: no room" in daemon.wait_for("failed")["cause"]
 
-    (on_kafka.directory / "mended").touch()
+    (on_kafka.directory / "fixed").touch()
     on_kafka.run("retry", "0", "--service", on_kafka.name)
     daemon.wait_for("live", 3)
     assert daemon.stop() == Exit.STOPPED

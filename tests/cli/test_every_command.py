@@ -63,7 +63,7 @@ def named(text: str) -> Iterator[list[str]]:
 
 
 def unknown(words: list[str], command: Any) -> str:
-    """The first word that no command below `command` has; '' if there is none."""
+    """The first word that no command below `command` has; '' if every word is a command."""
     while words and words != ["--help"] and hasattr(command, "commands"):
         word, *words = words
         if word.startswith(("{", ".")):

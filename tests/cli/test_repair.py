@@ -41,7 +41,7 @@ def test_a_wrong_command_is_refused(statehold: Commands, options: list[str], cod
 
 
 class Stopped:
-    """A service with one partition that has handled its records, and nobody there."""
+    """A service with one partition that has handled its records, and no member in its group."""
 
     def __init__(self, commands: Commands) -> None:
         self.commands, self.topic = commands, f"{commands.name}.in"
@@ -80,7 +80,7 @@ class Stopped:
         return done.stderr
 
     def trace(self) -> dict[str, Any]:
-        """The adopt record, as `statehold cat` shows it."""
+        """The state-replacement record, as `statehold cat` shows it."""
         done = self.commands.run("cat", f"{self.commands.name}.{self.topic}.changelog", "--json")
         assert done.returncode == 0, done.stderr
         (found,) = [row for line in done.stdout.splitlines() if (row := json.loads(line))["kind"] == "adopt"]

@@ -81,10 +81,10 @@ def test_a_failed_partition_is_shown_and_tried_again(on_kafka: Commands) -> None
     unnamed = on_kafka.run("retry", "1")  # as the error says; what other tests run here may have failed as well
     assert unnamed.stdout.startswith("partition 1: failed again: ") or on_kafka.name in unnamed.stderr
 
-    (on_kafka.directory / "mended").touch()
-    mended = on_kafka.run("retry", "all", "--service", on_kafka.name, "--json")
-    assert mended.returncode == 0, mended.stdout
-    (outcome,) = json.loads(mended.stdout)
+    (on_kafka.directory / "fixed").touch()
+    retried = on_kafka.run("retry", "all", "--service", on_kafka.name, "--json")
+    assert retried.returncode == 0, retried.stdout
+    (outcome,) = json.loads(retried.stdout)
     assert (outcome["partition"], outcome["phase"], outcome["pid"]) == (1, "live", daemon.process.pid)
     assert on_kafka.run("status", "--service", on_kafka.name).returncode == 0
     assert daemon.stop() == 0

@@ -74,7 +74,7 @@ def test_a_pause_survives_a_restart_until_resume_and_a_drain_ends_it_all(on_kafk
 
 
 def restarted(service: Commands, daemon: Daemon) -> Daemon:
-    """Killed, so that nothing but the mark can tell of the pause."""
+    """Killed, so that only the commit record can name the pause."""
     daemon.process.send_signal(signal.SIGKILL)
     daemon.process.wait(60)
     wait_until(lambda: daemon.process.poll() is not None, "the end")

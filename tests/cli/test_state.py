@@ -1,4 +1,4 @@
-"""`statehold state`: what is wrong with a command is told in one line, before anything is touched."""
+"""`statehold state` reports a wrong command in one line, before it touches anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deploy/stateholdctl` with real processes; in the place of statehold, a program that does as it is told."""
+"""`deploy/stateholdctl` with real processes; in the place of statehold, a program that plays what the test says."""
 
 from __future__ import annotations
 

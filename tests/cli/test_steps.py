@@ -27,7 +27,7 @@ def await_text(text: io.StringIO, wanted: str) -> None:
 
 
 def counting(*seen: tuple[int, int]) -> Callable[[], tuple[int, int]]:
-    """Tells these one after the other, and then the last for ever."""
+    """Returns these one after the other, and then always the last."""
     left = list(seen)
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
@@ -49,12 +49,12 @@ def test_a_bar_counts_the_tasks_of_its_own_step() -> None:
         await_text(text, "3 of 10 tasks")
         steps.watch(counting((3, 10), (10, 10)))
         await_text(text, "10 of 10 tasks")
-        steps.tell("reading 2 fulls back")
+        steps.tell("reading 2 snapshots back")
         steps.watch(counting((11, 14)))
         await_text(text, "1 of 4 tasks")
     shown = text.getvalue()
     assert "folding 2 partitions" in shown
-    assert "reading 2 fulls back" in shown
+    assert "reading 2 snapshots back" in shown
 
 
 def test_a_session_that_ends_while_it_is_asked_ends_no_bar() -> None:
@@ -70,7 +70,7 @@ def test_a_session_that_ends_while_it_is_asked_ends_no_bar() -> None:
         steps.tell("folding 2 partitions")
         steps.watch(gone)
         assert asked.wait(PATIENCE)
-        steps.tell("publishing 2 fulls")
-        await_text(text, "publishing 2 fulls")
+        steps.tell("publishing 2 snapshots")
+        await_text(text, "publishing 2 snapshots")
         steps.watch(counting((2, 3)))
         await_text(text, "2 of 3 tasks")

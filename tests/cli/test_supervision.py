@@ -1,4 +1,4 @@
-"""What a supervisor hears of `statehold run`, over a real datagram socket; and of which verdicts it is told."""
+"""What a supervisor gets from `statehold run`, over a real datagram socket; and which failures are reported to it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_datagram_has_a_line_for_each_value(ear: Ear) -> None:
 @pytest.mark.parametrize("address", ["", "/", "vsock:2:1234", "relative"])
 def test_nobody_who_listens_is_nobody_told(address: str) -> None:
     assert Notify.of({"NOTIFY_SOCKET": address}) is None
-    with Supervision(lambda: pytest.fail("nobody asks"), {"NOTIFY_SOCKET": address}):
+    with Supervision(lambda: pytest.fail("no caller asks"), {"NOTIFY_SOCKET": address}):
         pass
 
 

@@ -1,4 +1,4 @@
-"""`statehold finish-upgrade` on a real broker; beside an old release: tests/system/test_rolling_upgrade.py."""
+"""`statehold finish-upgrade` on a real broker; next to an old release: tests/system/test_rolling_upgrade.py."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_a_service_that_began_in_the_newest_format_has_nothing_to_finish(on_kafk
     )
     ours = on_kafka.run("command", "finish-upgrade", "app:service")
     assert "'finish-upgrade' is statehold's own command: `statehold finish-upgrade`" in ours.stderr
-    absent = on_kafka.run("finish-upgrade", "--name", "nobody", "--input", "nothing")
+    absent = on_kafka.run("finish-upgrade", "--name", "absent", "--input", "nothing")
     assert absent.returncode == 1
-    assert absent.stderr.startswith("statehold: nobody.nothing.changelog: read the format: the topic does not exist.")
+    assert absent.stderr.startswith("statehold: absent.nothing.changelog: read the format: the topic does not exist.")

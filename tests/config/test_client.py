@@ -34,11 +34,11 @@ CONSUMERS: dict[str, Build] = {
 }
 PRODUCERS: dict[str, Build] = {
     "producer": lambda settings: client.producer(settings, "clearing.trades.0"),
-    "producer of fulls": client.full_producer,
+    "snapshot producer": client.full_producer,
     "admin": client.admin,
 }
 EVERY = CONSUMERS | PRODUCERS
-# Nobody listens there: construction checks every name and value and needs no broker.
+# No process listens there: construction checks every name and value and needs no broker.
 NOWHERE = "127.0.0.1:1"
 
 
@@ -99,7 +99,7 @@ def test_librdkafka_accepts_the_shipped_profiles(
 
 
 def _complaint(key: str, value: str) -> str:
-    """What librdkafka says about one key and value alone; some want another key beside them."""
+    """What librdkafka says about one key and value alone; some want another key with them."""
     config = {"bootstrap.servers": NOWHERE, "group.id": "clearing", key: value}
     try:
         confluent_kafka.Consumer(config).close()
@@ -178,7 +178,7 @@ def test_extra_settings_go_to_the_clients_they_are_for() -> None:
         "reader": {"socket.nagle.disable"},
         "uncommitted reader": {"socket.nagle.disable"},
         "producer": {"batch.size", "socket.nagle.disable"},
-        "producer of fulls": {"batch.size", "socket.nagle.disable"},
+        "snapshot producer": {"batch.size", "socket.nagle.disable"},
         "admin": {"socket.nagle.disable"},
     }
 

@@ -85,7 +85,7 @@ def _produce_in_transaction(config: client.ClientConfig, topic: str) -> None:
 def _read(config: client.ClientConfig, topic: str) -> None:
     consumer = Consumer(config)
     consumer.assign([TopicPartition(topic, 0, 0)])
-    # poll() never reports an assigned topic that does not exist: whoever restores must look it up first.
+    # poll() never reports an assigned topic that does not exist: a restore must look it up first.
     assert consumer.poll(0) is None
     with pytest.raises(KafkaException) as refused:
         consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS)
@@ -107,7 +107,7 @@ ATTEMPTS: dict[str, Callable[[Settings, str], None]] = {
     "consumer": lambda settings, topic: _subscribe(client.consumer(settings, _name("group")), topic),
     "reader": lambda settings, topic: _read(client.reader(settings, _name("group")), topic),
     "producer": lambda settings, topic: _produce_in_transaction(client.producer(settings, _name("id")), topic),
-    "producer of fulls": lambda settings, topic: _produce(client.full_producer(settings), topic),
+    "snapshot producer": lambda settings, topic: _produce(client.full_producer(settings), topic),
 }
 
 

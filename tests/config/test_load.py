@@ -97,7 +97,7 @@ def test_librdkafka_keys_are_written_with_or_without_quotes(toml: Write) -> None
 )
 def test_a_secret_file_is_named_like_its_setting_and_loses_its_last_newline(secrets: Path, name: str) -> None:
     (secrets / name).write_text(" hunter2\n")
-    (secrets / "tls.key").write_text("of somebody else")
+    (secrets / "tls.key").write_text("of another user")
     (secrets / "..data").mkdir()
     assert load(env={}, secrets_dir=secrets).kafka.security.sasl_password == Secret(" hunter2")
 

@@ -116,6 +116,6 @@ def many(count: int, size: int = 1000) -> list[Op]:
 
 
 def sliced(driver: Driver) -> None:
-    """Each chunk of a full takes longer than a slice may, so that fulls are fuzzy."""
+    """Each chunk of a full snapshot takes longer than a slice may, so that full snapshots are fuzzy."""
     snapshot(driver, chunk_bytes=4096)
     driver.broker.on_chunk = lambda: driver.clock.advance(0.006)

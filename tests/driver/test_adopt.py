@@ -1,4 +1,4 @@
-"""A tool changes a state behind a fence, and the next owner goes on from it; nothing of the old lineage comes back."""
+"""A tool changes a state behind a fence; the next owner continues from it, and nothing of the old one returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users' commands of the control topic: each handled once, at the place that its mark pins, whoever owns it."""
+"""Users' commands of the control topic: each handled once, where its commit record pins it, by any owner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERVALS: list[Interval] = ["commit", 5.0, "off"]
 
 
 class Register(Handler[int]):
-    """The sum of the records since the last command; every answer tells what it followed."""
+    """The sum of the records since the last command; every answer names what it followed."""
 
     sums = Table(key=str, value=int)
     seen = Table(key=str, value=str)
@@ -45,7 +45,7 @@ class Register(Handler[int]):
 
 
 def tell(key: tuple[str, int, int, int], command: str) -> None:
-    """Somebody outside."""
+    """An external system."""
 
 
 def ordered(driver: Driver) -> list[str]:

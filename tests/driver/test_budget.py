@@ -67,7 +67,7 @@ def test_what_handling_took_is_remembered_for_a_process_that_has_replayed_nothin
         driver.feed(op)
     driver.commit()
     assert 900_000 <= driver.mark().pace <= 1_100_000
-    assert 0.3 <= predicted_now(driver) <= 0.5, "6 us a record would be 0.002 s beside the fixed 0.1"
+    assert 0.3 <= predicted_now(driver) <= 0.5, "6 µs a record would be 0.002 s on top of the fixed 0.1"
     driver.crash()
     driver.speeds.now = Speed()  # another process
     driver.restore()

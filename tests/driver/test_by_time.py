@@ -55,7 +55,7 @@ def times(steps: Sequence[Step]) -> list[int]:
 
 
 def fold(steps: Sequence[Step]) -> list[tuple[bool, list[int]]]:
-    """What must be answered, by whoever knows nothing of heaps and sweeps."""
+    """Return the expected answers, computed without heaps and sweeps."""
     said, now = [], 0
     first: dict[int, int] = {}
     last: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Commands take their place in the order, and the next mark acknowledges them; `take` leads to a full, whoever owns."""
+"""Commands have their place in the order, the next commit record acknowledges them; `take` gives a full snapshot."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_is_no_command_stops_the_partition_at_it() -> None:
 
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_commands_that_come_by_the_input_can_be_refused(interval: Interval) -> None:
-    """Whoever may produce may not command; what was a command when it was handled is one in a replay."""
+    """The right to produce is no right to command; a command when it was handled is a command in a replay."""
     driver = Driver(Register, delta_interval=interval)
     driver.feed(1)
     driver.command("cut")

@@ -1,4 +1,4 @@
-"""A full that a compaction made beside the service: restores find it, workers refer to it and skip their own (1.4)."""
+"""A compaction writes a full snapshot: restores find it, running workers refer to it and skip their own (1.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPS = many(24)
 
 
 class Sink(MemoryFullSink):
-    """Writes a full to a driver's full topic as a compaction does."""
+    """Writes a full to a driver's snapshot topic as a compaction does."""
 
     def __init__(self, driver: Driver, maker: str) -> None:
         super().__init__(driver.broker, driver.names.snapshot, 0)
@@ -39,7 +39,7 @@ class Sink(MemoryFullSink):
 
 
 def compacted(driver: Driver, maker: str = "compaction") -> FullRef:
-    """A full of the state that was committed last, made by somebody else."""
+    """A full snapshot of the last committed state, made by another writer."""
     writer, n = compacting(driver, maker)
     ref = writer.advance(n, -1.0, driver.clock)
     assert ref is not None

@@ -1,4 +1,4 @@
-"""A5, A6, A9 and A10 of the counterexamples that the rules of the protocol answer: fulls.
+"""A5, A6, A9 and A10 of the counterexamples that the rules of the protocol answer: full snapshots.
 
 A5 and A9 on the writer alone are in tests/unit/test_full.py.
 """
@@ -75,7 +75,7 @@ def test_a5_without_deltas_a_full_is_of_one_transaction() -> None:
 
 
 def test_a6_a_slice_holds_committed_values_only() -> None:
-    """A full goes on while a transaction is open; that transaction aborts for good."""
+    """A full snapshot is written while a transaction is open; that transaction aborts for good."""
     driver = Driver(Accounts, autocommit=False)
     driver.settings = replace(driver.settings, commit=CommitSettings(interval=10.0))
     sliced(driver)

@@ -29,7 +29,7 @@ def test_a7_a_commit_that_was_done_though_the_answer_says_fenced_is_not_done_aga
 
 
 def test_a7_the_number_of_a_transaction_is_not_enough() -> None:
-    """Our n was aborted, another owner committed its own n; then we fence and read "n, as expected"."""
+    """Its n was aborted, another owner committed the same n; then it fences and reads "n, as expected"."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(ANN)
     driver.commit()

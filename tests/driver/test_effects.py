@@ -1,4 +1,4 @@
-"""Side effects: bounded so that a mark always fits, made to fail, and owed until they are done."""
+"""Side effects: bounded so that a commit record always fits, made to fail, and pending until they are done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Posting(Handler[str]):
 
 
 def post(key: EffectKey, body: str) -> None:
-    """Somebody outside."""
+    """An external system."""
 
 
 def test_what_one_transaction_asks_for_fits_its_mark() -> None:
@@ -96,7 +96,7 @@ def test_a_replay_asks_for_none(interval: float) -> None:
     driver.advance(1.0)
     driver.crash()
     driver.restore()
-    driver.feed("c")  # what a replay had asked for would be owed by the next mark
+    driver.feed("c")  # what a replay had asked for would be pending in the next commit record
     driver.commit()
     assert [call.arguments for call in driver.effects[len(before) :]] == [("c",)]
     assert driver.effects[: len(before)] == before

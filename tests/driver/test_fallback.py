@@ -29,7 +29,7 @@ def full(driver: Driver) -> FullRef:
 
 
 def switched() -> tuple[Driver, list[Op], list[FullRef]]:
-    """Two fulls without deltas, then deltas with every commit and a third full."""
+    """Two full snapshots without deltas, then deltas with every commit and a third full snapshot."""
     driver, ops, refs = Driver(Accounts, delta_interval="off"), many(20, size=10), []
     snapshot(driver, keep=5)  # so that no truncation looks at them, and drops what is no base any more
     for op in ops:
@@ -148,7 +148,7 @@ def test_going_back_to_off_and_on_again() -> None:
 
 
 def test_a_full_whose_state_is_another_one_is_passed_over_too() -> None:
-    """Whole, rightly named, and wrong: only the digest of the last mark tells."""
+    """Whole, rightly named, and wrong: only the digest of the last commit record differs."""
     driver, ops = Driver(Accounts), many(20, size=10)
     for op in ops:
         driver.feed(op)

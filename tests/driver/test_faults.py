@@ -82,7 +82,7 @@ def test_fenced_is_final_and_a_new_owner_goes_on(call: Call) -> None:
 
 
 def test_a_zombie_cannot_commit_and_leaves_no_output() -> None:
-    """Invariant 1: whoever fences, owns."""
+    """Invariant 1: the producer that fences owns."""
     driver = Driver(Accounts, autocommit=False)
     driver.feed(FIRST)
     driver.commit()
@@ -229,7 +229,7 @@ def stop(driver: Driver) -> None:
 
 
 def takeover(driver: Driver) -> None:
-    """The old owner does not know, and goes on."""
+    """The old owner does not know, and continues."""
     old = driver._lanes[0].worker
     driver.restore()
     old.commit()
@@ -294,7 +294,7 @@ steps = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(steps=steps, interval=st.sampled_from(["commit", 0.5, "off"]), batch=st.sampled_from([1, 2, 5]))
 def test_any_history_is_exactly_once(steps: list[object], interval: Interval, batch: int) -> None:
-    """Random records, crashes, faults at any call, fulls, and changes of the delta interval at restarts."""
+    """Random records, crashes, faults at any call, snapshots, and changes of the delta interval at restarts."""
     driver = Driver(Accounts, autocommit=False, batch=batch, delta_interval=interval)
     driver.mark()
     driver.broker.on_chunk = lambda: driver.clock.advance(0.01)

@@ -1,4 +1,4 @@
-"""Fulls that are lost, half written, damaged, or were never taken: the same state (5.5, 5.7)."""
+"""Full snapshots that are lost, half written, damaged, or were never taken: the same state (5.5, 5.7)."""
 
 from __future__ import annotations
 

@@ -197,13 +197,13 @@ def test_an_undecodable_record_and_one_without_a_key() -> None:
     Book.refused = set()
     driver.release()
     driver.release()
-    driver.advance(1)  # the one without a key is replayed once, whoever asks twice
+    driver.advance(1)  # the one without a key is replayed once, however often that is asked
     assert driver.outputs("lines") == ["ann 13", "ann 13"]
     assert [each.offset for each in driver.letters()] == [0, 3]
 
 
 def test_a_refused_output_is_the_first_failure_of_a_process() -> None:
-    """It is no exception of the handler, and must not be tried in place for ever."""
+    """It is no exception of the handler, and must not be retried in place without end."""
 
     class Sends(Book):
         on_failure: ClassVar = {OutputRefused: dead_letter()}

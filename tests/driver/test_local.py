@@ -36,7 +36,7 @@ def stopped(directory: Path) -> Driver:
 
 @contextmanager
 def reads_of_fulls(driver: Driver) -> Iterator[list[int]]:
-    """How often the full topic was read: the manifest is one, the chunks another."""
+    """How often the snapshot topic was read: the manifest is one, the chunks another."""
     reads = [0]
 
     def count(topic: str, partition: int) -> None:
@@ -148,7 +148,7 @@ def test_an_older_full_is_thrown_away(tmp_path: Path) -> None:
 
 
 def test_the_file_of_another_history_with_the_same_offsets_is_thrown_away(tmp_path: Path) -> None:
-    """Another lineage of the same service: the same reference, other keys."""
+    """Another generation of the same service: the same reference, other keys."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     driver, other = stopped(tmp_path / "a"), new(tmp_path / "b")
@@ -156,7 +156,7 @@ def test_the_file_of_another_history_with_the_same_offsets_is_thrown_away(tmp_pa
         other.feed(elsewhere(op))
     other.stop()
     await_kept(other)
-    assert references(driver) == references(other), "the references tell nothing of it"
+    assert references(driver) == references(other), "the references do not show it"
     file_of(tmp_path / "b").replace(file_of(tmp_path / "a"))
     restored_from_kafka(driver, tmp_path / "a")
     assert "its manifest is not the one in Kafka" in events(driver, "local_full_discarded")[-1]["cause"]

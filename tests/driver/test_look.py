@@ -1,4 +1,4 @@
-"""The state at a point, verify and history, against a recomputation: fuzzy fulls, few or no deltas, other lineages."""
+"""The state at a point, verify and history, against a recomputation: fuzzy snapshots, few deltas, other generations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def held(found: PastState) -> dict[str, Balance]:
 
 
 def fed(interval: Interval, count: int = 60) -> tuple[Driver, list[Op]]:
-    """Fulls that are written while the service goes on; accounts that are closed and opened again."""
+    """Full snapshots that are written while the service runs; accounts that are closed and opened again."""
     driver, ops = Driver(Accounts, delta_interval=interval), list[Op]()
     sliced(driver)
     for i in range(count):
@@ -94,7 +94,7 @@ def test_all_is_good_in_every_mode(interval: Interval) -> None:
 
 
 def test_a_delta_that_says_something_else_is_named_at_its_mark() -> None:
-    """Its frame and its chain are whole: only the digest tells."""
+    """Its frame and its chain are whole: only the digest differs."""
     driver, _ = fed("commit")
     log = driver.broker.log(driver.names.changelog, 0)
     parts = [(m.offset(), records.unpack(m.value())) for m in log.committed()]

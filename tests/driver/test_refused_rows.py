@@ -281,7 +281,7 @@ def test_the_session_that_was_refused_is_given_up_though_the_producer_goes_too()
 
 
 class Both(Ledger):
-    """The next record fails as long as it comes while the one before it commits."""
+    """The next record fails for as long as it is handled while the one before it commits."""
 
     on_failure: ClassVar[Mapping[type[BaseException], Policy]] = {
         SinkRefused: retry(3, seconds=0.01).then(dead_letter(ordered=False)),

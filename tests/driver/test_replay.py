@@ -232,7 +232,7 @@ def test_a_state_that_is_not_the_one_that_was_written_never_goes_live() -> None:
         driver.restore()
 
 
-@pytest.mark.parametrize("garbage", [b"", b"not ours", b"\x01Zgarbage and more of it", b"\x02" + bytes(30)])
+@pytest.mark.parametrize("garbage", [b"", b"foreign", b"\x01Zgarbage and more of it", b"\x02" + bytes(30)])
 def test_a_record_that_is_not_ours_on_the_increment_topic_is_damage(garbage: bytes) -> None:
     driver = Driver(Accounts)
     driver.feed(Op("ann", 1))

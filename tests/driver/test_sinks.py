@@ -58,7 +58,7 @@ class Books(Handler[Op]):
     """Says each row to the database and to Kafka; a row that came twice, or at another place, has another total."""
 
     on_failure: ClassVar = {ConnectionError: dead_letter()}
-    #: accounts whose records fail now: by no fault of the record, and not for ever
+    #: accounts whose records fail now: by no fault of the record, and not permanently
     down: ClassVar[set[str]] = set()
     states = Table(key=str, value=Account)
     accounts = Sink("accounts", value=Account, key="account")
@@ -416,7 +416,7 @@ def test_another_state_than_the_rows_were_written_beside_is_refused() -> None:
 
 
 class PerBatch(Handler[Op]):
-    """A row that tells how the records were cut."""
+    """A row that shows how the records were cut into batches."""
 
     rows = Sink("rows", value=Account, key="account")
 
@@ -494,7 +494,7 @@ def test_a_declaration_is_checked() -> None:
 
 
 def takeover(driver: Driver) -> None:
-    """The old owner does not know, and goes on."""
+    """The old owner does not know, and continues."""
     old = driver._lanes[0].worker
     driver.restore()
     old.commit()

@@ -1,4 +1,4 @@
-"""Hot standby: a copy follows the increments, is checked at each mark, and is as good as a restore at a takeover."""
+"""Standby replica: follows the changelog, is checked at each commit record, is as good as a restore at takeover."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def copies_state(copy: Copy) -> dict[str, Any]:
 
 
 def digest_of(copy: Copy) -> bytes:
-    """Computed anew from every key, as no copy does."""
+    """Computed again from every key, as no replica does."""
     tables = copy.state.tables.items()
     return digest.to_bytes(sum(table_digest(n, list(t.stored), t.stored.values()) for n, t in tables) % MODULUS)
 
 
 def taken_over(driver: Driver) -> int | None:
-    """How many increments the last takeover read, if it was one from a copy."""
+    """How many incremental snapshots the last takeover read, if it was one from a replica."""
     fields = [fields for event, fields in driver.events if event == "restored"][-1]
     return fields["deltas"] if fields["from_standby"] else None
 
@@ -144,7 +144,7 @@ def test_a_copy_whose_partition_comes_to_this_process_waits_until_it_is_taken() 
 
 
 def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no full comes; what it tells its next owner does not depend on that."""
+    """Where no full snapshot comes; what it hands its next owner does not depend on that."""
     told = []
     for counted in (10_000, 5):
         monkeypatch.setattr("statehold.snapshot.restore.standby_copy._COUNTED", counted)
@@ -162,7 +162,7 @@ def test_what_a_copy_counts_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_owner_that_commits_while_its_copy_is_made() -> None:
-    """Nobody is fenced then: the log goes on after the last mark was read."""
+    """No owner is fenced then: the log grows after the last commit record was read."""
     driver = Driver(Accounts, autocommit=False)
     ops = [Op(name, 5) for name in NAMES]
     for op in ops:
@@ -182,7 +182,7 @@ def test_an_owner_that_commits_while_its_copy_is_made() -> None:
     assert len(ops) > len(NAMES)
     copy = driver.standbys.copies()[0]
     driver.standbys.follow()
-    assert driver.standbys.copies()[0] is copy, "it goes on from what it has"
+    assert driver.standbys.copies()[0] is copy, "it continues from what it has"
     assert (digest_of(copy), copy.mark.n) == (driver.mark().digest, driver.mark().n)
     driver.crash()
     driver.restore()
@@ -213,7 +213,7 @@ def test_the_fence_comes_before_the_last_mark_is_read() -> None:
 
 
 def damage_part(driver: Driver) -> None:
-    """A delta loses a key: only the digest can tell."""
+    """A delta loses a key: only the digest shows it."""
     log = driver.broker.log(driver.names.changelog, 0)
     for message in log.committed():
         record = records.unpack(message.value())

@@ -1,4 +1,4 @@
-"""Fulls in a directory or in S3: only the manifest is in Kafka; what is wrong in the store never becomes a state."""
+"""Full snapshots in a directory or in S3: only the manifest is in Kafka; a fault of the store never becomes a state."""
 
 from __future__ import annotations
 

@@ -44,11 +44,11 @@ class Sums(Handler[int]):
 
 
 def tell(key: tuple[str, int, int, int], id: str) -> None:
-    """Somebody outside."""
+    """An external system."""
 
 
 def recomputed(driver: Driver) -> list[str]:
-    """From the input and the ticks that the marks tell, by whoever knows nothing of tables."""
+    """The expected timers, from the input and the ticks that the commit records name, without tables."""
     said: list[str] = []
     heap: list[tuple[int, str]] = []
     due: dict[str, int] = {}

@@ -67,7 +67,7 @@ class Scene:
                 self.kill(process)
 
     def handled(self, records: int) -> bool:
-        """The group has committed so many input records; the input holds no transaction markers."""
+        """Wait until the group has committed this number of input records; the input holds no transaction markers."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": self.names.group, "log_level": 2})
         try:
             places = [TopicPartition(self.names.input, partition) for partition in range(2)]

@@ -33,7 +33,7 @@ class Row(NamedTuple):
     balance: int
 
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value on the input topic: the ledger is not told the balance."""
+        """Key and value on the input topic: the ledger does not get the balance."""
         told = {
             "id": self.id,
             "account": self.account,

@@ -53,7 +53,7 @@ def test_every_invoice_is_posted_under_one_key_whenever_the_sender_is_killed(
     target = "examples.around.invoices:service"
     feed = Feed(kafka.bootstrap_servers, scene.names.input)
     try:
-        # After the commit, before anything is sent: nobody listens.
+        # After the commit, before anything is sent: no server listens.
         process = scene.run(target)
         feed.send(orders(0, 40))
         scene.await_handled(40)
@@ -112,7 +112,7 @@ def expected(scene: Scene) -> dict[str, dict[str, object]]:
 
 def post(url: str, key: str, show: str, seats: int) -> bool:
     """False: no answer, or one that leaves it open."""
-    request = urllib.request.Request(f"{url}/shows/{show}/seats?seats={seats}", method="POST")  # noqa: S310  ours
+    request = urllib.request.Request(f"{url}/shows/{show}/seats?seats={seats}", method="POST")  # noqa: S310
     request.add_header("Idempotency-Key", key)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310

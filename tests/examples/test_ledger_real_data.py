@@ -54,7 +54,7 @@ def test_a_killed_ledger_ends_with_the_banks_balances(
 
 
 def kill_three_times(servers: str, ledger: ServiceProcess, records: int, random: Random) -> None:
-    """At random points of the progress; it is started again at once and goes on from its snapshots."""
+    """At random points of the progress; it is started again at once and continues from its snapshots."""
     progress = Progress(servers, "ledger", "transactions")
     points = sorted(random.randrange(records // 20, records * 9 // 10) for _ in range(3))
     for point in (*points, records):

@@ -18,7 +18,7 @@ def test_the_desk_knows_what_waits() -> None:
     assert payments.release("ann", why="still refused") == 2
     payments.advance(1)
     assert [letter.offset for letter in payments.letters()] == [1, 3]
-    payments.release("ann", discard=True, why="the customer gave up")
+    payments.release("ann", discard=True, why="the customer cancelled")
     payments.advance(1)
     hand_over(payments, desk, passed_on)
     assert desk.table("cases") == {}

@@ -48,7 +48,7 @@ class Web:
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self._log, stderr=self._log)
 
     def ask(self, path: str, token: str = "", method: str = "GET") -> Reply | None:
-        """None while nobody listens."""
+        """None while no server listens."""
         try:
             return ask(self.url, path, token, method)
         except ConnectionError:

@@ -17,7 +17,7 @@ class Refused(ValueError):
 
 
 class Around(Handler[Move]):
-    """Duplicates, a table whose rows expire, timers, effects that are owed, and keys that wait behind a dead letter."""
+    """Duplicates, a table whose rows expire, timers, pending effects, and keys that wait behind a dead letter."""
 
     system_prefix = "holdfast."
     on_failure: ClassVar = {Refused: dead_letter(), UndecodableRecord: dead_letter()}
@@ -46,5 +46,5 @@ class Around(Handler[Move]):
 
 
 def tell(key: Any, account: str) -> None:
-    """Nobody listens, so that it stays owed."""
+    """No server listens, so that it stays pending."""
     raise ConnectionError(f"{account} {key}")

@@ -19,7 +19,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Balance in cents after so many moves."""
+    """Balance in cents after this number of moves."""
 
     cents: int = 0
     moves: int = 0
@@ -49,4 +49,4 @@ class Bank(Handler[Move]):
 
 
 def closed(key: Any, account: str) -> None:
-    """Tell somebody outside."""
+    """Notify an external system."""

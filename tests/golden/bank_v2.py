@@ -49,4 +49,4 @@ class Bank(Handler[Move]):
 
 
 def closed(key: Any, account: str) -> None:
-    """Tell somebody outside."""
+    """Notify an external system."""

@@ -8,7 +8,7 @@ from statehold import Record
 
 
 class Bank(bank_v2.Bank):
-    """A command leaves a note that tells everything it was given."""
+    """A command leaves a note with everything it was given."""
 
     def on_command(self, command: str, record: Record[bytes]) -> None:
         noted = f"{command} {record.value.decode()} {record.topic}@{record.offset} {record.timestamp}"

@@ -1,7 +1,7 @@
 """Write the golden files of what this tree writes: `python -m tests.golden.generate FORMAT`, once for each format.
 
 A file of the folder `format-<n>` holds what a service left on its topics: one JSON line for each record, with its
-topic, its offset and its bytes in base64. What has been written is kept for ever: files are added, none is changed.
+topic, its offset and its bytes in base64. A written file is kept permanently: files are added, never changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def moves(count: int, seed: int) -> Iterator[Move]:
 
 
 def run(driver: Driver, rounds: int, seed: int) -> None:
-    """Moves, fulls between them, and at the end moves that no full holds."""
+    """Moves, full snapshots between them, and at the end moves that no full snapshot holds."""
     for number in range(rounds):
         for move in moves(15, seed + number):
             driver.feed(move, key=move.account)
@@ -56,7 +56,7 @@ def run(driver: Driver, rounds: int, seed: int) -> None:
 
 
 def adopt(driver: Driver) -> None:
-    """A tool adopts the state as it is, under a new lineage, and a new owner goes on."""
+    """A tool adopts the state as it is, in a new generation, and a new owner continues."""
     driver.commit()
     driver.crash()
     place = driver._place(0)
@@ -80,7 +80,7 @@ def adopt(driver: Driver) -> None:
 
 
 def dump(driver: Driver, path: Path, written_by: str) -> None:
-    """All three topics of partition 0, and beside them what must come out of them."""
+    """All three topics of partition 0, and with them what must come out of them."""
     if path.with_suffix(".jsonl").exists():
         print(f"{path} is kept as it is")
         return

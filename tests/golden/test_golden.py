@@ -1,4 +1,4 @@
-"""What earlier releases wrote is read for ever, by the code that wrote it and by its next version."""
+"""What earlier releases wrote stays readable, by the code that wrote it and by its next version."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_an_upcaster_that_is_still_needed_is_missed_before_going_live() -> None:
 
 
 def test_a_gap_is_replayed_by_the_code_that_left_it() -> None:
-    """New code stores other bytes, so the digest would tell of another state."""
+    """New code stores other bytes, so the digest would be that of another state."""
     driver = upgraded("off")
     driver = with_code(driver, bank_v2.Bank)
     driver.restore()

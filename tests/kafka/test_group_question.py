@@ -22,7 +22,7 @@ with Cluster() as cluster:
     settings = Settings(kafka=KafkaSettings(bootstrap_servers=cluster.bootstrap_servers, socket_timeout=2.0))
     kept = []
     for _ in range(3):
-        admin = Admin(settings, "nobody")
+        admin = Admin(settings, "absent")
         cluster.pause(1)
         try:
             admin.is_member("me", "topic", 0)

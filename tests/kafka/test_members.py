@@ -14,7 +14,7 @@ from statehold.kafka.common.error_actions import translate
 from statehold.telemetry.log_events import Log
 from statehold.testing.stepped import EventLog
 
-#: a transaction that is refused so is rolled back and handled again, with the group metadata fetched anew
+#: a transaction that is rejected so is rolled back and handled again, with fresh group metadata
 STALE = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "FENCED_INSTANCE_ID", "STALE_MEMBER_EPOCH")
 
 
@@ -27,7 +27,7 @@ def test_a_transaction_that_a_moved_group_refuses_is_handled_again_and_the_name_
 
 
 def fatal(name: str) -> KafkaError:
-    """As librdkafka hands a fatal error over: under another code, and its flag says that it is none."""
+    """As librdkafka hands a fatal error over: under another code, and its flag says that it is not fatal."""
     text = KafkaError(getattr(KafkaError, name)).str()
     return KafkaError(KafkaError._FATAL, f"Fatal error: {text}: ConsumerGroupHeartbeat fatal error: {text}")
 

@@ -249,7 +249,7 @@ def test_an_outage(kafka_cluster: ClusterFactory, prometheus: Prometheus, tmp_pa
 
 
 def test_a_call_that_does_not_come_back(night: Night) -> None:
-    """The watch is told of a call with a short limit: a real one takes minutes."""
+    """The watchdog watches a call with a short limit: a real one takes minutes."""
     service = night.start()
     night.live("one")
     assert service._shutdown is not None

@@ -17,7 +17,7 @@ from statehold.telemetry.metrics import DECLARED, Histogram
 needs_promtool = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
 
 P = 'service="clearing",partition="0",instance="web1:8470",job="statehold"'
-I = 'service="clearing",instance="web1:8470",job="statehold"'  # noqa: E741  an instance beside a partition
+I = 'service="clearing",instance="web1:8470",job="statehold"'  # noqa: E741  no partition
 J = 'service="clearing"'
 
 

@@ -29,7 +29,7 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 @pytest.fixture(scope="module")
 def spans() -> Iterator[InMemorySpanExporter]:
-    """Of all that this process does; the provider stays, and nobody else turns tracing on."""
+    """Of all that this process does; the provider stays, and no other test turns tracing on."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -47,7 +47,7 @@ def linked(span: ReadableSpan) -> set[str]:
 
 
 def outputs(names: Names, count: int) -> dict[int, dict[str, str]]:
-    """By the amount that an output tells: its headers of tracing."""
+    """The tracing headers of each output, by its amount."""
     consumer = Consumer(
         {
             "bootstrap.servers": names.servers,

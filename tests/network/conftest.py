@@ -41,7 +41,7 @@ def net(far: tuple[Cluster, Net]) -> Iterator[Net]:
 
 @pytest.fixture
 def stage_of(far: tuple[Cluster, Net], tmp_path: Path) -> Iterator[StageOf]:
-    """A factory of stages with so many partitions, on the three brokers."""
+    """A factory of stages with that number of partitions, on the three brokers."""
     made: list[Stage] = []
 
     def stage(partitions: int) -> Stage:

@@ -28,7 +28,7 @@ def _gap_of(stage: Stage, partition: int, since: float) -> float:
         consumer.assign([TopicPartition(stage.names.changelog, partition, 0)])
         while True:
             message = consumer.poll(60)
-            assert message is not None, "no end of the increment topic"
+            assert message is not None, "no end of the changelog topic"
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
                 return round(longest, 1)

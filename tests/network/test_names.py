@@ -1,4 +1,4 @@
-"""A broker's name that stops resolving: what is connected goes on, what is not waits, and comes back by itself."""
+"""A broker's name stops resolving: existing connections continue, others wait, and all recover by themselves."""
 
 from __future__ import annotations
 

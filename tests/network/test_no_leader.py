@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(900)]
 
 VICTIM = 3
 ALONE = [[VICTIM], [VICTIM]]
-#: a transaction is open until so many records are handled or the minute is over
+#: a transaction is open until this number of records is handled or the minute is over
 OPEN = {
     "STATEHOLD_COMMIT__INTERVAL": "60",
     "STATEHOLD_COMMIT__MAX_RECORDS": "100000",
@@ -83,7 +83,7 @@ def leader(admin: AdminClient, topic: str) -> int:
 def test_these_brokers_complete_it_without_a_marker_and_the_next_one_takes_it_along(
     cluster: Cluster, stage: Stage
 ) -> None:
-    """What the defence is for. When this fails with a newer Kafka, the brokers are mended."""
+    """What the defence is for. When this fails with a newer Kafka, the brokers are fixed."""
     assert DEFAULT_VERSION.startswith("4.4."), "is it still so?"
     topic = f"alone-{stage.names.service}"
     stage.admin.create_topics([NewTopic(topic, 1, replica_assignment=[[VICTIM]])])[topic].result(30)
@@ -116,7 +116,7 @@ def test_what_a_killed_owner_left_there_is_thrown_away_by_the_next(stage: Stage,
         future.result(30)
     stage.create_topics()
     process = stage.process("first").await_live(0, 1, seconds=120)
-    stage.feed(300)  # the group's offset tells a transaction of each partition
+    stage.feed(300)  # the group's offset shows a transaction of each partition
     stage.await_all()
     assert process.stop(120) == 0
     process = stage.process("second", **OPEN).await_live(0, 1, seconds=120)

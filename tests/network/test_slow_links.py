@@ -67,7 +67,7 @@ def unreliable(link: Link) -> None:
 
 @pytest.mark.parametrize("fault", [slow, narrow, unreliable], ids=["200 ms", "1 Mbit", "5 % resets"])
 def test_links_of_a_bad_network(stage: Stage, links: Links, fault: Callable[[Link], None], figure: Figure) -> None:
-    """All three at once, for a minute: it goes on, and nobody is fenced by it."""
+    """All three at once, for a minute: the service continues, and fences no owner."""
     process = stage.process("only").await_live(*PARTITIONS, seconds=120)
     began = time.time()
     with stage.load(100):

@@ -15,7 +15,7 @@ from statehold.dev import Cluster
 pytestmark = [pytest.mark.kafka, pytest.mark.root, pytest.mark.long]
 
 Fault = Callable[[Net, int], None]
-#: nobody sets it: waiting for it is how long a fault lasts
+#: never set: the wait for it is how long a fault lasts
 HOLD = threading.Event()
 
 
@@ -28,12 +28,12 @@ def unplugged(net: Net, host: int) -> None:
 
 
 def clients_only(net: Net, host: int) -> None:
-    """The brokers see each other, so that nobody else takes over what this one leads."""
+    """The brokers see each other, so that no other broker takes over what this one leads."""
     net.cut(host, (HERE,))
 
 
 def answers_only(net: Net, host: int) -> None:
-    """Requests arrive, answers do not: the broker does what it is told, and nobody hears."""
+    """Requests arrive, answers do not: the broker does what it is asked, and its answers are lost."""
     net.drop(host, HERE)
 
 
@@ -100,7 +100,7 @@ def test_a_restart_while_a_host_is_cut_off_goes_live(stage_of: StageOf, net: Net
 
 
 def test_the_test_of_the_production_service(stage_of: StageOf, cluster: Cluster, net: Net) -> None:
-    """All alive; broker 2 killed; back; its host cut off; healed. After each: end to end, client anew, end to end."""
+    """All alive; broker 2 killed; back; its host cut off; healed. After each: end to end, a new client, end to end."""
     stage = stage_of(4)
     stage.process("only").await_live(0, 1, 2, 3, seconds=120)
     steps: list[Callable[[], None]] = [
@@ -155,7 +155,7 @@ def test_a_bad_cable_that_loses_every_third_packet(stage_of: StageOf, net: Net) 
 def test_a_cable_that_is_late_by_a_second(stage_of: StageOf, net: Net) -> None:
     """Slower than the controllers' own limits: what that broker leads may stand still, or be read as it was.
 
-    Nothing may be lost by it, and all goes on when the cable is good again.
+    It must lose nothing, and all continues when the cable is good again.
     """
     stage = stage_of(4)
     process = stage.process("only").await_live(0, 1, 2, 3, seconds=120)

@@ -50,7 +50,7 @@ def output(stage: Stage, replicas: list[list[int]], least: int) -> None:
 
 
 def waits_by_name(stage: Stage, cluster: Cluster, answer: str) -> Process:
-    """One broker is killed under load; what the log tells then names the answer, and all goes on when it is back."""
+    """One broker is killed under load; the log then names the answer, and all continues when it is back."""
     process = stage.process("only", **QUICK).await_live(0, 1, seconds=120)
     stage.feed(500)
     stage.await_all()

@@ -39,7 +39,7 @@ new MutationObserver(note).observe(document.querySelector('#tiles'),
 
 
 class Gated(Desk):
-    """Its restores and, half way, its replays wait for a file, so that nobody has to be quick to see one."""
+    """Its restores and, half way, its replays wait for a file, so that a reader need not be quick to see one."""
 
     half: Path
     handled = 0
@@ -187,7 +187,7 @@ def live(page: Browser) -> None:
         phases = [phase for phase in seen[str(partition)] if phase in ("restoring", "replaying", "live")]
         assert phases[-2:] == ["replaying", "live"], seen
     assert any("restoring" in phases for phases in seen.values())
-    await_true(lambda: page.text("#events").count("live") >= PARTITIONS, "the events tell of it")
+    await_true(lambda: page.text("#events").count("live") >= PARTITIONS, "the events show it")
     position = fact(page, 0, "position")
     before = await_true(position, "there is a position")
     await_true(lambda: position() > before, "the numbers move")
@@ -213,7 +213,7 @@ def keyboard(page: Browser) -> None:
     await_true(lambda: "Partition 0" in page.text("#partition h2"), "the partition's page is open")
     await_true(lambda: "restore" in page.text("#partition"), "with its timings")
     picture(page, "console-partition")
-    for word in ("Last mark", "digest", "Fulls that the mark refers to", "Its events", "live"):
+    for word in ("Last commit record", "digest", "Full snapshots in the commit record", "Its events", "live"):
         assert word in page.text("#partition")
 
 
@@ -222,5 +222,5 @@ def look_up(page: Browser) -> None:
     page.type("#lookup-key", "person-7" + ENTER)
     await_true(lambda: '"orders"' in page.text("#lookup-result"), "the value is shown")
     page.run("document.querySelector('#lookup-key').value = ''")
-    page.type("#lookup-key", "nobody" + ENTER)
-    await_true(lambda: "no key 'nobody'" in page.text("#lookup-result"), "or that there is none")
+    page.type("#lookup-key", "absent" + ENTER)
+    await_true(lambda: "no key 'absent'" in page.text("#lookup-result"), "or that it is absent")

@@ -109,12 +109,12 @@ def ask(door: Door, path: str, **headers: str) -> tuple[int, dict[str, str], byt
 
 
 def await_answer(door: Door, seconds: float = 60.0) -> int:
-    """The status of /live as soon as somebody answers; what is in the way may be cut off first."""
+    """The status of /live as soon as the server answers; what is in the way may be cut off first."""
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError, http.client.HTTPException):
             return ask(door, "/live")[0]
-        assert time.monotonic() < deadline, "nobody answers"
+        assert time.monotonic() < deadline, "no server answers"
         time.sleep(0.05)
 
 
@@ -128,7 +128,7 @@ def test_every_answer_has_the_headers(any_door: Door, path: str) -> None:
 
 
 def test_slow_clients_keep_nobody_out(any_door: Door) -> None:
-    """Slowloris: more connections than there is room for, each of which says a byte now and then, for ever."""
+    """Slowloris: more connections than there is room for, each of which says a byte now and then, without end."""
     slow = [any_door.connect() for _ in range(80)]
     try:
         for connection in slow:
@@ -173,7 +173,7 @@ def test_noise_is_refused_and_leaves_nothing_behind(any_door: Door, seed: int) -
 
 def test_large_requests_are_cut_short(any_door: Door) -> None:
     assert ask(any_door, "/" + "a" * 5000)[0] == 414
-    with contextlib.suppress(OSError, http.client.HTTPException):  # cut off while it still sends, or told
+    with contextlib.suppress(OSError, http.client.HTTPException):  # cut off while it still sends, or answered
         assert ask(any_door, "/live", **{f"X-{number}": "b" * 60_000 for number in range(200)})[0] == 431
     assert await_answer(any_door) in (200, 503)
 
@@ -218,7 +218,7 @@ def test_tricks_get_a_clear_no(door: Door, request_line: str, headers: str, stat
 
 
 def raw(door: Door, text: str) -> list[str]:
-    """Status code and phrase of the answer; nothing where there is none."""
+    """Status code and phrase of the answer; '' without an answer."""
     with door.connect() as connection:
         connection.sendall(text.encode("latin-1"))
         connection.shutdown(socket.SHUT_WR)

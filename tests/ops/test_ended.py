@@ -13,7 +13,7 @@ from tests.ops.desk import Names, a_desk, await_true, create_topics
 
 from statehold.dev import Cluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the threads")]
+pytestmark = [pytest.mark.kafka, pytest.mark.skipif(sys.platform != "linux", reason="/proc lists the threads")]
 
 
 def test_no_thread_of_a_client_stays(kafka: Cluster) -> None:

@@ -35,7 +35,7 @@ def status(*phases: str, turned: float | None = 0.02, away: float = 0.0, running
         (status("live", "live"), True, True, True),
         (status(), True, True, True),  # a standby
         (status("live", "restoring"), True, False, True),
-        (status("failed"), True, False, True),  # a restart would not mend the record
+        (status("failed"), True, False, True),  # a restart would not fix the record
         (status("live", away=180.0), True, False, True),  # three minutes without brokers: no restart
         (status("live", turned=61.0), False, False, True),
         (status(turned=None), True, False, False),  # it is joining

@@ -19,7 +19,7 @@ from statehold.telemetry import metrics
 
 pytestmark = pytest.mark.kafka
 
-#: what a service in quiet work shows; the others tell of trouble, of restores and of fulls
+#: what a service in quiet work shows; the others are about trouble, restores and full snapshots
 ALWAYS = [
     metrics.BUILD,
     metrics.READY,
@@ -107,7 +107,7 @@ def test_what_a_live_service_tells(desks: Desks) -> None:
     await_true(lambda: ask(url, "/ready").status == 200 and desks.held("one") == {0, 1}, "both partitions are live")
     await_true(lambda: sum(value for _, value in series(url).get("statehold_records_processed_total", [])) == 60, "60")
     assert ask(url, "/live").status == ask(url, "/startup").status == 200
-    await_true(lambda: "statehold_consumer_lag_records" in series(url), "the brokers have told the ends of the input")
+    await_true(lambda: "statehold_consumer_lag_records" in series(url), "the input's ends are known")
     found = series(url)
     assert {metric.name for metric in ALWAYS} - set(found) == set()
     assert {labels["service"] for labels, _ in found["statehold_partition_phase"]} == {desks.names.service}
@@ -165,7 +165,7 @@ def test_state_as_committed(desks: Desks) -> None:
 
 
 def told(url: str, partition: int) -> dict[str, Any]:
-    """What the status tells of a partition; nothing while it is not here."""
+    """The status of a partition; empty while it is not here."""
     here = get(url, "/status")["partitions"]
     return next((each for each in here if each["partition"] == partition), {})
 
@@ -248,7 +248,7 @@ def test_which_instance_holds_a_key(desks: Desks) -> None:
         home = murmur2(person.encode(), 2)
         here, there = urls[home], urls[1 - home]
         await_true(lambda: orders(here, person) == 3, "all its orders")  # noqa: B023
-        await_true(lambda: ask(there, f"/state/accounts/{person}", TOKEN).status == 421, "the group has told")  # noqa: B023
+        await_true(lambda: ask(there, f"/state/accounts/{person}", TOKEN).status == 421, "moved")  # noqa: B023
         away = ask(there, f"/state/accounts/{person}", TOKEN)
         assert (away.json["partition"], away.json["held_by"]["url"]) == (home, here)
         assert home in away.json["held_by"]["partitions"]

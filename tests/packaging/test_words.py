@@ -52,11 +52,8 @@ INSTEAD = {
 BANNED = {re.compile(rf"(?<![\w./{{`])(?:{pattern})(?![\w}}])", re.IGNORECASE): new for pattern, new in INSTEAD.items()}
 NOT_CLEAN = """
 config/common snapshot snapshot/format snapshot/restore snapshot/store src/statehold/common src/statehold/declared
-src/statehold/kafka/admin src/statehold/kafka/clients src/statehold/kafka/survey
-tests/assumptions tests/chaos tests/cli tests/config tests/driver tests/examples tests/golden tests/kafka
-tests/monitoring tests/network tests/ops tests/security tests/sinks tests/spark tests/system
-tests/system/apps tests/tools tests/unit worker/followers
-worker/recovery
+src/statehold/kafka/admin src/statehold/kafka/clients src/statehold/kafka/survey tests/driver tests/system tests/unit
+worker/followers worker/recovery
 """
 
 

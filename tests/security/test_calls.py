@@ -164,7 +164,7 @@ def produce(broker: Secured, stage: Stage) -> None:
 
 
 def command(broker: Secured, stage: Stage, role: str, calls: Calls) -> None:
-    ours, theirs = os.pipe()  # the service's module ends when nobody holds the other end
+    ours, theirs = os.pipe()  # the service's module ends when no process holds the other end
     environment: dict[str, Any] = {**os.environ, **stage.environment(**_login(broker, stage, role))}
     named = ["--name", stage.names.service, "--input", stage.names.input]
     try:

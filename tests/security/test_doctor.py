@@ -66,7 +66,7 @@ def test_a_foreign_authority_is_told(guarded: Secured, stage: Stage, tmp_path: P
 
 @pytest.mark.kafka
 def test_certificates_that_end_soon_are_told(guarded: Secured, stage: Stage) -> None:
-    """The broker's own ends in two days; of ours one ends in 90 days, one in five, one has ended."""
+    """The broker's own ends in two days; of the client's, one ends in 90 days, one in five, one has ended."""
     authority = guarded.authority
     for file, seconds, wanted in (("long", 90 * DAY, set()), ("soon", 5 * DAY, {"WARN"}), ("past", 60.0, {"FAIL"})):
         made = authority.issue(file, f"CN={file}", seconds=seconds + 3600 if file != "past" else 60.0)

@@ -1,4 +1,4 @@
-"""Every way in, by settings alone: who comes in is the principal that it should be, and nobody else gets in."""
+"""Every way in, by settings alone: who comes in is the principal that it should be, and others are shut out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def topic(guarded: Secured) -> Iterator[str]:
 
 
 def allowed(environment: dict[str, str], topic: str) -> frozenset[str]:
-    """What whoever comes in so may do on the topic; nothing where it is hidden."""
+    """The operations that such a client may do on the topic; empty where it is hidden."""
     settings = load(env=environment)
     found = ClusterSurvey(settings, Admin(settings, "anybody")).topics([topic])[topic]
     return found.allowed if found is not None else frozenset()
@@ -79,7 +79,7 @@ def shown(environment: dict[str, str], topic: str) -> frozenset[str]:
 
 
 def test_a_reader_hears_at_once_that_it_may_not_see_a_topic(guarded: Secured, topic: str) -> None:
-    """Its fetches would only wait for a leader that nobody names."""
+    """Its fetches would only wait for a leader that no broker names."""
     settings = load(env=guarded.scram("nobody"))
     reader = KafkaReader(settings, "anybody", Admin(settings, "anybody"), lambda: False, time.monotonic)
     try:

@@ -1,4 +1,4 @@
-"""F35: rights revoked, a wrong password, an expired certificate: told clearly, waited for, nothing lost, no storm."""
+"""F35: rights revoked, a wrong password, an expired certificate: logged, waited for, nothing lost, no storm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statehold.errors import AccessLost
 from statehold.worker import failed
 
 pytestmark = pytest.mark.kafka
-#: log lines that a process may write while it waits: it tells of things once a minute, or at each try of 30 s
+#: log lines that a process may write while it waits: it reports once a minute, or at each try of 30 s
 LINES_PER_MINUTE = 40
 #: logins that a process of two partitions may try: each of its dozen connections once a second
 LOGINS_PER_SECOND = 15
@@ -138,7 +138,7 @@ def test_a_wrong_password_ends_the_start(guarded: Secured, stage: Stage) -> None
     assert "not-the-password-at-all" not in text
 
 
-# On a broker of their own, which is started anew: connections that are up stay up.
+# On a broker of their own, which is started again: connections that are up stay up.
 
 
 @pytest.fixture

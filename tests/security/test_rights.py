@@ -52,7 +52,7 @@ def shapes(role: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def stage(guarded: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A service whose every role has its rights, each with a user of its own, and some fulls and marks."""
+    """A service whose roles each have their rights and a user, and some full snapshots and commit records."""
     made = Stage(guarded.servers, tmp_path_factory.mktemp("rights"), 2).create_topics()
     ServiceTopics(made.settings(), made.names, [made.output]).create("beginning", control=True)
     for role in ROLES:
@@ -90,7 +90,7 @@ def test_a_service_with_its_rights_alone_works_and_lacks_nothing(guarded: Secure
 
 @pytest.mark.parametrize("shape", shapes("service"))
 def test_a_start_names_the_right_that_is_missing(guarded: Secured, stage: Stage, shape: str) -> None:
-    """The thing, the operation, the principal, and the line that mends it."""
+    """The thing, the operation, the principal, and the line that fixes it."""
     right, user = real(stage, "service", shape), user_of(stage, "service")
     with guarded.without(rule(stage, "service", right)):
         told = told_at_start(stage, guarded.scram(user), right)

@@ -1,4 +1,4 @@
-"""Passwords and certificates that change while a service runs: it goes on with the new ones, and nothing is lost."""
+"""Passwords and certificates that change while a service runs: it continues with the new ones, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from statehold.ops.http.answers import HttpRequest, Rejected
 from statehold.ops.http.guard import RequestGuard
 
 PASSWORD = "STATEHOLD_KAFKA__SECURITY__SASL_PASSWORD"  # noqa: S105
-#: seconds after which the broker wants a login anew on every connection: one with an old password is cut off then
+#: seconds after which the broker wants a new login on every connection: one with an old password is cut off then
 REAUTH = 4.0
 
 
@@ -76,7 +76,7 @@ def test_a_changed_password_needs_no_restart(strict: Secured, stage: Fed, tmp_pa
     with Local(stage, **login, STATEHOLD_GROUP__PROTOCOL=protocol) as local:
         flows(stage, local)
         put(stage.secrets, "not-the-password")
-        await_true(lambda: local.events("login_not_renewed"), "a login that is refused is told", 60)
+        await_true(lambda: local.events("login_not_renewed"), "a rejected login is logged", 60)
         assert not local.events("revoked"), "and takes nothing away"
         put(stage.secrets, strict.scram(user)[PASSWORD])
         flows(stage, local)
@@ -87,7 +87,7 @@ def test_a_changed_password_needs_no_restart(strict: Secured, stage: Fed, tmp_pa
         await_true(lambda: time.monotonic() > since + 2 * REAUTH, "every connection has logged in again")
         refused = len(local.events("login_refused"))
         flows(stage, local)
-        assert len(local.events("login_refused")) == refused, "somebody has the old password"
+        assert len(local.events("login_refused")) == refused, "some client has the old password"
         told = str(local.log)
     stage.verify()
     for text in ("not-the-password", "another one", strict.scram(user)[PASSWORD]):
@@ -118,7 +118,7 @@ def test_a_new_certificate_needs_no_restart(strict: Secured, stage: Fed) -> None
 @pytest.mark.kafka
 @pytest.mark.long
 def test_a_service_that_is_shut_out_comes_back_with_a_new_certificate(strict: Secured, stage: Fed) -> None:
-    """Too late is no loss: it is refused until the file is another one, and goes on by itself then."""
+    """Too late is no loss: it is rejected until the file changes, and continues by itself then."""
     user, lifetime = f"{stage.names.service}-late", 25.0
     login = strict.certificate(user, seconds=lifetime + 3600)
     ends = time.time() + lifetime

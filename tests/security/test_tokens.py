@@ -1,4 +1,4 @@
-"""OAUTHBEARER by settings: from a real token endpoint, and from a file that somebody else keeps fresh."""
+"""OAUTHBEARER by settings: from a real token endpoint, and from a file that another program keeps fresh."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_endpoint(broker: Secured, endpoint: TokenEndpoint, secret: str) -> dict[s
 def test_a_service_logs_in_with_tokens_of_an_endpoint(
     guarded: Secured, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """And whoever has another secret does not come in: that takes a client ten seconds, beside the rest."""
+    """And a client with another secret does not get in: that takes it ten seconds, in parallel with the rest."""
     stage = Stage(guarded.servers, tmp_path, 2).create_topics()
     for right in rights_of("service", stage.names, [stage.output]):
         guarded.allow("tina", right.operation, right.kind, right.name, prefixed=right.prefixed)

@@ -1,4 +1,4 @@
-"""One PostgreSQL server for the tests of a process; where there is none they are skipped."""
+"""One PostgreSQL server for the tests of a process; without one they are skipped."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class Stage:
         return True
 
     def _read(self, topic: str, count: int) -> Iterator[Message]:
-        """Every committed record of the topic, of which there are to be so many."""
+        """Every committed record of the topic, whose number is to be this."""
         told = {"group.id": "-", "auto.offset.reset": "error", "enable.partition.eof": True}
         consumer = Consumer({"bootstrap.servers": self.servers, **told})
         try:

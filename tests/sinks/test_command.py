@@ -27,7 +27,7 @@ def stage(kafka: Cluster, postgres: Postgres, tmp_path: Path) -> Iterator[Stage]
 
 
 def sink(stage: Stage, *arguments: str) -> tuple[int, Any, str]:
-    """Exit code, the answer, what was said beside it."""
+    """Exit code, the answer, and stderr."""
     target = [str(Path(sys.executable).with_name("statehold")), "sink", arguments[0], "tests.sinks.worker:service"]
     environment = {**os.environ, **stage.environment, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -25,7 +25,7 @@ from statehold.ops.doctor.report import Finding
 
 pytestmark = pytest.mark.kafka
 
-#: nobody special, as a service is
+#: a user without special rights, as a service is
 USER: LiteralString = "clerk"
 
 

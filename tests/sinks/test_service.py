@@ -63,7 +63,7 @@ def test_the_tables_are_what_the_payments_say_whatever_is_killed(stages: Stages,
     process.terminate()
     assert process.wait(60) == 0
     assert stage.agrees()
-    assert '"ahead": ' in stage.log("one"), "nobody has met a database that is ahead"
+    assert '"ahead": ' in stage.log("one"), "no process has met a database that is ahead"
 
 
 @pytest.mark.long
@@ -101,7 +101,7 @@ def test_a_zombie_is_refused_wherever_it_stood_still(stages: Stages, seed: int, 
     stage.await_booked()
     stage.arm(point, "freeze")
     stage.feed(50, seed)
-    await_true(lambda: bool(stage.reached(point)), lambda: f"nobody came to {point}")
+    await_true(lambda: bool(stage.reached(point)), lambda: f"no process came to {point}")
     stage.start("two")
     stage.await_booked()
     stage.feed(50, seed)

@@ -240,7 +240,7 @@ def test_what_the_database_refuses_is_told_with_its_row(labs: Labs, count: int) 
         (
             (
                 "ALTER TABLE rows ADD UNIQUE (note); ALTER TABLE rows ADD parent text REFERENCES rows (note) "
-                "DEFERRABLE INITIALLY DEFERRED; ALTER TABLE rows ALTER parent SET DEFAULT 'nobody'"
+                "DEFERRABLE INITIALLY DEFERRED; ALTER TABLE rows ALTER parent SET DEFAULT 'absent'"
             ),
             Row(1, "a", 1),
             "foreign key",
@@ -310,7 +310,7 @@ def test_a_connection_that_is_reset_at_the_commit_is_settled_by_the_position(
 def test_a_commit_that_arrives_late_comes_before_the_next_epoch_or_not_at_all(
     wired: tuple[PostgresLab, Wire],
 ) -> None:
-    """The row's lock: whoever takes the epoch waits for whoever has begun to commit, however long that takes."""
+    """The row's lock: taking the epoch waits for a commit that has begun, however long that takes."""
     lab, wire = wired
     session = lab.owner()(0, never)
     held = session.take(again=False)

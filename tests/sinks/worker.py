@@ -19,12 +19,12 @@ from statehold.ops.process.logs import configure_logging
 
 POINTS = {
     "before_take": "restored, the epoch is not taken",
-    "after_take": "the epoch is taken, nobody has looked at the position",
+    "after_take": "the epoch is taken, the position is not read yet",
     "before_database": "everything is in Kafka's transaction, nothing in the database's",
     "before_rows": "the guard has passed and holds the row's lock, no row is written",
     "after_rows": "rows and position are written, the database's commit is not asked for",
     "after_database": "the database has committed, Kafka's commit is not asked for",
-    "after_kafka": "both have committed, nobody was told",
+    "after_kafka": "both have committed, no caller has the result yet",
 }
 #: with rows that the database refuses, too
 REFUSED = "refused"

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all that ask for the session or the broker: nobody forgets it."""
+    """Mark all that ask for the session or the broker, so that no test forgets it."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         if "spark" in names:

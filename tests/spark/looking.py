@@ -36,7 +36,7 @@ class Looking:
         return self.stage.settings(**self._more)
 
     def feed(self, count: int, keys: int = 500) -> None:
-        """The service handles so many records and stops; it takes no full, so that only compactions make some."""
+        """The service handles this number of records and stops; only compactions make full snapshots."""
         with Local(self.stage, **NO_FULLS, **self._more):
             self.stage.feed(count, keys=keys)
             self.stage.await_all()
@@ -66,7 +66,7 @@ class Looking:
     # What is on the topics
 
     def fulls(self, partition: int) -> list[tuple[int, Manifest | Chunk]]:
-        """The records of the full topic with their offsets."""
+        """The records of the snapshot topic with their offsets."""
         found = []
         for row in read_all(self.stage.servers, self.stage.names.snapshot)[partition]:
             record = records.unpack(row.value)

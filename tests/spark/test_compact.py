@@ -39,7 +39,7 @@ class KilledBeforeTruncation(Compaction):
 
 
 def test_a_life_of_compactions(look: Looking) -> None:
-    """Increments only; up to date; killed between chunks and manifest, and between manifest and truncation."""
+    """Deltas only; up to date; killed between chunks and manifest, and between manifest and truncation."""
     look.feed(2000)
     assert [each.status for each in look.compact(dry_run=True)] == ["proven", "proven"]
     assert look.fulls(0) == []
@@ -83,7 +83,7 @@ def test_a_damaged_base_is_stepped_over(look: Looking, damage: str) -> None:
 
 
 def test_what_cannot_be_proven_is_not_published_and_spoils_no_other_partition(look: Looking) -> None:
-    """A mark with another digest; beside it deleted keys, an aborted tail, and then a partition without input."""
+    """A commit record with another digest; then deleted keys, an aborted tail, and then a partition without input."""
     stage = look.stage
     for number in range(20):
         stage.send(b'{"id":%d,"amount":%d}' % (number, CLEAR if number % 5 == 4 else 7), 1, key=f"k{number % 3}")

@@ -112,7 +112,7 @@ def test_an_export_equals_a_recomputation_and_the_state_that_a_service_restores(
             for offset in (view.reader.offset_at(topic, planned.partition, taken_in + more) for more in (0, 1))
         ]
         assert by_time[0] < planned.goal.mark.n <= by_time[1], "a time takes the marks that Kafka had by then"
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left beside the exports"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "nothing is left next to the exports"
     with pytest.raises(UsageError, match="is not empty"):
         export(spark, staged.settings(), view.reader, view.places(None), {}, [Tally.totals], tmp_path / "latest")
 

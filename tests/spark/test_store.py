@@ -1,4 +1,4 @@
-"""Fulls in a directory and in S3: what compaction writes there, and who reads it; Spark, restores, backups, tools."""
+"""Full snapshots in a directory and in S3: compaction writes them; Spark, restores, backups and tools read them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORE = "STATEHOLD_SNAPSHOT__FULL_STORE"
 
 @pytest.fixture(scope="module")
 def s3(spark: Session) -> Iterator[S3]:
-    """Its credentials are in our environment and in that of the executors' Python."""
+    """Its credentials are in the test's environment and in that of the executors' Python."""
     with serving() as server:
         kept = dict(spark.sparkContext.environment)
         spark.sparkContext.environment.update(server.environment)
@@ -41,7 +41,7 @@ def s3(spark: Session) -> Iterator[S3]:
 
 
 def kinds(stage: Stage) -> set[bytes]:
-    """Of the records on the full topic."""
+    """Of the records on the snapshot topic."""
     return {frame.kind_of(row.value) for rows in read_all(stage.servers, stage.names.snapshot).values() for row in rows}
 
 

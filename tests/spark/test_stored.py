@@ -1,4 +1,4 @@
-"""`statehold compact` where the worker's fulls are in a directory: the base is read from there."""
+"""`statehold compact` where the worker's full snapshots are in a directory: the base is read from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through spark-submit: a standalone master, two workers as processes, an interpreter that lacks our libraries."""
+"""Through spark-submit: a standalone master, two workers as processes, an interpreter without statehold's libraries."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def packed_environment(directory: Path) -> Path:
 
 
 def base_python() -> Path:
-    """The interpreter that the executors have: it lacks our libraries."""
+    """The interpreter that the executors have: it lacks statehold's libraries."""
     return Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 

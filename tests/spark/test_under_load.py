@@ -1,4 +1,4 @@
-"""Compaction beside workers that go on, one of them killed; and a state of a million keys (6.1)."""
+"""Compaction in parallel with running workers, one of them killed; and a state of a million keys (6.1)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_million_keys(spark: Session, staged: Stage, figure: Figure) -> None:
     assert [each.status for each in made] == ["compacted", "compacted"]
     keys = sum(each.keys or 0 for each in made)
     assert keys > 1_000_000
-    figure("compaction of a million keys from increments", keys / seconds, "keys/s")
+    figure("compaction of a million keys from incremental snapshots", keys / seconds, "keys/s")
     print(f"{keys} keys, 1,500,000 entries in {seconds:.1f} s: {1_500_000 / seconds:.0f} entries/s", made)
     look.feed(200_000, keys=2_000_000)
     began = time.monotonic()

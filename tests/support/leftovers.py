@@ -51,5 +51,5 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         if item.stash.get(_FAILED, False):
-            run = f"{MARK}={os.environ[MARK]}"  # the same test of another run goes on
+            run = f"{MARK}={os.environ[MARK]}"  # the same test of another run may still be running
             started.kill_started_with(run, f"PYTEST_CURRENT_TEST={item.nodeid} (call)")

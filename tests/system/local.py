@@ -53,7 +53,7 @@ class Local:
     def await_failed(self, partition: int, error: type[BaseException], seconds: float = 60.0) -> str:
         """Until the partition has failed with this error; its text. Any other failure is an AssertionError."""
         await_true(lambda: self.phase(partition) == "failed", f"partition {partition} fails", seconds)
-        await_true(lambda: self.failures(partition), "the log tells of it")
+        await_true(lambda: self.failures(partition), "the log reports it")
         event = self.failures(partition)[-1]
         assert event["error"] == error.__name__, event
         return str(event["cause"])

@@ -92,7 +92,7 @@ class Process:
         return self.ended(seconds)
 
     def ended(self, seconds: float = 60.0) -> int:
-        """The exit code of one that was told to stop: a second signal could come when nobody minds it any more."""
+        """Return the exit code after a stop signal: a second signal could come when it is no longer handled."""
         assert self._process is not None
         try:
             return self._process.wait(seconds)
@@ -117,7 +117,7 @@ class Process:
         return [event for event in self._events if not names or event["event"] in names]
 
     def live(self) -> set[int]:
-        """The partitions that it handles now, as its log tells."""
+        """The partitions that it handles now, as its log says."""
         live: set[int] = set()
         for event in self.events():
             if event["event"] in ("live", "settled"):

@@ -86,7 +86,7 @@ class Stage:
         return load(env={key: value for key, value in environment.items() if key.startswith("STATEHOLD_")})
 
     def create_by_hand(self, *topics: str) -> None:
-        """Empty topics, as somebody else would make them: no mark is written."""
+        """Empty topics, as another tool would make them: no commit record is written."""
         ours = dict.fromkeys((self.names.changelog, self.names.snapshot), REQUIRED)
         new = [NewTopic(topic, self.partitions, config=ours.get(topic, {})) for topic in topics]
         for future in self.admin.create_topics(new).values():
@@ -116,7 +116,7 @@ class Stage:
         self._feeder.send(value, partition, key)
 
     def count(self, sent: int) -> Stage:
-        """So many of the records that were `send` are to be handled like those that were fed."""
+        """Expect this number of the records that were `send` to be handled like those that were fed."""
         self._feeder.fed += sent
         return self
 
@@ -150,7 +150,7 @@ class Stage:
         await_true(there, f"partition {partition} at {position}", seconds)
 
     def await_progress(self, seconds: float = 120.0) -> None:
-        """Until every partition has committed anew."""
+        """Wait until every partition has committed again."""
         before: dict[int, int] = {}
         heard: list[object] = [None]
 

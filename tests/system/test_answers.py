@@ -1,4 +1,4 @@
-"""Answers of brokers, each provoked once: told by name, with the setting to change; and the age of the brokers."""
+"""Answers of brokers, each provoked once: logged by name, with the setting to change; and the age of the brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backup and restore on real brokers: a second, fresh cluster goes on as an unbroken run would have."""
+"""Backup and restore on real brokers: a second, fresh cluster continues as an unbroken run would have."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from statehold.snapshot.state_replacement import ReplacementReason
 pytestmark = pytest.mark.kafka
 
 REASON = ReplacementReason(tool="test", who="ann", why="the cluster burnt down")
-#: records that are gone from the head of partition 0's input: its offsets move by so many
+#: records that are gone from the head of partition 0's input: its offsets move by this number
 GONE = 100
 
 

@@ -1,4 +1,4 @@
-"""Brokers die and come back under load: the service waits, goes on, and nothing is lost or doubled."""
+"""Brokers die and come back under load: the service waits, continues, and nothing is lost or doubled."""
 
 from __future__ import annotations
 

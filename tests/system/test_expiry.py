@@ -1,4 +1,4 @@
-"""Producers that were idle for longer than the brokers remember them (P3, F22): renewed in time, or fenced anew."""
+"""Producers that were idle for longer than the brokers remember them (P3, F22): renewed in time, or fenced again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statehold.dev import Cluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-#: what is idle for so many seconds is forgotten
+#: a producer that is idle for this number of seconds is forgotten
 EXPIRY = 6
 FORGETFUL = {
     "transactional.id.expiration.ms": str(EXPIRY * 1000),
@@ -40,7 +40,7 @@ def stage(forgetful: Cluster, tmp_path: Path) -> Iterator[Stage]:
 
 
 def idle() -> None:
-    """Nobody can be asked whether an id has expired, and nothing depends on it but what the test is about."""
+    """No request shows whether an id has expired, and nothing depends on it but what the test is about."""
     time.sleep(3 * EXPIRY)
 
 

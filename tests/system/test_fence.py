@@ -164,7 +164,7 @@ def check(condition: bool) -> None:
 
 
 def test_trailing_markers_and_aborted_transactions_end_every_read(two_partitions: Stage) -> None:
-    """At the end of input, increment and full topics: a replay and a restore end, and not short (proof 5.4)."""
+    """At the end of input, changelog and snapshot topics: a replay and a restore end, and not short (proof 5.4)."""
     stage = two_partitions
     mark_only = {"STATEHOLD_SNAPSHOT__DELTA_INTERVAL": "off", "STATEHOLD_SNAPSHOT__PERIODIC_FULL": "false"}
     source = Producer({"bootstrap.servers": stage.servers, "transactional.id": f"source-{stage.names.group}"})
@@ -193,7 +193,7 @@ def test_trailing_markers_and_aborted_transactions_end_every_read(two_partitions
 
 
 def feed_transaction(stage: Stage, source: Producer, count: int, *, commit: bool) -> None:
-    """So many records to each partition; an aborted one leaves its records and a marker in the log all the same."""
+    """Write `count` records to each partition; an aborted transaction leaves its records and a marker, too."""
     source.begin_transaction()
     for number in range(count):
         for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""A first start is an act, and a worker never assumes one (requirement 4.2); namespaces (4.3)."""
+"""A first start is explicit, and a worker never assumes one (requirement 4.2); namespaces (4.3)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_deleted_increment_topic_is_missing_then_without_a_mark(two_partitions
         for partition in (0, 1):
             local.await_failed(partition, NoMark)
     producer = Producer({"bootstrap.servers": stage.servers})
-    producer.produce(stage.names.snapshot, b"a full, whoever wrote it", partition=0)
+    producer.produce(stage.names.snapshot, b"a full, by any writer", partition=0)
     assert producer.flush(60) == 0
     with pytest.raises(StartError, match="first start: "):
         stage.create_topics("beginning")  # as the errors above may be read

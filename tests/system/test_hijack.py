@@ -28,7 +28,7 @@ EXPIRY = {
 
 
 def hijack(stage: Stage, partition: int = 0) -> None:
-    """A stranger initialises the id: whoever had it is fenced."""
+    """A stranger initialises the id: its former holder is fenced."""
     config = {"bootstrap.servers": stage.servers, "transactional.id": stage.names.transactional_id(partition)}
     Producer(config).init_transactions(30)
 
@@ -72,7 +72,7 @@ def test_a_live_id_is_taken_twenty_times_and_the_owner_recovers(two_partitions: 
 
 @pytest.mark.long
 def test_a_transaction_that_times_out_is_no_rival(stage: Stage) -> None:
-    """The broker's answer is the same as after a fence; the group says that we are the owner (P4)."""
+    """The broker's answer is the same as after a fence; the group says that this process is the owner (P4)."""
     settings = {
         "STATEHOLD_KAFKA__SOCKET_TIMEOUT": "1.5",
         "STATEHOLD_COMMIT__TIMEOUT": "2",
@@ -109,7 +109,7 @@ def test_a_zombie_past_the_expiry_of_its_id_commits_nothing(short_lived: Cluster
         heir = stage.process("heir").await_live(0, 1)
         stage.feed(500)
         stage.await_all()
-        pause(15.0)  # both ids expire: nobody has committed for longer than six seconds
+        pause(15.0)  # both ids expire: neither has committed for longer than six seconds
         zombie.signal(signal.SIGCONT)
         zombie.await_that(lambda: gone(zombie.events("partition_closed")) == {0, 1}, "the zombie's end")
         stage.feed(500)

@@ -1,6 +1,6 @@
 """Scenario F28 under SIGKILL: each record exactly once in the outputs or the dead letters, and each key in its order.
 
-The handler fails by data (until it is mended), by bytes that are no value, and at random, whatever the record. The
+The handler fails by data (until it is fixed), by bytes that are no value, and at random, whatever the record. The
 verifier reads input, outputs and letters with a consumer of its own and computes the totals again.
 """
 
@@ -84,7 +84,7 @@ def read_all(servers: str, topic: str) -> list[Read]:
 
 
 class Books:
-    """What the topics say, read anew."""
+    """The contents of the topics, read again."""
 
     def __init__(self, stage: Stage) -> None:
         self.inputs = {(each.partition, each.offset): each for each in read_all(stage.servers, stage.names.input)}

@@ -1,4 +1,4 @@
-"""What brokers answer in the moments after they woke up or started; told by a proxy, because such moments are short."""
+"""Brokers that woke up or started give wrong answers for moments; a proxy gives them, because they are short."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def stage(proxied: tuple[Cluster, Proxy], tmp_path: Path) -> Iterator[Stage]:
 @pytest.mark.long
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_clients_that_were_told_of_no_broker_come_back(stage: Stage, proxy: Proxy, protocol: str) -> None:
-    """librdkafka issue 5301: they forget every broker they knew, and would ask nobody any more for ever."""
+    """librdkafka issue 5301: the clients forget every broker they knew, and would then ask none, permanently."""
     group = KIP848 if protocol == "consumer" else {}
     with Local(stage, **group) as local:
         stage.feed(500)
         stage.await_all()
         proxy.lie = nobody_is_there
         proxy.reset_all()
-        await_true(lambda: local.service.status()["outage"], "the consumer has nobody to ask", 120)
+        await_true(lambda: local.service.status()["outage"], "the consumer has no broker to ask", 120)
         proxy.lie = None
         stage.renew()
-        await_true(lambda: local.events("client_replaced"), "another client is told of a broker", 120)
+        await_true(lambda: local.events("client_replaced"), "another client learns of a broker", 120)
         local.await_live(0, 1, seconds=120)
         stage.feed(500)
         stage.await_all(240)

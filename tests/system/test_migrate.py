@@ -1,4 +1,4 @@
-"""`state migrate` on a real broker: the service goes on from the other state; refused while it runs; all or nothing."""
+"""`state migrate` on a real broker: the service continues from the new state; all or nothing, and no live member."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run(
 
 @pytest.fixture
 def stopped(two_partitions: Stage) -> Stage:
-    """Two partitions with some state, and nobody there."""
+    """Two partitions with some state, and no member in the group."""
     two_partitions.feed(3000, keys=200)
     with Local(two_partitions):
         two_partitions.await_all()
@@ -118,7 +118,7 @@ def test_the_service_goes_on_from_the_other_state(stopped: Stage) -> None:
 
 
 def one_partition_alone(stage: Stage) -> None:
-    """What no tool of statehold does: partition 0 goes on from another adopt record than partition 1."""
+    """No tool of statehold does this: partition 0 continues from another state-replacement record than partition 1."""
     with closing(StoppedService(stage.settings(), stage.names, tally(stage.output), "test")) as stopped:
         place = stopped.place(0, 2, stopped.facts())
         stopped.fence([0])
@@ -165,8 +165,8 @@ def test_nothing_is_changed_by_what_is_refused(stopped: Stage) -> None:
     before = {p: stage.snapshots.restored(p).mark for p in range(2)}
     with pytest.raises(UsageError, match=r"table 'totals', key 'key-\d+': broken raised ValueError"):
         run(stage, broken)
-    with pytest.raises(UsageError, match=r"1 patched key\(s\) are in no partition: totals\['nobody'\]"):
-        run(stage, None, (Patch("totals", "nobody", {"count": 1, "sum": 1}),), dry_run=True)
+    with pytest.raises(UsageError, match=r"1 patched key\(s\) are in no partition: totals\['absent'\]"):
+        run(stage, None, (Patch("totals", "absent", {"count": 1, "sum": 1}),), dry_run=True)
     with pytest.raises(UsageError, match="no table 'total'; there are: totals"):
         run(stage, None, (Patch("total", "a", None),))
     with pytest.raises(UsageError, match="patch of table 'totals', key 'a': Expected `int`, got `str`"):

@@ -84,7 +84,7 @@ def disturb(stage: Stage, proxy: Proxy, kind: ApiKey, fault: Fault) -> None:
             stage.await_progress()
             trap = proxy.trap(kind, fault)
             if kind is ApiKey.INIT_PRODUCER_ID:
-                proxy.reset_all()  # or nobody would need one
+                proxy.reset_all()  # or no client would need one
             trap.wait_caught()
             stage.await_progress()
             if fault is not Fault.LOSE_ANSWER:

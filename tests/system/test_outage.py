@@ -66,8 +66,8 @@ def test_one_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, 
         stage.feed(500)
         stage.await_all()
         cluster.kill(1)
-        await_true(lambda: local.events("outage"), "the log tells of the outage", 120)
-        await_true(lambda: local.service.status()["outage"], "the status tells of it")
+        await_true(lambda: local.events("outage"), "the log reports the outage", 120)
+        await_true(lambda: local.service.status()["outage"], "the status reports it")
         await_true(lambda: not leaver.running, "the other one leaves", 120)
         assert leaver.exit_code == Exit.OUTAGE
         assert "kafka.outage" in leaver.events("stopped")[-1]["cause"]
@@ -75,7 +75,7 @@ def test_one_waits_an_outage_out_and_one_leaves(stage: Stage, cluster: Cluster, 
         await_true(lambda: local.service.status()["outage"] is None, "the outage is over", 120)
         stage.feed(500)
         stage.await_all()
-        await_true(lambda: local.events("outage_over"), "the log tells of its end", 120)
+        await_true(lambda: local.events("outage_over"), "the log reports its end", 120)
         assert not local.events("failed", "thread_died", "stuck")
     stage.verify()
     other.close()
@@ -110,7 +110,7 @@ def test_a_stop_ends_in_time_though_the_broker_is_frozen(stage: Stage, cluster: 
 
 
 def test_a_call_that_never_comes_back_ends_the_service(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka has lost a broker and waits for ever, whatever timeout it was given (issue 5511)."""
+    """librdkafka has lost a broker and waits without end, whatever timeout it was given (issue 5511)."""
     never = threading.Event()
     monkeypatch.setattr(producer, "STUCK_AFTER", 1.0)
     original = producer.KafkaTransactions._alive

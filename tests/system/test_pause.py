@@ -43,13 +43,13 @@ def test_a_pause_commits_keeps_the_member_and_outlives_restarts_and_owners(stage
         assert local.partitions()[0]["paused"]
         assert local.partitions()[1]["paused"] is None
         assert [each.member_id for each in stage.group.members()] == [each.member_id for each in members]
-    # Whoever has the partition next stands still as well, and knows the command from the mark alone.
+    # The next owner pauses as well, and knows the command from the commit record alone.
     heir = stage.process("heir")
     heir.await_live(0, 1)
     assert heir.await_event("paused")["partition"] == 0
     stage.await_partition(1, stage.ends()[1])
     assert stage.group.positions(stage.names.input)[0] == still
-    # Twice is no more than once; and then it goes on.
+    # Twice is no more than once; and then it continues.
     order(stage, PAUSE, 0)
     assert order(stage, GO_ON, 0) == {0: still}
     heir.await_event("resumed")
@@ -61,7 +61,7 @@ def test_a_pause_commits_keeps_the_member_and_outlives_restarts_and_owners(stage
 
 
 def standing(stage: Stage, local: Local) -> bool:
-    """All that it has handled is committed, and no transaction of it is open: nobody else writes its increments."""
+    """All that it has handled is committed, and none of its transactions is open: its changelog has no other writer."""
     committed = local.partitions()[0]["position"] == stage.group.positions(stage.names.input)[0]
     place, spec = TopicPartition(stage.names.changelog, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     ends = {

@@ -27,7 +27,7 @@ class Policed(Process):
 
 
 class Operated:
-    """A stage, one process of the service, and `statehold` beside it."""
+    """A stage, one process of the service, and `statehold` in parallel."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self._ids = stage, 0
@@ -147,8 +147,8 @@ def check_letter(operated: Operated, offset: int, key: bytes, id: int) -> None:
 
 
 @pytest.mark.long
-def test_a_partition_parks_a_pause_ends_with_a_stop_and_a_service_stops(operated: Operated) -> None:
-    parked, behind = operated.send("ann", app.PARKED, 1), operated.send("bob", 1, 1)
+def test_park_pauses_a_partition_a_stop_ends_a_pause_and_stop_ends_the_service(operated: Operated) -> None:
+    failed, behind = operated.send("ann", app.PARKS, 1), operated.send("bob", 1, 1)
     process = operated.process
     assert process.await_event("failed")["partition"] == 1
     paused = operated.send("carl", app.PAUSED)
@@ -157,14 +157,14 @@ def test_a_partition_parks_a_pause_ends_with_a_stop_and_a_service_stops(operated
     assert operated.answers() == {}
     operated.stage.poison.unlink()
     process.start().await_live(0, 1)
-    operated.await_answers(ann=[parked], bob=[behind], carl=[paused])
+    operated.await_answers(ann=[failed], bob=[behind], carl=[paused])
 
     operated.stage.poison.touch()
-    parked_again = operated.send("ann", app.PARKED, 1)
+    failed_again = operated.send("ann", app.PARKS, 1)
     process.await_event("failed")
     operated.stage.poison.unlink()
     operated.statehold("retry", "1", "--service", operated.stage.names.service)
-    operated.await_answers(ann=[parked, parked_again], bob=[behind], carl=[paused])
+    operated.await_answers(ann=[failed, failed_again], bob=[behind], carl=[paused])
     operated.send("ann", app.STOPS, 1)
     await_true(lambda: process.exit_code is not None, "the service ends", 90)
     assert process.exit_code not in (0, -9)

@@ -51,7 +51,7 @@ def come_and_go(stage: Stage, cycles: int, protocol: dict[str, str]) -> None:
     assert revoked >= half * cycles
     assert len(host.events("drained")) == revoked
     assert handovers(stage.calls) >= half * cycles
-    if protocol is not KIP848:  # it refuses nobody's retained partitions on this broker
+    if protocol is not KIP848:  # it rejects no member's retained partitions on this broker
         # Transactions that were under way when the generation moved were refused, and handled again (proof 5.8).
         assert rolled_back_while_retained(host) > 0
 
@@ -119,7 +119,7 @@ def recent(path: Path) -> set[str]:
 def handovers(path: Path) -> int:
     """In the order of one file that all processes append to: calls of one epoch, its end, calls of the next.
 
-    And what one epoch handled it has committed: the next goes on behind its last record. The number of handovers.
+    Each epoch commits what it has handled: the next continues after its last record. Returns the number of handovers.
     """
     owner: dict[str, str] = {}
     newest: dict[str, int] = defaultdict(lambda: -1)

@@ -1,4 +1,4 @@
-"""`statehold repair` on a real broker: what each command mends, leaves in the log, and refuses (F23-F25)."""
+"""`statehold repair` on a real broker: what each command fixes, leaves in the log, and rejects (F23-F25)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Rows = dict[int, list[Row]]
 
 @pytest.fixture
 def stopped(two_partitions: Stage) -> Stage:
-    """Two partitions with 1000 records handled, and nobody there."""
+    """Two partitions with 1000 records handled, and no member in the group."""
     two_partitions.feed(1000, keys=100)
     with Local(two_partitions):
         two_partitions.await_all()
@@ -212,7 +212,7 @@ def test_fulls_and_first_deltas_deleted_leave_nothing_and_say_so(stopped: Stage)
 
 @pytest.mark.long
 def test_a_topic_made_anew_is_refused_until_an_operator_says_where_to_go_on(stopped: Stage) -> None:
-    """The input, and longer than before: only its id tells (F25)."""
+    """The input, and longer than before: only its id differs (F25)."""
     stage = stopped
     handled = read_all(stage.servers, stage.names.input)
     stage.admin.delete_topics([stage.names.input])[stage.names.input].result(30)
@@ -236,7 +236,7 @@ def test_a_topic_made_anew_is_refused_until_an_operator_says_where_to_go_on(stop
 
 @pytest.mark.long
 def test_a_state_that_differs_from_its_mark_is_rebased_to_the_last_that_does_not(stopped: Stage) -> None:
-    """Somebody has written a delta with another value: the digest tells where it begins."""
+    """A stranger has written a delta with another value: the digest shows where it begins."""
     stage = stopped
     mark = stage.snapshots.restored(0).mark
     forged = records.unpack(read_all(stage.servers, stage.names.changelog)[0][-1].value)

@@ -1,4 +1,4 @@
-"""`state repartition` on a real broker: 4 partitions become 6 and the service goes on; refused while anybody writes."""
+"""`state repartition` on a real broker: 4 partitions become 6, the service continues; rejected while it has writers."""
 
 from __future__ import annotations
 

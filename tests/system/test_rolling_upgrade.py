@@ -119,5 +119,5 @@ def share(one: Process, other: Process) -> None:
 
 
 def formats_of(stage: Stage) -> set[int]:
-    """The first byte of every record on the increment topic."""
+    """The first byte of every record on the changelog topic."""
     return {row.value[0] for rows in read_all(stage.servers, stage.names.changelog).values() for row in rows}

@@ -1,4 +1,4 @@
-"""Fulls that are lost, half-written or absent, and states of unusual sizes: the same result (proofs 5.5, 5.7)."""
+"""Snapshots that are lost, half-written or absent, and states of unusual sizes: the same result (proofs 5.5, 5.7)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statehold.snapshot.format import frame
 
 pytestmark = pytest.mark.kafka
 
-#: fulls in small chunks, one as soon as something was written
+#: full snapshots in small chunks, one as soon as something was written
 OFTEN = {
     "STATEHOLD_SNAPSHOT__FULL_INTERVAL": "1",
     "STATEHOLD_SNAPSHOT__CHUNK_BYTES": "4096",
@@ -95,7 +95,7 @@ def test_when_the_only_base_is_lost_it_is_never_live(one_partition: Stage) -> No
 
 
 def test_deltas_that_do_not_reach_back_are_left_aside_and_the_input_is_handled_again(one_partition: Stage) -> None:
-    """The fulls are lost, and the deltas began after some time without: folding them would give another state."""
+    """The full snapshots are lost, and deltas began some time later: folding them would give another state."""
     stage = one_partition
     for mode in ("off", "commit"):
         with Local(stage, STATEHOLD_SNAPSHOT__DELTA_INTERVAL=mode):
@@ -121,7 +121,7 @@ def restarted_without_it(stage: Stage, full: int | None) -> None:
 
 
 def kinds(stage: Stage) -> list[bytes]:
-    """The kind of each record on the full topic: C is a chunk, F a manifest."""
+    """The kind of each record on the snapshot topic: C is a chunk, F a manifest."""
     return [frame.kind_of(row.value) for row in read_all(stage.servers, stage.names.snapshot)[0]]
 
 

@@ -1,4 +1,4 @@
-"""Hot standby on real brokers: the owner is killed under load, the other instance goes on from its copy."""
+"""Standby replicas on real brokers: the owner is killed under load, the other instance continues from its copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STANDBY = {"STATEHOLD_GROUP__STANDBYS": "1", "STATEHOLD_SNAPSHOT__CHUNK_BYTES": 
 
 
 def ready(process: Process) -> set[int]:
-    """The partitions whose copies are there, as its log tells."""
+    """The partitions whose copies are there, as its log says."""
     held: set[int] = set()
     for event in process.events("standby_ready", "standby_dropped"):
         (held.add if event["event"] == "standby_ready" else held.discard)(event["partition"])
@@ -30,7 +30,7 @@ def test_the_owner_is_killed_under_load_and_the_copy_takes_over(stages: StageFac
 
 
 def killed(stage: Stage) -> tuple[Process, Process]:
-    """Two share the partitions; the second one dies, and the first one goes on from its copies."""
+    """Two share the partitions; the second one dies, and the first one continues from its copies."""
     first, second = stage.process("first", **STANDBY), stage.process("second", **STANDBY)
     first.await_that(lambda: len(first.live()) == len(second.live()) == 2, "two partitions each", 120)
     stage.feed(3000)

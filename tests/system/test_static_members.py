@@ -1,4 +1,4 @@
-"""Static members: a restart disturbs nobody, leaving is an act, a name belongs to one process; standbys; patience."""
+"""Static members: a restart moves nothing, leaving is explicit, a name has one process; idle members; patience."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def live(local: Local) -> set[int]:
 
 
 def disturbed(process: Process) -> list[dict[str, Any]]:
-    """What moved here; the consumer protocol also tells of assignments that change nothing."""
+    """What moved here; the consumer protocol also reports assignments that change nothing."""
     return [event for event in process.events("assigned", "revoked", "lost") if event["partitions"]]
 
 

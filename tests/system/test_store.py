@@ -1,4 +1,4 @@
-"""Fulls in a directory and in S3, with a real broker: kills, restores and truncation as with fulls in Kafka."""
+"""Full snapshots in a directory and in S3, with a real broker: kills, restores and truncation as with Kafka."""
 
 from __future__ import annotations
 

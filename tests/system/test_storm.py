@@ -1,4 +1,4 @@
-"""Members join and leave at random under load: exact in the end, nobody without an owner, and what nobody touched does
+"""Members join and leave at random under load: exact in the end, each partition owned, and those not touched do
 not pause (scenario F18).
 """
 

@@ -1,4 +1,4 @@
-"""Handlers that are slow, or never come back: the group is not disturbed, and it is told (scenarios F19, F20, F21)."""
+"""Handlers that are slow, or never return: the group is not disturbed, and the log says so (F19, F20, F21)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_record_that_takes_longer_than_max_poll_interval_costs_no_membership(t
         assert "in stay" in told["stack"]  # the innermost function of the handler
         member = stage.group.members()[0].member_id
         over = time.monotonic() + local.service.settings.group.max_poll_interval
-        # For longer than the group would wait for a process that does not poll, the neighbour goes on.
+        # For longer than the group would wait for a process that does not poll, the neighbour continues.
         at = 0
         while time.monotonic() < over:
             at += 1

@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew or grown, at start and live: typed, by name, nothing skipped (F25, F26)."""
+"""Topics that are deleted, created again or grown, at start and live: typed, by name, nothing skipped (F25, F26)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state(t
             cause = local.await_failed(partition, PartitionCountChanged, 120)
             assert "has 3 partitions, it had 2" in cause
             assert "statehold state repartition MODULE:SERVICE --to 3" in cause
-        await_true(lambda: local.service.status()["topology"], "the status tells of it")
+        await_true(lambda: local.service.status()["topology"], "the status reports it")
         assert not local.service.status()["ready"]
         # What comes now may belong to another partition: it waits.
         stage.send(b'{"id":500,"amount":1}', 0)
@@ -103,11 +103,11 @@ def test_a_topic_deleted_while_live_is_named(two_partitions: Stage, which: str) 
     with Local(stage, **OFTEN) as local:
         stage.await_all()
         delete(stage, topic)
-        stage.feed(200)  # whoever is at work meets the brokers' answer first, and must not stop at that
+        stage.feed(200)  # a worker meets the brokers' answer first, and must not stop at that
         for partition in (0, 1):
             await_true(lambda p=partition: local.failures(p), f"partition {partition} fails", 120)  # type: ignore[misc]
             assert topic in local.failures(partition)[-1]["cause"]
-    assert stage.topics().isdisjoint({topic}), "nobody has made it again by accident"
+    assert stage.topics().isdisjoint({topic}), "no client has created it again by accident"
 
 
 def test_group_offsets_that_have_expired_are_written_again(two_partitions: Stage) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.kafka
 
 #: requests are repeated soon
 QUICK = {"STATEHOLD_KAFKA__SOCKET_TIMEOUT": "1.5"}
-#: transactions stay open until somebody looks
+#: transactions stay open until the test looks
 SLOW = {**QUICK, "STATEHOLD_COMMIT__INTERVAL": "3"}
 #: as many transactions as there can be
 HURRIED = {**QUICK, "STATEHOLD_COMMIT__INTERVAL": "0.02"}

@@ -28,7 +28,7 @@ def test_a_zombie_commits_nothing_and_does_not_fence_back(stage: Stage, protocol
     before = stage.verify()
 
     zombie.signal(signal.SIGCONT)
-    # Which of the two tells who was faster: the broker that refuses the commit, or the group that tells of the loss.
+    # The reason shows who was faster: the broker that rejects the commit, or the group that reports the loss.
     zombie.await_that(lambda: ended(zombie.events("fenced_away", "aborted")) == {0, 1, 2, 3}, "the zombie's end")
     stage.feed(1000)
     stage.await_all()

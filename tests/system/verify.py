@@ -1,6 +1,6 @@
 """The verifier: reads input, output and snapshots from Kafka by itself and computes everything again.
 
-Outputs and positions are read with plain confluent_kafka. The state is what a restore of the increment and full topics
+Outputs and positions are read with plain confluent_kafka. The state is what a restore of changelog and snapshot topics
 gives, compared with a fold over the input; the digest is computed from the description of the format, not by its code.
 """
 
@@ -189,7 +189,7 @@ def assert_same(key: str, wanted: Sequence[Line], found: Sequence[Line]) -> None
 
 
 class Snapshots:
-    """Restores a service's partitions as a new owner would, but fences nobody and joins no group."""
+    """Restores a service's partitions as a new owner would, but fences no owner and joins no group."""
 
     def __init__(self, servers: str, names: Names) -> None:
         self._settings = Settings(kafka=KafkaSettings(bootstrap_servers=servers))

@@ -1,4 +1,4 @@
-"""One recorded run of a small ledger, looked at by all tests; nobody may write to its topics."""
+"""One recorded run of a small ledger, read by all tests; no test may write to its topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statehold.dev import Cluster
 
 @pytest.fixture(scope="session")
 def ledger(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    """Three fulls in each of two partitions, and deltas after the last one."""
+    """Three full snapshots in each of two partitions, and deltas after the last one."""
     made = Ledger(kafka.bootstrap_servers, tmp_path_factory.mktemp("ledger")).create()
     for _ in range(3):
         with made.running():

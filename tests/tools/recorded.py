@@ -1,4 +1,4 @@
-"""A small ledger whose service has run and stopped three times: fulls, marks and outputs for every tool to look at."""
+"""A small ledger whose service has run and stopped three times: snapshots, commit records and outputs for the tools."""
 
 from __future__ import annotations
 

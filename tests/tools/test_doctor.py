@@ -104,7 +104,7 @@ def test_a_wrong_check_is_told_with_those_there_are(ledger: Ledger) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize(("off", "level"), [(-0.001, "PASS"), (30, "WARN"), (-120, "FAIL")])
 def test_a_clock_that_is_wrong(ledger: Ledger, off: float, level: str) -> None:
-    """Ours, in place of the broker's: what is compared is the difference."""
+    """The test's clock, in place of the broker's: what is compared is the difference."""
     settings = ledger.settings(STATEHOLD_DOCTOR__CLOCK_TOLERANCE="1")
     case = Case(settings, ledger.names, wall=lambda: time.time() + off)
 

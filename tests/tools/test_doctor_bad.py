@@ -174,7 +174,7 @@ def test_a_topic_is_missing(patient: Patient) -> None:
 
 
 def test_strangers_in_the_group(patient: Patient) -> None:
-    """Three members for two partitions, one of them with our own static id, by an assignor that is not ours."""
+    """Three members for two partitions, one of them with the service's own static id, by another assignor."""
     for check in ("instances", "static-members", "group-protocol"):
         assert patient.look(check, STATEHOLD_GROUP__INSTANCE_ID="one") == []
     settings = {
@@ -259,7 +259,7 @@ def test_an_old_open_transaction(spoiled: Patient) -> None:
 
 @pytest.mark.long  # several JVMs, one after the other
 def test_a_transaction_that_has_outlived_its_time(spoiled: Patient) -> None:
-    """This broker does not look for such ones: it hangs, is told so, and is ended on request."""
+    """This broker does not look for such ones: it hangs, is reported so, and is ended on request."""
     output, owner = f"{spoiled.ledger.name}.booked", f"late-{spoiled.ledger.name}"
     names = ("--name", spoiled.ledger.names.service, "--input", spoiled.ledger.names.input)
     stranger = Producer(
@@ -321,7 +321,7 @@ def test_a_topic_made_anew_and_a_state_that_is_gone(make: Callable[[], Patient])
         future = replaced.admin.create_topics([NewTopic(names.input, 2, 1)])[names.input]
         return future.exception(30) is None
 
-    await_true(made, "the input anew")
+    await_true(made, "the new input")
     await_true(lambda: levels(replaced.look("topic-ids")) == {"FAIL"}, "another id")
     (found,) = replaced.look("topic-ids")
     assert (found.level, found.about) == (Level.FAIL, names.input)
@@ -342,7 +342,7 @@ def acl(kind: ResourceType, name: str, principal: str, operation: AclOperation, 
 
 
 def test_a_right_that_is_missing(patient: Patient) -> None:
-    """An ACL for somebody else on a topic shuts out everybody without one."""
+    """An ACL for another principal on a topic shuts out all without one."""
     assert patient.look("rights") == []
     output = f"{patient.ledger.name}.booked"
     allow = AclPermissionType.ALLOW
@@ -383,7 +383,7 @@ def test_a_right_on_the_transactional_ids_that_is_missing(patient: Patient) -> N
 
 
 def test_a_cluster_that_does_not_show_its_settings(patient: Patient) -> None:
-    """As managed clusters do: nobody can look, so nobody knows."""
+    """As managed clusters do: no client can look, so the check is unknown."""
     anyone, deny = "User:ANONYMOUS", AclPermissionType.DENY
     everything = acl(ResourceType.BROKER, "kafka-cluster", anyone, AclOperation.ALL, AclPermissionType.ALLOW)
     no_configs = acl(ResourceType.BROKER, "kafka-cluster", anyone, AclOperation.DESCRIBE_CONFIGS, deny)

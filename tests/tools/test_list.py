@@ -29,7 +29,7 @@ def test_fulls_and_marks_are_told_as_an_independent_reader_sees_them(ledger: Led
         work, newest = each["restore"]["work"], ledger.manifests(each["partition"])[-1][1]
         assert (work["full_keys"], work["keys"]) == (newest["keys"], mark["keys"])
         assert work["transactions"] == mark["n"] - newest["first"]
-        assert work["entries"] >= 60  # 20 accounts closed, 50 entries of 40 accounts: at least so many keys
+        assert work["entries"] >= 60  # 20 accounts closed, 50 entries of 40 accounts: at least this number of keys
         assert each["trouble"] == ""
 
 

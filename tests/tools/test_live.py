@@ -1,4 +1,4 @@
-"""Looking while the service runs: it goes on, and nothing that is told is torn."""
+"""Tools that read while the service runs: it continues, and no answer is torn."""
 
 from __future__ import annotations
 

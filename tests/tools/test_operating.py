@@ -141,7 +141,7 @@ def _unpacked(path: Path) -> dict[str, str]:
 
 @contextmanager
 def opened(ledger: Ledger, name: str, topic: str, partition: int, age: float) -> Iterator[Producer]:
-    """A transaction of somebody, whose first record is of `age` seconds ago; the broker would end it in ten minutes."""
+    """A stranger's transaction, whose first record is of `age` seconds ago; the broker would end it in ten minutes."""
     stranger = Producer(
         {"bootstrap.servers": ledger.servers, "transactional.id": name, "transaction.timeout.ms": 600000}
     )

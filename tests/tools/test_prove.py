@@ -1,4 +1,4 @@
-"""`statehold prove`: a document that fits, and one that somebody has changed."""
+"""`statehold prove`: a document that fits, and one that was changed."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Cents:
 
 
 class Ledger(Handler[Trade]):
-    told = Output("told/loud", value=registry.avro(Side, '{"type": "record", "name": "Side", "fields": []}'))
+    sent = Output("sent/loud", value=registry.avro(Side, '{"type": "record", "name": "Side", "fields": []}'))
     text = Output("text", value=str)
     sums = Output("sums", value=Cents())
     again = Output("again", value=Trade)
@@ -49,7 +49,7 @@ service = Service("ledger", input="trades", handler=Ledger)
 '''
 
 
-def told(directory: Path, *options: str) -> dict[str, Any]:
+def document_of(directory: Path, *options: str) -> dict[str, Any]:
     (directory / "ledger_app.py").write_text(APP)
     command = [sys.executable, "-m", "statehold.ops.cli.entry", "schema", "ledger_app:service", *options]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, timeout=120)
@@ -73,24 +73,24 @@ def references(node: object) -> list[str]:
 
 
 def test_the_document_names_what_is_read_and_what_is_sent(tmp_path: Path) -> None:
-    document = told(tmp_path)
+    document = document_of(tmp_path)
     assert document["asyncapi"] == "3.0.0"
     directions = {
         resolve(document, operation["channel"]["$ref"])["address"]: operation["action"]
         for operation in document["operations"].values()
     }
-    assert directions == {"trades": "receive", "told/loud": "send", "text": "send", "sums": "send", "again": "send"}
+    assert directions == {"trades": "receive", "sent/loud": "send", "text": "send", "sums": "send", "again": "send"}
     assert all(resolve(document, reference) is not None for reference in references(document))
-    told_as = {name: channel["messages"]["value"] for name, channel in document["channels"].items()}
-    assert told_as["told/loud"]["contentType"] == "application/vnd.apache.avro"
-    assert told_as["told/loud"]["payload"]["schema"]["name"] == "Side"
-    assert (told_as["text"]["contentType"], told_as["text"]["payload"]["type"]) == ("text/plain", "string")
-    assert "Cents" in told_as["sums"]["payload"]["description"]
+    sent_as = {name: channel["messages"]["value"] for name, channel in document["channels"].items()}
+    assert sent_as["sent/loud"]["contentType"] == "application/vnd.apache.avro"
+    assert sent_as["sent/loud"]["payload"]["schema"]["name"] == "Side"
+    assert (sent_as["text"]["contentType"], sent_as["text"]["payload"]["type"]) == ("text/plain", "string")
+    assert "Cents" in sent_as["sums"]["payload"]["description"]
 
 
 @pytest.mark.parametrize(
     ("value", "good"), [({"id": 1, "side": {"name": "buy"}}, True), ({"id": "x"}, False)], ids=["fits", "does-not"]
 )
 def test_a_schema_alone_judges_values(tmp_path: Path, value: object, good: bool) -> None:
-    schema = told(tmp_path, "--format", "json-schema")["trades"]
+    schema = document_of(tmp_path, "--format", "json-schema")["trades"]
     assert jsonschema.Draft202012Validator(schema).is_valid(value) is good

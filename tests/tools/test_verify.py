@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def alone(kafka: Cluster, tmp_path: Any) -> Ledger:
-    """A ledger of the test's own, to be damaged: one partition, two fulls."""
+    """A ledger of the test's own, to be damaged: one partition, two full snapshots."""
     made = Ledger(kafka.bootstrap_servers, tmp_path, partitions=1).create()
     for _ in range(2):
         with made.running():

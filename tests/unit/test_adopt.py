@@ -1,4 +1,4 @@
-"""Adopt records: what a tool may write, how the chain takes it, and which fulls belong to the lineage it begins."""
+"""State-replacement records: what a tool may write, how the chain takes it, which snapshots are of its generation."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def wrong_order() -> list[Record]:
 
 
 TELLS: dict[str, tuple[list[Record], str]] = {
-    "no adopt record": ([written().header, written().mark], "without an adopt record"),
-    "of another lineage": ([*written(old=changed(OLD, lineage="x"))], "adopts lineage x, the chain is of l"),
+    "no state replacement": ([written().header, written().mark], "without an adopt record"),
+    "of another generation": ([*written(old=changed(OLD, lineage="x"))], "adopts lineage x, the chain is of l"),
     "of another state": ([*written(old=changed(OLD, digest=digest.to_bytes(6)))], "adopts another state than"),
     "not after its header": (wrong_order(), "without an adopt record"),
     "twice": ([written().header, written().adopt, written().adopt, written().mark], "does not follow its header"),
@@ -117,11 +117,11 @@ TELLS: dict[str, tuple[list[Record], str]] = {
         [written().header, written().adopt, changed(written().mark, digest=digest.to_bytes(1))],
         "says something else",
     ),
-    "a mark of the old lineage": (
+    "a commit record of the old generation": (
         [written().header, written().adopt, changed(written().mark, lineage="l")],
         "several lineages",
     ),
-    "a header of the old lineage": (
+    "a header of the old generation": (
         [changed(written().header, lineage="l"), written().adopt, written().mark],
         "several lineages",
     ),

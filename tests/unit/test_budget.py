@@ -33,7 +33,7 @@ def test_a_measured_restore_is_predicted_as_it_was() -> None:
 
 
 def test_what_was_not_measured_goes_as_the_rest_did() -> None:
-    """Twice as slow with increments: a full, which this process has not loaded yet, takes twice as long, too."""
+    """Twice as slow with deltas: a full snapshot, which this process has not loaded yet, takes twice as long, too."""
     increments = Workload(transactions=1000, entries=1_000_000, increment_bytes=50_000_000)
     default = by_default(increments)
     speed = Speed().learned(increments, Spent(0.1, 0.0, 2 * default.increments))

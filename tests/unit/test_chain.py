@@ -1,4 +1,4 @@
-"""The chain of increments: what a restore finds after each tear (A2), and everything else that is no chain."""
+"""The changelog as a chain: what a restore finds after each tear (A2), and everything else that is no chain."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ TEARS: dict[str, tuple[list[Record], type[Exception], str]] = {
     "a hole": ([*WHOLE[1], *WHOLE[3]], DamagedIncrement, "transaction 3 follows 1: a hole"),
     "a number again": ([*WHOLE[1], *WHOLE[2], *WHOLE[2]], DamagedIncrement, "transaction 2 follows 2"),
     "a number that goes back": ([*WHOLE[1], *WHOLE[2], *WHOLE[1]], DamagedIncrement, "transaction 1 follows 2"),
-    "another lineage": ([*WHOLE[1], header(2, "a2", "other")], DamagedIncrement, "lineage other follows l"),
+    "another generation": ([*WHOLE[1], header(2, "a2", "other")], DamagedIncrement, "lineage other follows l"),
 }
 
 

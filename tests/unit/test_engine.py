@@ -127,7 +127,7 @@ class Commands(OnlyBatches):
     def on_command(self, command: str, record: Record[bytes]) -> None:
         self.log.send(f"{command}:{record.value.decode()}@{record.offset}")
         if command == "fail":
-            raise ValueError("told to")
+            raise ValueError("on request")
 
 
 def command(offset: int, text: str) -> Any:
@@ -156,7 +156,7 @@ def test_a_header_that_is_no_command_is_named_and_not_skipped(data: bytes) -> No
 
 
 def test_a_command_that_raises_is_named() -> None:
-    with pytest.raises(HandlingFailed, match=r"input\[0\]@2: the handler raised ValueError: told to"):
+    with pytest.raises(HandlingFailed, match=r"input\[0\]@2: the handler raised ValueError: on request"):
         Engine(Commands, 0).run([*batch(1), command(2, "fail"), *batch(3)])
 
 

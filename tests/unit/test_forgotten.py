@@ -1,4 +1,4 @@
-"""A client that has forgotten its brokers is told from one whose brokers are away."""
+"""A client that has forgotten its brokers differs from one whose brokers are away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def statistics(*brokers: tuple[int, str]) -> dict[str, Any]:
 
 
 class Lab:
-    """A memory with a clock of the test's; `there` is what another client is told, None: nothing."""
+    """A memory with a clock of the test's; `there` is what another client learns, None: nothing."""
 
     def __init__(self, there: set[int] | None) -> None:
         self.now, self.there, self.asked = 100.0, there, threading.Semaphore(0)
@@ -67,7 +67,7 @@ def test_one_that_knows_only_the_dead_is_lost_later() -> None:
     await_true(lambda: lab.memory.lost == {1, 2}, "lost")
 
 
-@pytest.mark.parametrize("there", [None, {1, 2, 3}], ids=["nobody answers", "it knows all"])
+@pytest.mark.parametrize("there", [None, {1, 2, 3}], ids=["no broker answers", "it knows all"])
 def test_an_outage_is_waited_out(there: set[int] | None) -> None:
     lab = Lab(there)
     assert lab.silent({1, 2, 3}, 60)

@@ -66,7 +66,7 @@ def test_a_large_body_is_compressed_and_a_small_one_is_not() -> None:
 
 
 def test_whatever_may_be_sent_can_be_read() -> None:
-    """A delta's part and a chunk hold one value of at most a message, and some names and numbers beside it."""
+    """A delta's part and a chunk hold one value of at most a message, and some names and numbers."""
     assert known_options()["kafka.message_max_bytes"].high + 1_000_000 < frame.MAX_BODY
 
 

@@ -1,4 +1,4 @@
-"""Fulls, writer and loader alone: fuzzy slices, keys that come and go, damaged and foreign chunks (A5, A9, S1-S5)."""
+"""Full snapshots, writer and loader alone: fuzzy slices, keys that come and go, damaged chunks (A5, A9, S1-S5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that takes a request and never answers holds nobody who has to leave (a server of this machine plays it)."""
+"""A store that takes a request and never answers holds up no leaving partition (a server of this machine plays it)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_it_tells_every_three_seconds_also_while_nothing_comes() -> None:
     progress.leave()
     clock.advance(60.0)
     progress.tick()
-    assert len(told) == 3, "nothing goes on"
+    assert len(told) == 3, "no progress continues"
 
 
 def test_a_long_restore_is_told_in_the_log() -> None:

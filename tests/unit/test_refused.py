@@ -1,4 +1,4 @@
-"""Which role a command belongs to: what it is told to ask for when the brokers refuse it."""
+"""Which role a command belongs to: what its error says to ask for when the brokers reject it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_limit_of_the_settings_and_none_at_all() -> None:
     Room(process.memory, "off", a_place()).foresee(10**9, 10**12)
     with pytest.raises(MemoryShort, match=r"100 MB \(restore.memory_limit\)"):
         Room(process.memory, 100 * MB, a_place()).foresee(1_000_000, 0)
-    Room(Memory(lambda: 10**12, lambda: (0, "")), "auto", a_place()).foresee(10**9, 10**12)  # nobody tells
+    Room(Memory(lambda: 10**12, lambda: (0, "")), "auto", a_place()).foresee(10**9, 10**12)  # no limit
 
 
 def a_machine(tmp_path: Path, cgroup: str, **limits: str) -> tuple[int, str]:

@@ -75,7 +75,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule(delta=st.booleans())
     def abort(self, delta: bool) -> None:
-        """The delta of an aborted transaction reaches nobody, and is not forgotten."""
+        """The delta of an aborted transaction reaches no reader, and is not forgotten."""
         frozen = self.state.freeze()
         if delta:
             self.state.delta(frozen)

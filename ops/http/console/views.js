@@ -191,7 +191,7 @@ export class Page {
     this.phase = phaseOf("");
     this.bar = bar();
     this.cause = element("p", { className: "trouble", hidden: true });
-    this.lists = ["Now", "Last mark", "Takeover"].map((title) => [title, element("dl", { className: "facts" })]);
+    this.lists = ["Now", "Last commit record", "Takeover"].map((title) => [title, element("dl", { className: "facts" })]);
     this.charts = [["Lag", "lag"], ["Records per second", "rate"], ["Mailbox", "mailbox"]].map(([title, name]) => {
       const line = spark(`${title} of partition ${number}, last minutes`);
       const figure = element("span");
@@ -209,7 +209,7 @@ export class Page {
       element("div", { className: "details" }, ...this.lists.map(([title, list]) =>
         element("div", { className: "card" }, element("h3", {}, title), list))),
       element("div", { className: "details loose" },
-        element("div", { className: "card" }, element("h3", {}, "Fulls that the mark refers to"),
+        element("div", { className: "card" }, element("h3", {}, "Full snapshots in the commit record"),
           element("table", {}, element("thead", {}, head), this.fulls)),
         element("div", { className: "card" }, element("h3", {}, "Its events"), this.events)));
   }

@@ -17,7 +17,7 @@ from statehold import Handler, Output, Record, Service, Table
 from statehold.errors import OutputRefused, UndecodableRecord
 from statehold.failures import dead_letter, park, retry, retry_later, stop
 
-REFUSED, DOWN, LATER, LONG, PAUSED, PARKED, STOPS, LARGE = range(-10, -18, -1)
+REFUSED, DOWN, LATER, LONG, PAUSED, PARKS, STOPS, LARGE = range(-10, -18, -1)
 
 
 class Refused(ValueError):
@@ -40,17 +40,17 @@ class Paused(OSError):
     """Of PAUSED, while the file is there."""
 
 
-class BlockedKey(LookupError):
-    """Of PARKED, while the file is there."""
+class Parks(LookupError):
+    """Of PARKS, while the file is there."""
 
 
 class Stops(ArithmeticError):
     """Of STOPS, always."""
 
 
-RAISED: dict[int, type[Exception]] = {REFUSED: Refused, PAUSED: Paused, PARKED: BlockedKey}
+RAISED: dict[int, type[Exception]] = {REFUSED: Refused, PAUSED: Paused, PARKS: Parks}
 ALWAYS: dict[int, type[Exception]] = {DOWN: Down, LONG: Long, STOPS: Stops}
-#: in the service itself, and not in a command beside it
+#: in the service itself, and not in a command of its own
 RUNS = os.environ.get("PROBE_RUNS") == "1"
 
 
@@ -63,7 +63,7 @@ class Policies(Handler[Event]):
         Later: retry_later(1, 2, any_order=True),
         Long: retry_later(3600, any_order=True),
         Paused: retry(1000, seconds=600, longest=600),
-        BlockedKey: park(),
+        Parks: park(),
         Stops: stop(),
         UndecodableRecord: dead_letter(),
         OutputRefused: dead_letter(ordered=False),

@@ -10,7 +10,7 @@ from structlog.typing import Processor
 
 
 def end_with_the_test() -> None:
-    """However the test's process dies: then its end of our standard input is closed."""
+    """However the test's process dies: then its end of this process's standard input is closed."""
     threading.Thread(target=_await_the_end, daemon=True).start()
 
 

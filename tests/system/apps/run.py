@@ -1,7 +1,7 @@
 """`python -m tests.system.apps.run`: one service as a process. PROBE_* say which, STATEHOLD_* are its settings.
 
 Logs one JSON object a line to standard output. SIGUSR1 tries failed partitions again,
-SIGUSR2 tells where each thread is.
+SIGUSR2 writes where each thread is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     )
     log_json(_also_note_closing(handler))
     service = Service(os.environ["PROBE_NAME"], input=os.environ["PROBE_INPUT"], handler=handler, settings=load())
-    if os.environ.get("PROBE_NO_TAINT"):  # a fault of ours, for tests: the taint rule is off
+    if os.environ.get("PROBE_NO_TAINT"):  # a planted fault, for tests: the taint rule is off
         KafkaTransactions.tainted = ""  # type: ignore[method-assign, assignment]
     signal.signal(signal.SIGUSR1, lambda *_: service.retry())
     faulthandler.register(signal.SIGUSR2)

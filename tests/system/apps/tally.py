@@ -40,10 +40,10 @@ POISON = -1
 #: the amount of an event that deletes its key
 CLEAR = -2
 #: the amount of an event that the handler stays in while the file PROBE_HOLD exists; if the file holds a number, it
-#: removes the file and stays so many seconds in a call that keeps the interpreter to itself
+#: removes the file and stays this number of seconds in a call that keeps the interpreter to itself
 HOLD = -3
 
-#: with the partition the key of what commands leave behind, and the one whose count tells where they stood
+#: with the partition the key of what commands leave behind, and the one whose count shows their place
 COMMANDS, WITNESS = "commands", "key-1"
 
 Note = Callable[[str], None]
