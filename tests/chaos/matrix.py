@@ -103,7 +103,9 @@ MATRIX: dict[str, Scenario] = {
             f"{SYSTEM}/test_topology.py::test_an_input_that_grows_while_live_stops_the_service_and_leaves_the_state"
         ],
     ),
-    "F27": Scenario("damaged chunks and frames", tests=["tests/unit/test_frame.py", "tests/unit/test_full.py"]),
+    "F27": Scenario(
+        "damaged chunks and frames", tests=["tests/unit/test_frame.py", "tests/unit/test_full_snapshot.py"]
+    ),
     "F28": Scenario("records that fail, and kills", ["F1", "F1p", "F2", "F4", "F4p", "F15", "F18"], failing=50),
     "F29": Scenario(
         "sink's database killed, frozen, deadlocked; resets at its commit; kills between the two commits; zombies",

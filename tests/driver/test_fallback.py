@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.driver.apps import Accounts, Op, agrees, events, many, marks, snapshot
-from tests.driver.test_fulls import damage
+from tests.driver.test_full_snapshots import damage
 
 from statehold.errors import NewerFormat, NoUsableFull
 from statehold.snapshot.format import frame, records

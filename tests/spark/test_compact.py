@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Never
 
 import pytest
-from tests.spark.looking import Looking
+from tests.spark.compactions import Looking
 from tests.system.apps.tally import CLEAR
 from tests.system.stage import Stage
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.looking import Looking
+from tests.spark.compactions import Looking
 from tests.system.stage import Stage
 
 from statehold.snapshot.format.records import Chunk

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.spark.looking import Looking
+from tests.spark.compactions import Looking
 from tests.support.s3 import S3, serving
 from tests.system.apps.tally import Tally
 from tests.system.local import Local

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from tests.spark.looking import Looking
+from tests.spark.compactions import Looking
 from tests.system.apps.tally import Tally, Total
 from tests.system.stage import Stage
 from tests.system.verify import fold, read_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.spark.looking import NO_FULLS, Looking
+from tests.spark.compactions import NO_FULLS, Looking
 from tests.system.conftest import Figure
 from tests.system.stage import Stage
 

@@ -15,7 +15,7 @@ from tests.system.apps.tally import Event, Line
 from tests.system.conftest import StageFactory
 from tests.system.processes import ROOT, Process, await_true
 from tests.system.stage import Stage
-from tests.system.test_letters import Read, read_all
+from tests.system.test_dead_letters import Read, read_all
 
 pytestmark = pytest.mark.kafka
 

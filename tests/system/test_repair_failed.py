@@ -13,7 +13,7 @@ from tests.system.conftest import StageFactory
 from tests.system.local import Local
 from tests.system.processes import await_true
 from tests.system.stage import Stage
-from tests.system.test_letters import read_all, set_up
+from tests.system.test_dead_letters import read_all, set_up
 from tests.system.test_repair import REASON
 
 from statehold import Output, Record

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.brokers import started
-from tests.support.lies import nobody_is_there, still_loading
 from tests.support.proxy import Proxy
+from tests.support.wrong_answers import nobody_is_there, still_loading
 from tests.system.conftest import SETTINGS
 from tests.system.local import Local
 from tests.system.processes import await_true

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.spark.looking import Looking
+from tests.spark.compactions import Looking
 from tests.system.local import Local
 from tests.system.stage import Stage
 

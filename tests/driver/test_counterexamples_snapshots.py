@@ -1,6 +1,6 @@
 """A5, A6, A9 and A10 of the counterexamples that the rules of the protocol answer: full snapshots.
 
-A5 and A9 on the writer alone are in tests/unit/test_full.py.
+A5 and A9 on the writer alone are in tests/unit/test_full_snapshot.py.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.driver.apps import Accounts, Balance, Interval, Op, events, fold, many, marks, sliced, snapshot
-from tests.driver.test_adopt import Tool, double
 from tests.driver.test_compaction import compacted
 from tests.driver.test_fallback import switched
+from tests.driver.test_state_replacement import Tool, double
 
 from statehold.errors import NoUsableFull, UsageError
 from statehold.snapshot.format import records
