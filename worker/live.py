@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from statehold.declared.policies import retry_topics
+from statehold.handler import Handler
 from statehold.snapshot.restore.restore import Restored
 from statehold.worker.common.context import Tools
 from statehold.worker.common.mailbox import Mailbox
@@ -65,13 +66,14 @@ def go_live(
     participants = Participants(ORDER, [deltas, fulls])
     if engine.references or record.reference:
         participants.join(ReferenceData(engine, record))
-    if engine.sinks:
+    if engine.sinks is not None:
         participants.join(SinkCoordinator(tools, signals, engine, transaction, decisions))
     if tools.control is not None:
         participants.join(ControlCommands(tools, engine, tools.control(), decisions))
     if engine.event_time is not None:
         participants.join(IdleClock(tools, engine, engine.event_time, participants.blocked))
-    if topics := retry_topics(type(engine.handler), tools.place.names):
+    kind = type(engine.handler)
+    if kind.on_failure and (topics := retry_topics(kind, tools.place.names)):
         participants.join(RetryTopics(tools, engine, topics, decisions, record, participants.blocked))
     if engine.dead_letters is not None:
         participants.join(DeadLetters(engine.dead_letters, tools.metrics))
@@ -97,5 +99,6 @@ def open_participants(live: LiveLoop) -> None:
     """Just before LIVE: participants see the last commit record, then the user's hook runs."""
     for opened in live.participants.on_opened:
         opened(live.record)
-    live.engine.call_hook("on_live")
-    live.engine.refuse_writes("on_live")
+    if type(live.engine.handler).on_live is not Handler.on_live:
+        live.engine.call_hook("on_live")
+        live.engine.refuse_writes("on_live")

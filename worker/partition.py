@@ -21,7 +21,7 @@ from statehold.worker.common.errors import ProducerDropped
 from statehold.worker.common.lifecycle import Event, Lifecycle, Phase
 from statehold.worker.common.mailbox import Batch, Mailbox
 from statehold.worker.common.ownership import Ownership
-from statehold.worker.common.reporting import log_failure, log_restored
+from statehold.worker.common.reporting import log_failure
 from statehold.worker.common.signals import Signals
 from statehold.worker.common.traceback_gc import clear_frames
 from statehold.worker.drain import Drain
@@ -193,10 +193,7 @@ class PartitionWorker:
         self._recovery = Recovery(self._tools, self._signals)
         with self._traced("restore"):
             self._recovered = self._recovery.restore()
-        restored = self._recovered.restored
-        self._tools.speeds.expect(restored.mark.pace)
-        log_restored(self._tools, restored)
-        self._observe("restore", restored.seconds)
+        self._observe("restore", self._recovered.restored.seconds)
         self._go(Event.RESTORED)
 
     def _replay(self) -> None:

@@ -95,7 +95,3 @@ class Handler(Generic[V]):
         if self._timers is None:
             raise UsageError(f"{type(self).__name__} has no on_timer, or no partition: it cannot schedule timers")
         return self._timers
-
-
-def overrides(handler: Handler[Any], method: str) -> bool:
-    return getattr(type(handler), method) is not getattr(Handler, method)

@@ -40,6 +40,7 @@ class Output(Generic[V]):
         self.value_type: Any = value
         self.partitioner = partitioner
         self._serde: serde.Serde[Any] = serde.for_messages(value, topic)
+        self._of_topic = self._serde if isinstance(self._serde, serde.OfTopic) else None
         self._encode = self._serde.encode
         self._types = _struct_types(value)
         self._append: Callable[[Sent], None] = _unbound
@@ -52,7 +53,11 @@ class Output(Generic[V]):
 
         `checked`: decode each value again, so that a field of a wrong type is found; for development mode.
         """
-        bound = Output(self.topic, value=self.value_type, partitioner=self.partitioner)
+        bound: Output[V] = object.__new__(type(self))
+        vars(bound).update(vars(self))
+        if self._of_topic is not None:  # each partition has its own clients
+            bound._serde = self._of_topic.for_topic(self.topic)
+            bound._encode = bound._serde.encode
         if checked and isinstance(self._serde, serde.Json):
             bound._encode = self._encode_checked
         bound._append, bound._extend, bound._partitions = sent.append, sent.extend, partitions

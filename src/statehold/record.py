@@ -89,8 +89,7 @@ class Record(msgspec.Struct, Generic[V], frozen=True, gc=False):
 class Numbering:
     """Numbers the requests of each record from 0, so that a replay gives the same numbers."""
 
-    def __init__(self) -> None:
-        self._last: tuple[tuple[str, int], int] = (("", -1), -1)
+    _last: tuple[tuple[str, int], int] = (("", -1), -1)
 
     def next(self, record: Record[Any]) -> int:
         at, number = self._last

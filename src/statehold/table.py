@@ -85,19 +85,20 @@ class Table(Generic[K, V]):
         self._exact_types = EXACT_TYPES.intersection((key,))
         self._are_exact = exact_check(key)
         self.value_type: Any = value
-        self.stored: dict[K, bytes] = {}
+        self.stored: dict[K, bytes]
         #: every stored key in insertion order, and some deleted ones, so that a full snapshot lists its keys in O(1)
-        self.order: list[K] = []
-        self._tombed: set[K] = set()
+        self.order: list[K]
+        self._tombed: set[K]
         self.version, self.upcasters = version, dict(upcasters or {})
         #: milliseconds after its last put until a key expires; 0: never
         self.ttl = round((ttl.total_seconds() if isinstance(ttl, timedelta) else ttl) * 1000)
         self._serde = versioned_values.versioned(serde.for_state(value), version, self.upcasters)
         self._cache: dict[K, Any] | _Unbound = _UNBOUND
-        self._dirty: dict[K, Any] = {}
-        self._frozen: dict[K, bytes | None] = {}
+        self._dirty: dict[K, Any]
+        self._frozen: dict[K, bytes | None]
         #: whether the open transaction has deleted a key
-        self._deletes = False
+        self._deletes: bool
+        self._empty()
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -105,24 +106,20 @@ class Table(Generic[K, V]):
     def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[K, V]:
         """Return a new, empty table of this declaration for one partition, with the behaviour of these kinds.
 
-        `statehold.tables.binding.bind` chooses the kinds.
+        `statehold.tables.binding.bind` chooses the kinds. The declaration has checked its arguments, and its serde has
+        no state, so all partitions share them.
         """
-        table = self._copy(kinds)
-        table.name, table._cache = self.name, {}
+        kind: Any = type("BoundTable", kinds, {}) if kinds else type(self)
+        table: Table[K, V] = object.__new__(kind)
+        vars(table).update(vars(self))
+        table._cache = {}
+        table._empty()
         return table
 
-    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> Table[K, V]:
-        kind: Any = type("BoundTable", kinds, {}) if kinds else Table
-        table: Table[K, V] = kind(
-            key=self.key_type,
-            value=self.value_type,
-            sorted=self.sorted,
-            version=self.version,
-            upcasters=self.upcasters,
-            ttl=self.ttl / 1000,
-            mutable=self.mutable,
-        )
-        return table
+    def _empty(self) -> None:
+        """Begin without keys."""
+        self.stored, self.order, self._tombed = {}, [], set()
+        self._dirty, self._frozen, self._deletes = {}, {}, False
 
     # Reading
 

@@ -108,7 +108,7 @@ def _wrap_fulls(fulls: Any, armed: _Armed) -> None:
     def wrapped(self: Any, mark: Any) -> Any:
         if self.pending:
             armed.hit("after_manifest")
-        if self.truncation.due:
+        if self.truncation is not None and self.truncation.due:
             armed.hit("before_truncation")
         return boundary(self, mark)
 

@@ -18,7 +18,7 @@ from statehold.snapshot.state import State
 from statehold.tables.binding import bind
 from statehold.testing import Driver
 from statehold.testing.clients import MemoryFullSink, MemoryReader
-from statehold.worker.fulls.compaction_watch import CompactionWatch
+from statehold.worker.fulls.compaction_search import CompactionSearch
 
 OPS = many(24)
 
@@ -164,10 +164,9 @@ def test_a_look_for_one_that_ends_by_a_bug_says_so() -> None:
         raise ValueError("a bug")
 
     driver.broker.on_bounds = bug
-    watch = CompactionWatch(driver._tools(0))
-    watch.look(())
-    assert watch.result((), driver.mark()) is None
-    assert not watch.looking
+    search = CompactionSearch(driver._tools(0), ())
+    assert search.ended()
+    assert search.result((), driver.mark()) is None
     assert events(driver, "full_unusable")[-1]["finding"] == "ValueError: a bug"
 
 

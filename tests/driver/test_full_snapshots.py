@@ -262,7 +262,7 @@ def test_no_kept_full_loses_a_chunk_wherever_it_begins() -> None:
     for number in range(10):
         log.append(b"chunk %d" % number)
     newer, older, oldest = (FullRef(low, 9, first, first, 3) for low, first in ((2, 9), (6, 8), (5, 7)))
-    truncation = Truncation(driver._tools(0))
-    truncation.due, truncation.sound = True, {newer, older, oldest}
+    truncation = Truncation(driver._tools(0), {newer, older, oldest})
+    truncation.due = True
     truncation.step((newer, older, oldest), driver.mark())
     assert log.start == newer.low

@@ -26,18 +26,18 @@ class UserCall(msgspec.Struct, frozen=True, eq=False):
     thread: int
 
 
-class Handling:
+class Handling(msgspec.Struct, eq=False):
     """The handler call of one partition. `record` is the one being handled, or the first one of on_batch's batch."""
 
-    def __init__(self) -> None:
-        #: None while no user code runs
-        self.call: UserCall | None = None
-        self.record: Record[Any] | None = None
-        #: the records over which the loop of a batch iterates
-        self.rest: list[Record[Any]] = []
-        # The watchdog's last observation, and its start (monotonic seconds).
-        self._seen: tuple[UserCall | None, Record[Any] | None] = (None, None)
-        self._seen_since = self._entered = 0.0
+    #: None while no user code runs
+    call: UserCall | None = None
+    record: Record[Any] | None = None
+    #: the records over which the loop of a batch iterates
+    rest: list[Record[Any]] = []
+    # The watchdog's last observation, and its start (monotonic seconds).
+    _seen: tuple[UserCall | None, Record[Any] | None] = (None, None)
+    _seen_since: float = 0.0
+    _entered: float = 0.0
 
     def cut(self) -> None:
         """End the batch in progress after the record that is being handled; any thread.

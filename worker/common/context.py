@@ -122,16 +122,6 @@ class Standby(Protocol):
         ...
 
 
-class NoStandby:
-    """This process keeps no copies."""
-
-    def take(self, partition: int) -> Copy | None:
-        return None
-
-    def give_way(self) -> bool:
-        return False
-
-
 class Report(NamedTuple):
     """A message of a worker to the manager."""
 
@@ -189,7 +179,8 @@ class Tools:
     handling: Handling = field(default_factory=Handling)
     #: None: tracing is off
     tracing: Tracing | None = None
-    standby: Standby = field(default_factory=NoStandby)
+    #: None: this process keeps no copies
+    standby: Standby | None = None
     references: SharedReferences = field(default_factory=NoReferences)
     #: further features of each live phase; each gets the engine and the last commit record
     participants: tuple[Callable[[Any, CommitRecord], Any], ...] = ()

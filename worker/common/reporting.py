@@ -1,30 +1,12 @@
-"""Log restores, their progress, and failures."""
+"""Log the progress of restores, and failures."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from statehold.errors import Lost, OwnershipError, PartitionError
-from statehold.snapshot.format import digest
-from statehold.snapshot.restore.restore import Restored
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Report, Tools
-
-
-def log_restored(tools: Tools, restored: Restored) -> None:
-    tools.log.info(
-        "restored",
-        full=restored.full.offset if restored.full else None,
-        from_disk=restored.from_disk or None,
-        from_standby=restored.from_standby or None,
-        deltas=restored.deltas,
-        keys=restored.state.keys,
-        bytes=sum(sum(map(len, table.stored.values())) for table in restored.state.tables.values()),
-        seconds=round(restored.seconds, 3),
-        n=restored.mark.n,
-        position=restored.mark.positions[tools.place.input],
-        digest=digest.show(restored.state.digest),
-    )
 
 
 def log_progress(tools: Tools, view: dict[str, Any]) -> None:

@@ -12,17 +12,15 @@ _PATIENCE = 5.0
 
 
 class LocalCopy:
-    """Copies chunks on their way from the writer to the sink; does nothing without a local directory."""
+    """Copies chunks on their way from the writer to the sink."""
 
-    def __init__(self, local: LocalFulls | None) -> None:
+    def __init__(self, local: LocalFulls) -> None:
         self._local = local
         self._writer: LocalWriter | None = None
         self._manifest = b""
 
     def through(self, sink: FullSink) -> FullSink:
         """Return a sink for a new full snapshot that also copies it."""
-        if self._local is None:
-            return sink
         self.drop()
         self._writer = self._local.begin()
         return _Tee(sink, self)

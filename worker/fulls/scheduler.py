@@ -13,7 +13,7 @@ from statehold.snapshot.restore.restore import Restored
 from statehold.snapshot.state import State
 from statehold.telemetry import metrics
 from statehold.worker.common.context import Tools
-from statehold.worker.fulls.compaction_watch import CompactionWatch
+from statehold.worker.fulls.compaction_search import CompactionSearch
 from statehold.worker.fulls.deltas import RestoreCost, SnapshotPolicy
 from statehold.worker.fulls.local_copy import LocalCopy
 from statehold.worker.fulls.restore_budget import RestoreBudget
@@ -53,7 +53,8 @@ class FullSnapshots(Participant):
         self.cost = cost
         seconds, periodic = self._settings.restore_budget, self._settings.periodic_full
         self._budget = None if seconds == "off" else RestoreBudget(seconds, cost, tools.log, periodic_full=periodic)
-        self._local_copy = LocalCopy(tools.local())
+        #: copies new snapshots to the local disk; None without a local directory, and before the first snapshot
+        self._local_copy: LocalCopy | None = None
         #: keys and bytes of the newest full snapshot
         self._size = 0, 0
         self._asked: Asked | None = None
@@ -65,8 +66,12 @@ class FullSnapshots(Participant):
         self._pending: FullRef | None = None
         self._pending_since = 0.0
         self._began = self._next_slice = 0.0
-        self.truncation = Truncation(tools)
-        self._watch = CompactionWatch(tools)
+        #: None until enough snapshots are kept
+        self.truncation: Truncation | None = None
+        #: the snapshot that the restore has read completely
+        self._sound: set[FullRef] = set()
+        #: the search for a compaction in progress
+        self._search: CompactionSearch | None = None
         #: earliest time to retry an abandoned full snapshot for a command
         self._again = -math.inf
         #: a command waits for a full snapshot
@@ -84,7 +89,7 @@ class FullSnapshots(Participant):
     @property
     def active(self) -> bool:
         """Some work is in progress that a commit boundary would advance."""
-        return bool(self._writer or self._written or self._asked or self._bounds or self._watch.looking)
+        return bool(self._writer or self._written or self._asked or self._bounds or self._search)
 
     def wants_commit(self, record: CommitRecord, now: float) -> bool:
         """A full snapshot can start, or be referred to, with a commit record only."""
@@ -108,7 +113,7 @@ class FullSnapshots(Participant):
         try:
             if self._pending is not None:
                 self._note_referred(record)
-            if self.truncation.due:
+            if self.truncation is not None:
                 self.refs = self.truncation.step(self.refs, record)
             if self._writer is not None:
                 self._slice(self._writer, record)
@@ -118,7 +123,7 @@ class FullSnapshots(Participant):
                 if not self._compaction_found(record):
                     self._prepare(record)
             elif self._pending is None and (
-                self._watch.looking or (self._budget is not None and self._budget.looks(self._tools.clock()))
+                self._search is not None or (self._budget is not None and self._budget.looks(self._tools.clock()))
             ):
                 self._compaction_found(record)
         except KafkaTrouble as error:
@@ -133,17 +138,19 @@ class FullSnapshots(Participant):
         self.refs = tuple(ref for ref in self.refs if ref not in restored.unusable)
         if base is not None and base not in self.refs:  # a compaction wrote it after the last commit record
             self.refs = tuple(sorted((base, *self.refs), key=lambda ref: -ref.first))[: self._settings.keep]
-        self.truncation.sound = {base} if base is not None else set()
+        self._sound = {base} if base is not None else set()
 
     def _compaction_found(self, record: CommitRecord) -> bool:
         """Return whether a compaction has made a full snapshot meanwhile, or the search for one still runs."""
         if self._asked is not None or self._bounds is not None:
             return False
-        if not self._watch.looking:
-            self._watch.look(self.refs)
-        found = self._watch.result(self.refs, record)
+        if self._search is None:
+            self._search = CompactionSearch(self._tools, self.refs)
+        if not self._search.ended():
+            return True
+        found, self._search = self._search.result(self.refs, record), None
         if found is None:
-            return self._watch.looking
+            return False
         now = self._tools.clock()
         self._size = found.manifest.keys, found.manifest.size
         self._policy.full_started(now)
@@ -212,13 +219,14 @@ class FullSnapshots(Participant):
     def settle(self, record: CommitRecord, deadline: float) -> None:
         """Before a stop: truncate if that is due and verifying the snapshots does not take too long."""
         wait = min(deadline - self._tools.clock(), _VERIFY_WAIT)
-        self.refs = self.truncation.step(self.refs, record, wait)
+        if self.truncation is not None:
+            self.refs = self.truncation.step(self.refs, record, wait)
 
     def close(self) -> None:
         self._drop_writer()
-        self._watch.close()
-        self.truncation.close()
-        self._local_copy.close()
+        for each in (self._search, self.truncation, self._local_copy):
+            if each is not None:
+                each.close()
 
     def _prepare(self, record: CommitRecord) -> None:
         if self._bounds is not None and record.n >= self._valid_from and self._may_start_at(record):
@@ -243,7 +251,10 @@ class FullSnapshots(Participant):
 
     def _start(self, record: CommitRecord, bounds: Bounds, ends: Callable[[], bool]) -> None:
         newest = self.refs[0].offset if self.refs else -1
-        self._sink = self._local_copy.through(self._tools.new_sink(ends))
+        self._sink = self._tools.new_sink(ends)
+        if (local := self._tools.local()) is not None:
+            self._local_copy = self._local_copy or LocalCopy(local)
+            self._sink = self._local_copy.through(self._sink)
         self._writer = FullWriter(
             self._tools.place,
             self._state,
@@ -301,8 +312,13 @@ class FullSnapshots(Participant):
             return
         self.refs, self._pending = record.fulls, None
         self.cost.full_referred(*self._size)
-        self._local_copy.keep(record.fulls[0])
-        self.truncation.due = len(self.refs) >= self._settings.keep
+        if self._local_copy is not None:
+            self._local_copy.keep(record.fulls[0])
+        due = len(self.refs) >= self._settings.keep
+        if due and self.truncation is None:
+            self.truncation = Truncation(self._tools, self._sound)
+        if self.truncation is not None:
+            self.truncation.due = due
 
     def _ask(self) -> Asked:
         names = self._tools.place.names
@@ -310,7 +326,8 @@ class FullSnapshots(Participant):
 
     def _give_up(self, why: str) -> None:
         self._drop_writer()
-        self._local_copy.drop()
+        if self._local_copy is not None:
+            self._local_copy.drop()
         self._asked = self._bounds = self._written = self._pending = None
         self._again = self._tools.clock() + _FORCE_AFTER
         self._tools.metrics.inc(metrics.FULLS, 1, "given_up")

@@ -11,12 +11,12 @@ from statehold.worker.fulls.verification import Verification
 class Truncation:
     """Used by the partition's thread. After an error too much is kept, and the next full snapshot retries."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, sound: set[FullRef]) -> None:
         self._tools, self._keep = tools, tools.settings.snapshot.keep
         #: a commit record with enough full snapshots has committed
         self.due = False
         #: full snapshots that a restore or a verification has read completely
-        self.sound: set[FullRef] = set()
+        self.sound = sound
         self._verification: Verification | None = None
         self._cleanup = OrphanCleanup(tools)
 

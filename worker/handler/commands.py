@@ -25,14 +25,14 @@ class Commands:
         handling: Handling,
         event_time: EventTime | None,
         dead_letters: DeadLetterBook | None,
+        handled: list[Command],
         *,
-        from_input: bool = True,
+        from_input: bool,
     ) -> None:
+        """`handled`: takes the input's commands of the open transaction, in order."""
         self._handler, self._handling = handler, handling
         self._event_time, self._dead_letters = event_time, dead_letters
-        self._from_input = from_input
-        #: the input's commands of the open transaction, in order
-        self.handled: list[Command] = []
+        self._handled, self._from_input = handled, from_input
 
     def handle(self, message: Message) -> None:
         """Handle a command of the input.
@@ -46,7 +46,7 @@ class Commands:
         except BadCommand as error:
             raise undecodable(message, error) from error
         assert command is not None
-        self.handled.append(command)
+        self._handled.append(command)
         if self._event_time is not None:
             self._pass_time(self._event_time, message)
         if command.name not in OWN and command.name != TICK:

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from operator import methodcaller
 from typing import Any, Literal
 
-from statehold import serde
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared
-from statehold.declared.serdes import input_type
+from statehold.declared.attributes import bound_tables, declared, sinks_of
+from statehold.declared.serdes import input_serde
 from statehold.errors import UsageError
-from statehold.handler import Handler, overrides
+from statehold.handler import Handler
 from statehold.messages.command import COMMAND_HEADER, Command
-from statehold.output import Sent
+from statehold.output import Output, Sent
 from statehold.record import Message, Record
-from statehold.reference import SharedRows, Version
+from statehold.reference import Reference, SharedRows, Version, references
+from statehold.sink import Sinks
 from statehold.snapshot.state import Frozen, State
 from statehold.tables.system import by_default_name
 from statehold.worker.common.activity import Handling, UserCall
 from statehold.worker.common.tracing import Tracing
-from statehold.worker.handler.binding import bind, bound_state
 from statehold.worker.handler.commands import Commands
 from statehold.worker.handler.dead_letters import DeadLetterBook, dead_letter_book
 from statehold.worker.handler.effect_recorder import EffectRecorder
-from statehold.worker.handler.event_time import event_time
+from statehold.worker.handler.event_time import EventTime, event_time
 from statehold.worker.handler.record_failure import HandlingFailed, batch_failed, failed, undecodable
 
 
@@ -61,28 +62,43 @@ class Engine:
         kind = type(self.handler)
         self.outputs: list[Sent] = [] if tracing is None else tracing.outputs(self._handling)
         if state is None:
-            state = bound_state(declared(kind)[0], traced=traced, track_delta=track_delta)
-        bound = bind(self.handler, self.outputs, state, output_partitions, shared or {}, checked=traced)
-        self.state, self._bound_outputs, self.sinks, self.references = bound
-        system = by_default_name(dict(state.tables))
+            state = State(map(methodcaller("fresh"), bound_tables(kind, traced)), track_delta=track_delta)
+        self.state, self._traced, self._settings = state, traced, settings or Settings()
+        self._bind(output_partitions, shared or {})
         #: dead letters; None if no record can become one
-        self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
-        #: side effects that the open transaction has requested
-        self.effects = EffectRecorder(self.handler, self._handling, settings or Settings())
+        self.dead_letters: DeadLetterBook | None = None
         #: event time; None if the handler has no timer and no expiry
-        self.event_time = event_time(self.handler, system, self._handling)
-        self._commands = Commands(
-            self.handler,
-            self._handling,
-            self.event_time,
-            self.dead_letters,
-            from_input=settings is None or settings.commands.from_input,
-        )
-        self._traced, self._has_sinks = traced, bool(self.sinks)
-        self._decode = serde.for_messages(input_type(kind)).decode
-        self._batched = overrides(self.handler, "on_batch")
-        self._single = overrides(self.handler, "on_record")
+        self.event_time: EventTime | None = None
+        if "." in "".join(state.tables):  # only system tables have such names
+            system = by_default_name(state.tables)
+            self.dead_letters = dead_letter_book(system, names, partition, self.outputs)
+            self.event_time = event_time(self.handler, system, self._handling)
+        #: side effects that the open transaction has requested
+        self.effects = EffectRecorder(self.handler, self._handling, self._settings)
+        #: the input's commands of the open transaction, in order
+        self._handled_commands: list[Command] = []
+        shared_serde, of_topic = input_serde(kind)
+        self._decode = (shared_serde if of_topic is None else of_topic.for_topic("")).decode
+        self._batched = kind.on_batch is not Handler.on_batch
+        self._single = kind.on_record is not Handler.on_record
         self._on_record = self.handler.on_record if self.event_time is None else self.event_time.handle
+
+    def _bind(self, output_partitions: Callable[[str], int], shared: Mapping[str, SharedRows]) -> None:
+        """Set the handler's attributes to instances for this partition: tables, outputs, sinks, reference data."""
+        kind = type(self.handler)
+        outputs: dict[str, Output[Any]] = {}
+        for name, output in declared(kind)[1].items():
+            partitions = output_partitions(output.topic) if output.partitioner else 0
+            outputs[name] = output.bind(self.outputs, partitions, checked=self._traced)
+        sinks = {name: sink.bind() for name, sink in sinks_of(kind).items()}
+        rows: dict[str, Reference[Any, Any]] = {}
+        for name, reference in references(kind).items():
+            rows[name] = reference.bind(shared.get(reference.topic) or SharedRows(0))
+        for attribute, value in (*self.state.tables.items(), *outputs.items(), *sinks.items(), *rows.items()):
+            setattr(self.handler, attribute, value)
+        self._bound_outputs, self.references = tuple(outputs.values()), rows
+        #: rows for a database; None if the handler has no sinks
+        self.sinks = Sinks(sinks.values()) if sinks else None
 
     # Handling
 
@@ -188,6 +204,17 @@ class Engine:
         """
         return self._commands.obey(message, self.handle_again)
 
+    @cached_property
+    def _commands(self) -> Commands:
+        return Commands(
+            self.handler,
+            self._handling,
+            self.event_time,
+            self.dead_letters,
+            self._handled_commands,
+            from_input=self._settings.commands.from_input,
+        )
+
     def call_hook(self, name: Literal["on_live", "on_stop"]) -> None:
         """Call the user's hook. Raises what the hook raises."""
         self._handling.call = UserCall(name, threading.get_ident())
@@ -202,7 +229,8 @@ class Engine:
         self.handler.replaying = replaying
         for output in self._bound_outputs:
             output.muted = replaying
-        self.sinks.mute(replaying)
+        if self.sinks is not None:
+            self.sinks.mute(replaying)
         if self.dead_letters is not None:
             self.dead_letters.muted = replaying
 
@@ -226,7 +254,7 @@ class Engine:
 
     def take_commands(self) -> list[Command]:
         """Return the input's commands since the last call."""
-        taken, self._commands.handled = self._commands.handled, []
+        taken, self._handled_commands[:] = self._handled_commands.copy(), []
         return taken
 
     def freeze(self) -> Frozen:
@@ -238,7 +266,8 @@ class Engine:
     def refuse_writes(self, hook: str) -> None:
         """:raises UsageError: the hook wrote or sent something, which belongs to no record."""
         written = [name for name, table in self.state.tables.items() if table.written]
-        written += self.sinks.written
+        if self.sinks is not None:
+            written += self.sinks.written
         if written or self.outputs:
             self.rollback()
             raise UsageError(
@@ -250,11 +279,11 @@ class Engine:
         """Drop all changes since the last commit (rule T5)."""
         self.state.rollback()
         self.outputs.clear()
-        if self._has_sinks:
+        if self.sinks is not None:
             self.sinks.forget()
         if self.effects.on_first is None:  # it was called, or nothing waits for it
             self.effects.forget()
-        self._commands.handled.clear()
+        self._handled_commands.clear()
         self._handling.record = None
         if self.dead_letters is not None:
             self.dead_letters.forget()

@@ -11,6 +11,7 @@ import tenacity
 
 from statehold.errors import KafkaTrouble, MemoryShort, Misconfigured, OffsetDisagrees, RestoreTimeout, StateholdError
 from statehold.ports import Cancelled, Transactions
+from statehold.snapshot.format import digest
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord
 from statehold.snapshot.restore.discovery import last_mark
@@ -75,13 +76,14 @@ class Recovery:
 
     def restore(self) -> Recovered:
         """Restore the newest committed state; see `statehold.snapshot.restore.restore` for the errors."""
-        self._copy = self._tools.standby.take(self._partition)
+        standby = self._tools.standby
+        self._copy = None if standby is None else standby.take(self._partition)
         try:
             with self._room:
                 try:
                     return recheck(self._restore_once, self._tools, self._signals)
                 except MemoryShort:
-                    if not self._tools.standby.give_way():
+                    if standby is None or not standby.give_way():
                         raise
                 return recheck(self._restore_once, self._tools, self._signals)
         finally:
@@ -110,7 +112,7 @@ class Recovery:
                     tools.clock,
                     tools.settings.restore.attempts,
                     self.progress,
-                    tools.local(),
+                    tools.local() if tools.settings.snapshot.local_dir else None,
                 )
             mark = restored.mark
             behind = self._offset_behind(mark)
@@ -125,6 +127,8 @@ class Recovery:
             reader.close()
         self._copy = None
         engine.renew()
+        tools.speeds.expect(mark.pace)
+        self._log_restored(restored)
         return Recovered(engine, restored, behind)
 
     def last_mark(self) -> CommitRecord | None:
@@ -240,6 +244,22 @@ class Recovery:
                 raise Cancelled from error
             self._signals.raise_failure()  # the cause that the manager saw says more than the last answer
             raise
+
+    def _log_restored(self, restored: Restored) -> None:
+        state = restored.state
+        self._tools.log.info(
+            "restored",
+            full=restored.full.offset if restored.full else None,
+            from_disk=restored.from_disk or None,
+            from_standby=restored.from_standby or None,
+            deltas=restored.deltas,
+            keys=state.keys,
+            bytes=sum(sum(map(len, table.stored.values())) for table in state.tables.values()),
+            seconds=round(restored.seconds, 3),
+            n=restored.mark.n,
+            position=restored.mark.positions[self._names.input],
+            digest=digest.show(state.digest),
+        )
 
     def _note(self, event: str, fields: dict[str, Any]) -> None:
         self._tools.log.warning(event, **fields)  # type: ignore[arg-type]

@@ -42,9 +42,11 @@ class GapReplay:
         """
         engine, start, mark = self._engine, self._restored.position, self._restored.mark
         end = mark.positions[self._names.input]
-        engine.mute(replaying=True)
-        replayed = self._replay(start, end) if start < end or self._restored.pinned else 0
-        engine.mute(replaying=False)
+        replayed = 0
+        if start < end or self._restored.pinned:
+            engine.mute(replaying=True)
+            replayed = self._replay(start, end)
+            engine.mute(replaying=False)
         if digest.to_bytes(engine.state.digest) != mark.digest:
             code = f" ({mark.writer.code})" if mark.writer.code else ""
             raise NonDeterministicReplay(

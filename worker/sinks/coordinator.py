@@ -47,6 +47,8 @@ class SinkCoordinator(Participant):
         self, tools: Tools, signals: Signals, engine: Engine, state: TransactionState, decisions: FailureDecisions
     ) -> None:
         self._tools, self._signals, self._engine, self._decisions = tools, signals, engine, decisions
+        assert engine.sinks is not None
+        self._sinks = engine.sinks
         self._buffer = state.buffer
         self._bisection = RowBisection(tools, state, decisions)
         self._session: Session | None = None
@@ -130,7 +132,7 @@ class SinkCoordinator(Participant):
 
     def _follow_database(self) -> None:
         """While the database is ahead, discard rows and repeat the failure decisions of the first time."""
-        self._engine.sinks.mute(self.ahead is not None)
+        self._sinks.mute(self.ahead is not None)
         self._buffer.barrier = self.barrier
         self._decisions.handled_until = -1 if self.barrier is None else self.barrier
         if self.ahead is not None and self._engine.dead_letters is not None:
@@ -160,7 +162,7 @@ class SinkCoordinator(Participant):
 
         :raises NonDeterministicReplay: another state led to the rows in the database.
         """
-        rows, state = self._engine.sinks.take(), digest.to_bytes(draft.frozen.digest)
+        rows, state = self._sinks.take(), digest.to_bytes(draft.frozen.digest)
         if self.ahead is not None:
             self._settles = draft.position >= self._held.position and draft.side is self.ahead.side
             if self._settles and self.ahead.digest not in (b"", state):

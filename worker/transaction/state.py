@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,8 @@ from statehold.worker.transaction.kafka_transaction import KafkaTransaction
 from statehold.worker.transaction.participants import CommitDraft
 from statehold.worker.transaction.plan import CommitPolicy
 from statehold.worker.transaction.record_buffer import RecordBuffer
+
+_NO_MEMBERSHIP: Final = Membership(-1, None, "")
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -49,7 +52,7 @@ class TransactionState:
     handler_seconds: float = 0.0
     newest: Message | None = None
     #: membership of the last commit attempt
-    membership: Membership = field(default_factory=lambda: Membership(-1, None, ""))
+    membership: Membership = _NO_MEMBERSHIP
     #: aborts since the last commit
     aborts: int = 0
     #: input records that have committed since the partition went live

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from statehold.errors import UsageError
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Names:
     """The cluster-wide names of one service on one input topic.
 
@@ -27,24 +28,24 @@ class Names:
             if not _LEGAL.match(name) or (what != "namespace" and not name):
                 raise UsageError(f"{what} name {name!r}: use letters, digits, '.', '_' and '-'")
 
-    @property
+    @cached_property
     def group(self) -> str:
         return f"{self.namespace}{self.service}"
 
-    @property
+    @cached_property
     def changelog(self) -> str:
         return f"{self.group}.{self.input}.changelog"
 
-    @property
+    @cached_property
     def snapshot(self) -> str:
         return f"{self.group}.{self.input}.snapshot"
 
-    @property
+    @cached_property
     def control(self) -> str:
         """Commands to statehold itself, where the input's other readers would not bear them."""
         return f"{self.group}.{self.input}.control"
 
-    @property
+    @cached_property
     def dead(self) -> str:
         """Dead letters: records that could not be handled, and what became of them."""
         return f"{self.group}.{self.input}.dead"
@@ -53,7 +54,7 @@ class Names:
         """Records to be tried again after so many seconds."""
         return f"{self.retries}{delay:.12g}"
 
-    @property
+    @cached_property
     def retries(self) -> str:
         """Begins the name of each retry topic."""
         return f"{self.group}.{self.input}.retry."

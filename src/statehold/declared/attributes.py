@@ -10,6 +10,7 @@ from statehold.handler import Handler
 from statehold.output import Output
 from statehold.sink import Sink
 from statehold.table import Table
+from statehold.tables.binding import bind
 
 
 @once_per_class
@@ -20,6 +21,15 @@ def declared(kind: type[Handler[Any]]) -> tuple[dict[str, Table[Any, Any]], dict
     """
     tables = declarations(kind, Table)
     return tables | system_tables(kind, tables), declarations(kind, Output)
+
+
+@once_per_class
+def bound_tables(kind: type[Handler[Any]], traced: bool) -> tuple[Table[Any, Any], ...]:
+    """Return one table of each declaration. Every partition gets a `fresh` copy of it, as `tables.binding.bind` does.
+
+    `traced`: the tables catch values that are changed in place.
+    """
+    return tuple(bind(table, traced=traced) for table in declared(kind)[0].values())
 
 
 @once_per_class

@@ -25,6 +25,13 @@ def check_schemas(kind: type[Handler[Any]], input: str) -> None:
 
 
 @once_per_class
+def input_serde(kind: type[Handler[Any]]) -> tuple[serde.Serde[Any], serde.OfTopic | None]:
+    """Return the serde of the handler's input. The second one is not None if each partition needs one of its own."""
+    given = serde.for_messages(input_type(kind))
+    return given, given if isinstance(given, serde.OfTopic) else None
+
+
+@once_per_class
 def input_type(kind: type[Handler[Any]]) -> Any:
     """Return the type argument of `Handler[...]`, or bytes if there is none."""
     for cls in kind.__mro__:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import Any, Final, Protocol
 
 from statehold.admin.topics import require
@@ -18,7 +19,7 @@ from statehold.common.access_rights import Right
 from statehold.common.names import Names
 from statehold.common.version import __version__
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared, schemas, sinks_of
+from statehold.declared.attributes import bound_tables, schemas, sinks_of
 from statehold.declared.policies import retry_topics
 from statehold.errors import KafkaTrouble, StartError
 from statehold.handler import Handler
@@ -42,15 +43,15 @@ from statehold.snapshot.format import frame
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import Writer, number_of
 from statehold.snapshot.restore.estimate import Speeds
+from statehold.snapshot.state import State
 from statehold.snapshot.store.base import roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
-from statehold.worker.common.context import NoReferences, NoStandby, Report, Tools
+from statehold.worker.common.context import NoReferences, Report, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.common.tracing import Tracing
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import PATIENCE, Standbys, StandbyTools
-from statehold.worker.handler.binding import bound_state
 from statehold.worker.partition import PartitionWorker
 
 #: Measured restore speed, shared by all services of this process.
@@ -117,7 +118,7 @@ class ServiceWiring:
         self._service, self._admin, self._facts, self._log, self._contact = service, admin, facts, log, contact
         self._overview = overview
         self._access: Access = RoleAccess(service.settings, admin, rights)
-        self._schemas = schemas(service.handler_class)
+        self._schemas, self._roots = schemas(service.handler_class), roots_of(service.settings)
         self._tracing = tracing_of(service.settings, service.names)
         self._database = partial(database_of, service.handler_class, service.settings, service.names)
         self._database()  # raises at the start if something is missing
@@ -186,13 +187,12 @@ class ServiceWiring:
         service, admin, names = self._service, self._admin, self._service.names
         settings = service.settings
         patient = replace(settings, restore=replace(settings.restore, deadline=PATIENCE))
-        tables = declared(service.handler_class)[0]
+        tables = bound_tables(service.handler_class, settings.service.mode == "development")
         return Standbys(
             StandbyTools(
                 locate=lambda partition: self._place(partition, require(admin, names, ())),
-                new_state=lambda: bound_state(
-                    tables,
-                    traced=settings.service.mode == "development",
+                new_state=lambda: State(
+                    map(methodcaller("fresh"), tables),
                     track_delta=settings.snapshot.delta_interval != "off",
                 ),
                 reader=lambda cancelled: CommittedReader(patient, names.group, admin, cancelled),
@@ -259,7 +259,7 @@ class ServiceWiring:
             tracing=self._tracing(partition),
             memory=_MEMORY,
             access=self._access,
-            standby=self.standbys or NoStandby(),
+            standby=self.standbys,
             references=self.references or NoReferences(),
             delayed=lambda topic: self._delayed[topic].lane(partition),
             database=self._database(),
@@ -284,5 +284,5 @@ class ServiceWiring:
                 code=self._service.settings.service.code_version,
             ),
             schemas=self._schemas,
-            roots=roots_of(self._service.settings),
+            roots=self._roots,
         )

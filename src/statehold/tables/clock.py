@@ -18,8 +18,9 @@ class ClockTable(Table[str, int]):
     def __init__(self) -> None:
         super().__init__(key=str, value=int)
 
-    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> ClockTable:
-        return ClockTable()
+    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[str, int]:
+        """Ignore the kinds: there is nothing to trace."""
+        return super().fresh()
 
     def freeze(self) -> Changes:
         if self.now != self.get(_NOW, 0):

@@ -24,6 +24,9 @@ class DueTable(Table[K, V]):
 
     def __init__(self, *, key: type[K], value: type[V]) -> None:
         super().__init__(key=key, value=value, mutable=True)  # a handler is given no value of it but a fired timer
+
+    def _empty(self) -> None:
+        super()._empty()
         self._heap: list[tuple[int, Any]] = []
         #: entries taken by the open transaction, and by the one that is being committed
         self._taken: list[tuple[int, Any]] = []
@@ -36,9 +39,9 @@ class DueTable(Table[K, V]):
         when: int = value  # type: ignore[assignment]
         return when
 
-    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> DueTable[K, V]:
+    def fresh(self, kinds: tuple[type[Table[Any, Any]], ...] = ()) -> Table[K, V]:
         """Ignore the kinds: the values are immutable, so there is nothing to trace."""
-        return DueTable(key=self.key_type, value=self.value_type)
+        return super().fresh()
 
     @property
     def earliest(self) -> float:

@@ -10,7 +10,6 @@ import msgspec
 
 from statehold.errors import UsageError
 from statehold.record import Numbering, Record
-from statehold.table import Table
 from statehold.tables.due_index import DueTable
 
 
@@ -36,9 +35,6 @@ class TimerTable(DueTable[str, Timer]):
 
     def __init__(self) -> None:
         super().__init__(key=str, value=Timer)
-
-    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> TimerTable:
-        return TimerTable()
 
     def due(self, value: Timer) -> int:
         return value.due

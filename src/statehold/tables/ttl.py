@@ -101,9 +101,6 @@ class Dedupe(DueTable[K, int]):
         if not self._for or most < 0:
             raise UsageError("Dedupe: ttl must be above 0, and most a number of keys")
 
-    def _copy(self, kinds: tuple[type[Table[Any, Any]], ...]) -> DueTable[K, int]:
-        return Dedupe(key=self.key_type, ttl=self._for / 1000, most=self._most)
-
     def follow(self, clock: ClockTable) -> None:
         self._clock = clock
 

@@ -118,21 +118,20 @@ class Log:
         log._bound = {**self._bound, **fields}
         return log
 
-    def _note(self, level: str, event: Event, fields: dict[str, object]) -> None:
-        if self._recent is not None:
-            self._recent.note(level, event, {**self._bound, **fields})
-
     def debug(self, event: Event, **fields: object) -> None:
         self._logger.debug(event, **fields)
 
     def info(self, event: Event, **fields: object) -> None:
-        self._note("info", event, fields)
+        if self._recent is not None:
+            self._recent.note("info", event, {**self._bound, **fields})
         self._logger.info(event, **fields)
 
     def warning(self, event: Event, **fields: object) -> None:
-        self._note("warning", event, fields)
+        if self._recent is not None:
+            self._recent.note("warning", event, {**self._bound, **fields})
         self._logger.warning(event, **fields)
 
     def error(self, event: Event, **fields: object) -> None:
-        self._note("error", event, fields)
+        if self._recent is not None:
+            self._recent.note("error", event, {**self._bound, **fields})
         self._logger.error(event, **fields)

@@ -38,6 +38,11 @@ class Meters:
         self._children: dict[tuple[Metric, tuple[str, ...]], Any] = {}
         #: Values of the gauges by metric and labels.
         self.levels: dict[tuple[Gauge, tuple[str, ...]], float] = {}
+        # Every series with known labels begins at 0, so that Prometheus sees its first change as an increase.
+        for metric in DECLARED:
+            if metric.of_partition == bool(bound) and not isinstance(metric, Gauge):
+                for labels in zip(metric.values) if metric.labels else [()]:
+                    self._child(metric, labels)
 
     def set(self, metric: Gauge, value: float, *labels: str) -> None:
         self.levels[metric, labels] = value
@@ -55,15 +60,10 @@ class Meters:
     def _child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
         child = self._children.get((metric, labels))
         if child is None:
-            child = self._children[metric, labels] = self._owner.child(metric, (*self._bound, *labels))
+            owner = self._owner
+            child = owner.families[metric].labels(owner.service_name, *self._bound, *labels)
+            self._children[metric, labels] = child
         return child
-
-    def _begin(self, *, of_partition: bool) -> None:
-        """Create every series with known labels at 0, so that Prometheus sees its first change as an increase."""
-        for metric in DECLARED:
-            if metric.of_partition == of_partition and not isinstance(metric, Gauge):
-                for labels in zip(metric.values) if metric.labels else [()]:
-                    self._child(metric, labels)
 
 
 class PartitionMetrics(Meters):
@@ -74,7 +74,6 @@ class PartitionMetrics(Meters):
         self._partition = partition
         #: what a commit moves
         self._commit: tuple[Callable[[float], None], ...] = ()
-        self._begin(of_partition=True)
 
     def committed(
         self,
@@ -120,16 +119,16 @@ class ServiceMetrics(Collector):
     """The metrics of one service. You may register it with another registry, too; `registry` is its own one."""
 
     def __init__(self, service: str) -> None:
-        self._service = service
+        self.service_name = service
         self._made = CollectorRegistry()
-        self._kept: dict[Metric, Any] = {
+        #: the counters and histograms
+        self.families: dict[Metric, Any] = {
             metric: _make(metric, self._made) for metric in DECLARED if not isinstance(metric, Gauge)
         }
         self._partitions: dict[int, PartitionMetrics] = {}
         self._asked: list[Callable[[], Iterable[GaugeSample]]] = []
         #: Metrics without a partition.
         self.service = Meters(self)
-        self.service._begin(of_partition=False)
         self.service.set(BUILD, 1, __version__, platform.python_version())
         #: Every metric of the service, and this process's memory, CPU and file descriptors.
         self.registry = CollectorRegistry()
@@ -148,9 +147,6 @@ class ServiceMetrics(Collector):
     def ask(self, samples: Callable[[], Iterable[GaugeSample]]) -> None:
         """Add a function that the scraping thread calls at each scrape; its error fails the scrape."""
         self._asked.append(samples)
-
-    def child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
-        return self._kept[metric].labels(self._service, *labels)
 
     # prometheus_client's side
 
@@ -175,7 +171,7 @@ class ServiceMetrics(Collector):
         for metric, labels, value in self._gauges():
             if metric not in found:
                 found[metric] = GaugeMetricFamily(metric.name, metric.text, labels=metric.all_labels)
-            found[metric].add_metric([self._service, *labels], value)
+            found[metric].add_metric([self.service_name, *labels], value)
         return dict(found)
 
     def _gauges(self) -> Iterator[GaugeSample]:

@@ -88,7 +88,7 @@ class Replay:
                 if topic in outputs:  # what else there is are letters
                     outputs[topic].append((value, blob, tuple(headers or ()), partition))
             effects += [effect.key for effect in engine.effects.take()]
-            for each in (engine.sinks.take() or list)():
+            for each in ((engine.sinks and engine.sinks.take()) or list)():
                 apply(rows.setdefault(each.table, {}), each)
             engine.state.commit(engine.freeze(), delta=True)
         self._compare(sizes, engine, outputs, effects)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from itertools import count
+from operator import methodcaller
 from typing import Any
 
 from statehold.common.names import Names
 from statehold.config.settings import Settings
-from statehold.declared.attributes import declared, schemas, sinks_of
+from statehold.declared.attributes import bound_tables, schemas, sinks_of
 from statehold.handler import Handler
 from statehold.ports import Membership
 from statehold.reference import references
@@ -17,7 +19,8 @@ from statehold.snapshot.format import digest, frame, records
 from statehold.snapshot.format.partition_identity import Place
 from statehold.snapshot.format.records import CommitRecord, Header, Writer
 from statehold.snapshot.restore.estimate import Speeds
-from statehold.snapshot.store.base import roots_of
+from statehold.snapshot.state import State
+from statehold.snapshot.store.base import KAFKA, roots_of
 from statehold.telemetry.log_events import Log
 from statehold.telemetry.registry import ServiceMetrics
 from statehold.testing.broker import MemoryBroker
@@ -38,7 +41,6 @@ from statehold.worker.common.context import Report, Tools
 from statehold.worker.common.memory_guard import Memory
 from statehold.worker.followers.reference import References, Sources
 from statehold.worker.followers.standby import Standbys, StandbyTools
-from statehold.worker.handler.binding import bound_state
 from statehold.worker.sinks.position import note_of
 
 
@@ -68,8 +70,6 @@ class Wiring:
         self._membership = Membership(1, self.broker.generation, "driver")
         self._lanes: dict[int, Lane] = {}
         self._inline: dict[int, InlineEffects] = {}
-        #: the copies of another instance, followed when a test says so
-        self.standbys = Standbys(self._around_standbys())
         self._references = References(self._sources())
         self._references.turn()
 
@@ -101,6 +101,11 @@ class Wiring:
         if self._has_sinks:
             self.database.held[partition] = SinkPosition(0, 0, note_of(mark))
 
+    @cached_property
+    def standbys(self) -> Standbys:
+        """The copies of another instance, followed when a test says so. A partition uses them from its next start."""
+        return Standbys(self._around_standbys())
+
     @property
     def _has_sinks(self) -> bool:
         return bool(sinks_of(self._kind))
@@ -109,7 +114,9 @@ class Wiring:
         names = self.names
         ids = {topic: f"id-of-{topic}" for topic in (names.input, names.changelog, names.snapshot)}
         writer = Writer(instance="driver", reads=frame.NEWEST)
-        return Place(names, partition, self._partitions, ids, writer, schemas(self._kind), roots_of(self.settings))
+        snapshot = self.settings.snapshot
+        roots = roots_of(self.settings) if snapshot.full_store != KAFKA or snapshot.former_stores else ()
+        return Place(names, partition, self._partitions, ids, writer, schemas(self._kind), roots)
 
     def _sources(self) -> Sources:
         declared = tuple(references(self._kind).values())
@@ -125,9 +132,8 @@ class Wiring:
     def _around_standbys(self) -> StandbyTools:
         return StandbyTools(
             locate=self._place,
-            new_state=lambda: bound_state(
-                declared(self._kind)[0],
-                traced=self.settings.service.mode == "development",
+            new_state=lambda: State(
+                map(methodcaller("fresh"), bound_tables(self._kind, self.settings.service.mode == "development")),
                 track_delta=self.settings.snapshot.delta_interval != "off",
             ),
             reader=lambda cancelled: StableMemoryReader(self.broker, cancelled),
@@ -161,7 +167,7 @@ class Wiring:
             wall=self.clock.wall,
             output_partitions=lambda topic: self._output_partitions,
             speeds=self.speeds,
-            standby=self.standbys,
+            standby=vars(self).get("standbys"),
             references=self._references,
             effects=lambda handler, about: self._new_effects(partition, handler, about.report),
             database=self.database.connector() if self._has_sinks else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from statehold.common.background_call import Beside
 from statehold.errors import StateholdError
 from statehold.ports import Cancelled, OutOfRange
 from statehold.snapshot.format import frame
@@ -13,30 +12,26 @@ from statehold.snapshot.restore.discovery import LocatedManifest, published
 from statehold.worker.common.context import Tools
 
 
-class CompactionWatch:
+class CompactionSearch:
     """Used by the partition's thread. It never waits, because another thread reads."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._done: Beside | None = None
-        self._found: LocatedManifest | None = None
-        self._closed = False
-        self.looking = False
-
-    def look(self, refs: tuple[FullRef, ...]) -> None:
+    def __init__(self, tools: Tools, refs: tuple[FullRef, ...]) -> None:
         """Start to read above the newest known full snapshot."""
         known = max((ref.offset for ref in refs), default=-1)
-        self._found, self.looking = None, True
-        self._done = self._tools.aside(lambda: self._read(known), f"notice-{self._tools.place.partition}")
+        self._tools = tools
+        self._found: LocatedManifest | None = None
+        self._closed = False
+        self._call = tools.aside(lambda: self._read(known), f"notice-{tools.place.partition}")
+
+    def ended(self) -> bool:
+        return self._call.ended()
 
     def result(self, refs: tuple[FullRef, ...], record: CommitRecord) -> LocatedManifest | None:
-        """Return a full snapshot newer than all of `refs` that may be a base for this commit record. Ends `looking`.
+        """Return a full snapshot newer than all of `refs` that may be a base for this commit record.
 
-        A snapshot older than a command that asked for one does not answer the command.
+        Call it after the end. A snapshot older than a command that asked for one does not answer the command.
         """
-        if self._done is None or not self._done.ended():
-            return None
-        self._done, self.looking, found = None, False, self._found
+        found = self._found
         newest = max((ref.first for ref in refs), default=-1)
         if found is None or found.manifest.first <= newest or found.manifest.first < record.take:
             return None
